@@ -1,0 +1,109 @@
+"""Monque: a job scheduler on MongoDB."""
+
+from typing import TYPE_CHECKING, Any
+
+from monque._errors import (
+    AggregationTimeoutError,
+    ConfigurationError,
+    ConnectionError,
+    InstanceConflictError,
+    InvalidCronError,
+    InvalidCursorError,
+    InvalidJobIdentifierError,
+    JobNotFoundError,
+    JobStateError,
+    MonqueError,
+    NotOpenError,
+    PayloadError,
+    PayloadTooLargeError,
+    ShutdownTimeoutError,
+    WorkerRegistrationError,
+)
+from monque._events import (
+    ClaimLost,
+    Event,
+    JobCancelled,
+    JobCompleted,
+    JobDeleted,
+    JobError,
+    JobFailed,
+    JobRetried,
+    JobsCancelled,
+    JobsDeleted,
+    JobsRetried,
+    JobStarted,
+    StaleJobsRecovered,
+    WatchClosed,
+    WatchConnected,
+    WatchFailed,
+    WatchUnavailable,
+)
+from monque._job import Job, JobStatus
+from monque._monque import Monque
+from monque._newjob import NewJob
+from monque._options import Options, Retention
+from monque._version import __version__
+from monque._workers import Worker, Workers
+
+if TYPE_CHECKING:
+    from monque.embedded import EmbeddedMongo
+    from monque.sync import SyncMonque
+
+__all__ = [
+    "AggregationTimeoutError",
+    "ClaimLost",
+    "ConfigurationError",
+    "ConnectionError",
+    "EmbeddedMongo",
+    "Event",
+    "InstanceConflictError",
+    "InvalidCronError",
+    "InvalidCursorError",
+    "InvalidJobIdentifierError",
+    "Job",
+    "JobCancelled",
+    "JobCompleted",
+    "JobDeleted",
+    "JobError",
+    "JobFailed",
+    "JobNotFoundError",
+    "JobRetried",
+    "JobStarted",
+    "JobStateError",
+    "JobStatus",
+    "JobsCancelled",
+    "JobsDeleted",
+    "JobsRetried",
+    "Monque",
+    "MonqueError",
+    "NewJob",
+    "NotOpenError",
+    "Options",
+    "PayloadError",
+    "PayloadTooLargeError",
+    "Retention",
+    "ShutdownTimeoutError",
+    "StaleJobsRecovered",
+    "SyncMonque",
+    "WatchClosed",
+    "WatchConnected",
+    "WatchFailed",
+    "WatchUnavailable",
+    "Worker",
+    "WorkerRegistrationError",
+    "Workers",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # What not every program needs is imported when it is asked for.
+    if name == "SyncMonque":
+        from monque.sync import SyncMonque
+
+        return SyncMonque
+    if name == "EmbeddedMongo":
+        from monque.embedded import EmbeddedMongo
+
+        return EmbeddedMongo
+    raise AttributeError(f"module 'monque' has no attribute {name!r}")

@@ -1,0 +1,58 @@
+"""The database server's time, as well as a client can know it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+
+def _seconds_since_boot() -> float:
+    # CLOCK_BOOTTIME goes on while the machine is suspended; CLOCK_MONOTONIC does not, and a laptop
+    # that slept for an hour would believe that the server's clock stands where it was.
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+_elapsed: Callable[[], float] = _seconds_since_boot if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+
+
+class Clock:
+    """A lower bound of the server's time: it may be milliseconds late, never early.
+
+    The client's own wall clock is not used at all. Each reading of the server's clock is taken as
+    having been made when its answer *arrived*; the true moment was up to a round trip earlier, so
+    the server's clock is at least that far by now.
+    """
+
+    def __init__(self) -> None:
+        self._server_minus_elapsed: float | None = None
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the server's time is known."""
+        return self._server_minus_elapsed is not None
+
+    def now(self) -> datetime:
+        """The server's time, to the millisecond as BSON keeps it."""
+        if self._server_minus_elapsed is None:
+            raise RuntimeError("the server's time is not known yet")
+        milliseconds = int((self._server_minus_elapsed + _elapsed()) * 1000)
+        return datetime.fromtimestamp(milliseconds // 1000, UTC) + timedelta(milliseconds=milliseconds % 1000)
+
+    def seconds_until(self, moment: datetime) -> float:
+        """How long until the server's clock shows *moment*; negative if it did already."""
+        return (moment - self.now()).total_seconds()
+
+    async def refresh(self, hello: Callable[[], Any]) -> None:
+        """Read the server's clock a few times and keep the tightest bound.
+
+        The old bound is dropped, not kept as a maximum: after a failover another server's clock
+        counts, and it may be behind.
+        """
+        best: float | None = None
+        for _ in range(3):
+            answer = await hello()
+            bound = answer["localTime"].timestamp() - _elapsed()
+            best = bound if best is None else max(best, bound)
+        self._server_minus_elapsed = best

@@ -1,0 +1,136 @@
+"""From what users hold to one native async database."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pymongo import AsyncMongoClient
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.driver_info import DriverInfo
+from pymongo.errors import ConfigurationError as DriverConfigurationError
+from pymongo.errors import InvalidName, InvalidURI
+from pymongo.uri_parser import parse_uri
+
+from monque._errors import ConfigurationError
+from monque._version import __version__
+
+if TYPE_CHECKING:
+    from monque.embedded import EmbeddedMongo
+
+logger = logging.getLogger("monque")
+
+DEFAULT_DATABASE = "monque"
+
+# An unreachable server is reported within this time, unless the user set a time of their own; the
+# driver's default of thirty seconds is right for riding out a failover, not for a wrong address.
+OPEN_TIMEOUT = 5.0
+_DRIVER_DEFAULT_SELECTION = 30
+
+_DRIVER_INFO = DriverInfo("monque", __version__)
+
+_ACCEPTED = (
+    "a mongodb:// URI, an AsyncDatabase or AsyncMongoClient of PyMongo, or nothing for MONQUE_URI "
+    "or the embedded server"
+)
+
+
+@dataclass(slots=True)
+class Connection:
+    """A database in use, and how to let go of it."""
+
+    database: AsyncDatabase[Any]
+    owned: bool
+    embedded: EmbeddedMongo | None = None
+
+    @property
+    def open_timeout(self) -> float | None:
+        """How long the first contact may take; None leaves it to the client's own setting."""
+        chosen = self.database.client.options.server_selection_timeout
+        return OPEN_TIMEOUT if chosen == _DRIVER_DEFAULT_SELECTION else None
+
+    async def close(self) -> None:
+        """Close what we opened, and nothing else."""
+        if self.owned:
+            await self.database.client.close()
+        if self.embedded is not None:
+            await self.embedded.stop()
+
+
+class Connector:
+    """Knows how to connect. Nothing happens before `connect()`; wrong input is refused at once."""
+
+    _connect: Callable[[], Awaitable[Connection]]
+
+    def __init__(self, given: object) -> None:
+        given = given if given is not None else os.environ.get("MONQUE_URI") or None
+        if given is None:
+            self._connect = _start_embedded
+        elif isinstance(given, str):
+            _check_uri(given)
+            self._connect = lambda: _from_uri(given)
+        elif isinstance(given, AsyncDatabase):
+            self._connect = lambda: _lent(given)
+        elif isinstance(given, AsyncMongoClient):
+            database = given.get_default_database(DEFAULT_DATABASE)
+            self._connect = lambda: _lent(database)
+        else:
+            raise ConfigurationError(f"cannot connect with {_kind(given)}; pass {_ACCEPTED}")
+
+    async def connect(self) -> Connection:
+        """The database; the server has not been spoken to yet."""
+        return await self._connect()
+
+
+async def _from_uri(uri: str) -> Connection:
+    try:
+        client: AsyncMongoClient[Any] = AsyncMongoClient(uri, driver=_DRIVER_INFO)
+        return Connection(client.get_default_database(DEFAULT_DATABASE), owned=True)
+    except (DriverConfigurationError, InvalidURI, InvalidName, ValueError) as error:
+        raise ConfigurationError(f"the MongoDB URI cannot be used: {error}") from error
+
+
+async def _lent(database: AsyncDatabase[Any]) -> Connection:
+    database.client.append_metadata(_DRIVER_INFO)
+    return Connection(database, owned=False)
+
+
+async def _start_embedded() -> Connection:
+    # Imported here: with a real server named, none of it is needed.
+    from monque.embedded import EmbeddedMongo, EmbeddedMongoError
+
+    server = EmbeddedMongo()
+    try:
+        uri = await server.start()
+    except EmbeddedMongoError as error:
+        raise ConfigurationError(
+            f"no MongoDB was named (no argument, no MONQUE_URI), and the embedded one cannot start: {error}"
+        ) from error
+    logger.warning(
+        "no MongoDB was named, so an embedded one on this machine keeps the jobs in %s; "
+        "in production pass a URI to Monque(...) or set MONQUE_URI",
+        server.data_dir,
+    )
+    connection = await _from_uri(uri)
+    connection.embedded = server
+    return connection
+
+
+def _check_uri(uri: str) -> None:
+    # The parser would resolve the name of a +srv URI, and constructing must not do I/O.
+    if uri.startswith("mongodb+srv://"):
+        return
+    try:
+        parse_uri(uri, warn=False)
+    except (DriverConfigurationError, InvalidURI, InvalidName, ValueError) as error:
+        raise ConfigurationError(
+            f"the MongoDB URI cannot be used: {error}; it looks like mongodb://localhost:27017/shop"
+        ) from error
+
+
+def _kind(given: object) -> str:
+    kind = given if isinstance(given, type) else type(given)
+    return f"{kind.__module__}.{kind.__qualname__}"

@@ -1,0 +1,251 @@
+"""The next time of a cron expression, in a time zone.
+
+cronsim knows the calendar; it is only ever asked about wall-clock times without a zone. How those
+map to real instants when the clocks change is decided here, as vixie cron does:
+
+- A fixed time (`30 2 * * *`) runs once a day: at the end of the gap when the clock skips it, the
+  first time when the clock shows it twice.
+- An expression whose minute or hour begins with `*` (`*/15 * * * *`) runs whenever the clock shows
+  a matching time: every real hour, nothing for times that were skipped.
+
+TypeScript instances that share the collection ignore the zone: after a run of theirs the next time
+is computed in the zone of their own process.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from monque._errors import ConfigurationError, InvalidCronError
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """A cron expression that is known to be good, and the zone it is meant in; made by `parse`."""
+
+    expression: str
+    timezone: str
+
+    @classmethod
+    def parse(cls, expression: str, timezone: str = "UTC") -> Cron:
+        """Check five fields or an @name, and an IANA zone.
+
+        The expression is kept as given; only blanks around it go, @names become lower case, and
+        `@midnight` becomes `@daily`, the name TypeScript instances know.
+
+        Raises:
+            InvalidCronError: The expression is wrong, or no date ever matches it.
+            ConfigurationError: There is no such zone.
+        """
+        _require_zone(timezone)
+        return _parse(_require_text(expression), timezone)
+
+    def next_after(self, moment: datetime) -> datetime:
+        """The first run strictly after *moment* (aware), in UTC.
+
+        Example:
+            >>> weekdays = Cron.parse("30 9 * * MON-FRI", "Europe/Berlin")
+            >>> weekdays.next_after(datetime(2026, 1, 2, 12, tzinfo=UTC)).isoformat()
+            '2026-01-05T08:30:00+00:00'
+        """
+        fields = _NAMED.get(self.expression, self.expression)
+        next_run = _next_shown_time if _has_wildcard_time(fields) else _next_fixed_time
+        return next_run(fields, ZoneInfo(self.timezone), moment.astimezone(UTC))
+
+
+_NAMED = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+
+
+class _Field(NamedTuple):
+    name: str
+    size: int
+    allowed: str
+
+
+_FIELDS = (
+    _Field("minute", 60, "0-59"),
+    _Field("hour", 24, "0-23"),
+    _Field("day of month", 31, "1-31, L for the last day or LW for the last weekday"),
+    _Field("month", 12, "1-12 or JAN-DEC"),
+    _Field(
+        "day of week",
+        7,
+        "0-7 (0 and 7 are Sunday) or SUN-SAT; 5L is the last Friday, MON#2 the second Monday",
+    ),
+)
+
+_EXAMPLE = "a valid example is '30 9 * * MON-FRI' (09:30 on weekdays)"
+
+
+def _require_text(expression: object) -> str:
+    if not isinstance(expression, str):
+        raise InvalidCronError(
+            f"a cron expression is text, got {expression!r}; {_EXAMPLE}", expression=expression
+        )
+    return expression.strip()
+
+
+def _require_zone(timezone: object) -> None:
+    problem = f"unknown time zone {timezone!r}; a zone is an IANA name such as 'Europe/Berlin' or 'UTC'"
+    if not isinstance(timezone, str):
+        raise ConfigurationError(problem)
+    try:
+        ZoneInfo(timezone)
+    except (KeyError, ValueError, OSError) as error:
+        raise ConfigurationError(problem) from error
+
+
+@lru_cache(maxsize=1024)
+def _parse(expression: str, timezone: str) -> Cron:
+    if expression.startswith("@"):
+        return Cron(_known_name(expression), timezone)
+
+    texts = expression.split()
+    if len(texts) != len(_FIELDS):
+        names = ", ".join(field.name for field in _FIELDS)
+        raise InvalidCronError(
+            f"cron expression {expression!r} has {len(texts)} fields instead of 5 "
+            f"({names}; there are no seconds); {_EXAMPLE}",
+            expression=expression,
+        )
+    for position, text in enumerate(texts):
+        for term in text.split(","):
+            _check_term(term, position, expression)
+    _check_that_a_date_matches(expression)
+    return Cron(expression, timezone)
+
+
+def _known_name(expression: str) -> str:
+    name = expression.lower()
+    if name == "@midnight":
+        return "@daily"
+    if name not in _NAMED:
+        raise InvalidCronError(
+            f"unknown cron name {expression!r}; known are {', '.join(_NAMED)}; {_EXAMPLE}",
+            expression=expression,
+        )
+    return name
+
+
+def _check_term(term: str, position: int, expression: str) -> None:
+    field = _FIELDS[position]
+    alone = ["*"] * len(_FIELDS)
+    alone[position] = term
+    problem = None
+    if not term.isascii() or _calendar(" ".join(alone)) is None:
+        problem = f"{term!r} is not a valid {field.name}"
+    elif _step(term) > _width(term, field):
+        problem = f"the step of {term!r} is wider than its range in the field {field.name}"
+    if problem:
+        raise InvalidCronError(
+            f"cron expression {expression!r}: {problem}; allowed: {field.allowed}; {_EXAMPLE}",
+            expression=expression,
+        )
+
+
+def _calendar(expression: str) -> CronSim | None:
+    """What cronsim makes of it, from a wall-clock time that does not matter; None if it refuses."""
+    try:
+        return CronSim(expression, datetime(2000, 1, 1))  # noqa: DTZ001 - wall-clock times have no zone
+    except (CronSimError, ValueError):  # ValueError: a number of thousands of digits
+        return None
+
+
+def _step(term: str) -> int:
+    _, slash, step = term.partition("/")
+    return int(step) if slash else 1
+
+
+def _width(term: str, field: _Field) -> int:
+    """How many values a term spans; for `*`, an open end (`5/15`) and names, those of the field."""
+    first, _, last = term.partition("/")[0].partition("-")
+    if first.isdigit() and last.isdigit():
+        return min(int(last) - int(first) + 1, field.size)
+    return field.size
+
+
+def _check_that_a_date_matches(expression: str) -> None:
+    """Refuse what is right field by field but never comes, such as 31 February."""
+    calendar = _calendar(expression)
+    if calendar is None or next(calendar, None) is None:
+        _, _, day, month, weekday = expression.split()
+        raise InvalidCronError(
+            f"cron expression {expression!r} never runs: no date has day of month {day!r} "
+            f"in month {month!r} with day of week {weekday!r}; {_EXAMPLE}",
+            expression=expression,
+        )
+
+
+def _has_wildcard_time(fields: str) -> bool:
+    minute, hour, *_ = fields.split()
+    return minute.startswith("*") or hour.startswith("*")
+
+
+def _next_fixed_time(fields: str, zone: ZoneInfo, moment: datetime) -> datetime:
+    """Each matching wall-clock time counts once, whatever the clocks do."""
+    runs = (_first_instant(wall, zone) for wall in CronSim(fields, _wall_time(moment, zone)))
+    # While the clock shows an hour again, the next wall-clock time may already have had its turn.
+    return next(run for run in runs if run > moment)
+
+
+def _next_shown_time(fields: str, zone: ZoneInfo, moment: datetime) -> datetime:
+    """The next instant at which the clock shows a matching time.
+
+    Until the offset changes, wall-clock time and real time advance alike; from the change on, look
+    again by the changed clock.
+    """
+    here = _wall_time(moment, zone)
+    after = here
+    while True:
+        wall = next(CronSim(fields, after))
+        reached = _until_change(zone, moment, moment + (wall - here))
+        if _wall_time(reached, zone) == wall:
+            return reached
+        moment, here = reached, _wall_time(reached, zone)
+        after = here - timedelta(seconds=1)  # the instant of the change may match itself
+
+
+def _wall_time(moment: datetime, zone: ZoneInfo) -> datetime:
+    return moment.astimezone(zone).replace(tzinfo=None, fold=0)
+
+
+def _first_instant(wall: datetime, zone: ZoneInfo) -> datetime:
+    """When the clock first shows *wall*; for a time in a gap, the end of the gap."""
+    instant = wall.replace(tzinfo=zone).astimezone(UTC)
+    if _wall_time(instant, zone) == wall:
+        return instant
+    # In a gap, fold 1 counts with the offset after the change and so lies before it.
+    return _until_change(zone, wall.replace(tzinfo=zone, fold=1).astimezone(UTC), instant)
+
+
+def _until_change(zone: ZoneInfo, start: datetime, end: datetime) -> datetime:
+    """The first instant after *start* with another UTC offset, but *end* at the latest."""
+    start = start.replace(microsecond=0)
+    offset = start.astimezone(zone).utcoffset()
+
+    def changed(seconds: int) -> bool:
+        return (start + timedelta(seconds=seconds)).astimezone(zone).utcoffset() != offset
+
+    # A day at a time: a change and its reversal have been less than a week apart (Gaza, Recife).
+    seconds = int((end - start).total_seconds())
+    day = 24 * 60 * 60
+    for low in range(0, seconds, day):
+        high = min(low + day, seconds)
+        if changed(high):
+            first = bisect_left(range(low, high), True, key=changed)
+            return start + timedelta(seconds=low + first)
+    return end

@@ -1,0 +1,171 @@
+"""Every exception Monque raises.
+
+MonqueError
+├── ConnectionError                 the database could not be reached or refused
+├── NotOpenError                    used before open() or after close()
+├── ConfigurationError              a wrong option, connection or argument
+│   ├── InvalidCronError
+│   └── InvalidJobIdentifierError
+├── WorkerRegistrationError
+├── InstanceConflictError
+├── PayloadError
+│   └── PayloadTooLargeError
+├── JobNotFoundError
+├── JobStateError
+├── InvalidCursorError
+├── AggregationTimeoutError
+└── ShutdownTimeoutError
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from pymongo.errors import PyMongoError
+
+if TYPE_CHECKING:
+    from bson import ObjectId
+
+    from monque._job import Job, JobStatus
+
+# What drivers attach to an error so that callers can decide to try again.
+_ERROR_LABELS = (
+    "TransientTransactionError",
+    "UnknownTransactionCommitResult",
+    "RetryableWriteError",
+    "NoWritesPerformed",
+    "RetryableError",
+    "SystemOverloadedError",
+)
+
+
+class MonqueError(Exception):
+    """Base of everything Monque raises."""
+
+
+class ConnectionError(MonqueError, PyMongoError):  # noqa: A001 - the name is part of the public API
+    """The database could not be reached, or it refused the command.
+
+    It is also a `PyMongoError` and keeps the driver's error labels, so that
+    `ClientSession.with_transaction` can try again. `__cause__` is the driver's error.
+    """
+
+    def __init__(self, message: str, *, labels: Sequence[str] = ()) -> None:
+        PyMongoError.__init__(self, message, labels)
+
+
+class NotOpenError(MonqueError):
+    """Used before `open()` or after `close()`."""
+
+
+class ConfigurationError(MonqueError, ValueError):
+    """An option, a connection or an argument is wrong; the message names it."""
+
+
+class InvalidCronError(ConfigurationError):
+    """The cron expression cannot be used."""
+
+    def __init__(self, message: str, *, expression: object) -> None:
+        super().__init__(message)
+        self.expression = expression
+
+
+class InvalidJobIdentifierError(ConfigurationError):
+    """A job name or a unique key breaks the rules for identifiers."""
+
+    def __init__(self, message: str, *, field: str, value: object) -> None:
+        super().__init__(message)
+        self.field = field
+        self.value = value
+
+
+class WorkerRegistrationError(MonqueError):
+    """A worker cannot be registered, for instance because its name is taken."""
+
+    def __init__(self, message: str, *, job_name: str) -> None:
+        super().__init__(message)
+        self.job_name = job_name
+
+
+class InstanceConflictError(MonqueError):
+    """Another live instance uses this instance id."""
+
+    def __init__(self, instance_id: str) -> None:
+        super().__init__(
+            f"instance id {instance_id!r} is alive elsewhere: a job it claimed has a fresh heartbeat; "
+            "give each instance its own Options(instance_id=...), or leave it out for a random one"
+        )
+        self.instance_id = instance_id
+
+
+class PayloadError(MonqueError, ValueError):
+    """The data of a job cannot be stored, or does not fit what its worker expects."""
+
+    def __init__(self, message: str, *, job_name: str) -> None:
+        super().__init__(message)
+        self.job_name = job_name
+
+
+class PayloadTooLargeError(PayloadError):
+    """The data of a job is larger than allowed."""
+
+    def __init__(self, *, job_name: str, size: int, limit: int) -> None:
+        super().__init__(
+            f"the payload of {job_name!r} has {size:,} bytes as BSON; at most {limit:,} are allowed",
+            job_name=job_name,
+        )
+        self.size = size
+        self.limit = limit
+
+
+class JobNotFoundError(MonqueError, LookupError):
+    """There is no job with this id."""
+
+    def __init__(self, job_id: ObjectId | str) -> None:
+        super().__init__(f"no job with id {job_id}")
+        self.job_id = job_id
+
+
+class JobStateError(MonqueError):
+    """The job's state does not allow this action."""
+
+    def __init__(
+        self, message: str, *, job_id: ObjectId, current_status: JobStatus, attempted_action: str
+    ) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+        self.current_status = current_status
+        self.attempted_action = attempted_action
+
+
+class InvalidCursorError(MonqueError, ValueError):
+    """The cursor was not made by this query, or was changed on the way."""
+
+
+class AggregationTimeoutError(MonqueError):
+    """The statistics took longer than their time limit."""
+
+
+class ShutdownTimeoutError(MonqueError):
+    """Jobs were still running when the shutdown timeout passed."""
+
+    def __init__(self, incomplete_jobs: Sequence[Job[Any]]) -> None:
+        names = ", ".join(sorted({job.name for job in incomplete_jobs}))
+        super().__init__(
+            f"{len(incomplete_jobs)} job(s) were still running at the shutdown timeout ({names})"
+        )
+        self.incomplete_jobs = list(incomplete_jobs)
+
+
+@contextmanager
+def driver_errors(doing: str) -> Iterator[None]:
+    """Turn an error of the driver into our `ConnectionError`, its labels kept."""
+    try:
+        yield
+    except ConnectionError:
+        raise
+    except PyMongoError as error:
+        labels = [label for label in _ERROR_LABELS if error.has_error_label(label)]
+        raise ConnectionError(f"could not {doing}: {error}", labels=labels) from error

@@ -1,0 +1,609 @@
+"""Monque: what users hold. Short methods that check, delegate and wake."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Self, TypeVar, overload
+
+import pymongo
+from bson import ObjectId
+from pymongo import AsyncMongoClient
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.database import AsyncDatabase
+
+from monque._clock import Clock
+from monque._connect import Connection, Connector
+from monque._cron import Cron
+from monque._errors import (
+    ConfigurationError,
+    InstanceConflictError,
+    NotOpenError,
+    driver_errors,
+)
+from monque._events import E, Event, EventBus, Listener
+from monque._execute import Context
+from monque._job import Job, as_object_id
+from monque._newjob import NewJob, build, build_schedule
+from monque._options import Options
+from monque._runner import Runner
+from monque._signals import on_signals
+from monque._store.document import Document, to_job
+from monque._store.settler import Settler
+from monque._store.store import Store
+from monque._storing import insert, insert_all, insert_or_update_schedule
+from monque._threads import ThreadPool
+from monque._upkeep import recover
+from monque._workers import Handler, Worker, Workers
+
+T = TypeVar("T")
+
+# MongoDB 6.0 speaks this version; older servers cannot build the index for unique keys.
+_OLDEST_WIRE_VERSION = 17
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """What exists between `open()` and `close()`."""
+
+    connection: Connection
+    context: Context
+
+
+class Monque:
+    """A job scheduler on MongoDB.
+
+    Creating one does no I/O. `open()` (or `async with`) connects; from then on jobs can be stored
+    and managed. `start()` or `run()` begins to process them.
+
+    Args:
+        database: A `mongodb://` URI, an `AsyncDatabase` or an `AsyncMongoClient` (which stay yours
+            to close); None for the environment variable `MONQUE_URI`, and without it an embedded
+            MongoDB on this machine.
+        options: How it behaves.
+        workers: Workers declared apart, see `Workers`.
+
+    Example:
+        >>> monque = Monque("mongodb://localhost:27017/shop")
+        >>> @monque.worker("send-email", concurrency=3)
+        ... async def send_email(job: Job[Email]) -> None:
+        ...     print(job.data.to)
+        >>> async with monque:
+        ...     await monque.enqueue(send_email, Email(to="ada@example.org"))
+        ...     await monque.run()
+    """
+
+    def __init__(
+        self, database: object = None, *, options: Options = Options(), workers: Workers | None = None
+    ) -> None:
+        if not isinstance(options, Options):
+            raise ConfigurationError(f"options must be an Options(...), got {options!r}")
+        if workers is not None and not isinstance(workers, Workers):
+            raise ConfigurationError(f"workers must be a Workers(), got {workers!r}")
+        self._connector = Connector(database)
+        self._options = options
+        self._workers = workers if workers is not None else Workers()
+        self._bus = EventBus()
+        self._threads = ThreadPool()
+        self._active: Counter[str] = Counter()
+        self._instance_id = self._options.instance_id or str(uuid.uuid4())
+        self._opened: _Opened | None = None
+        self._opening = asyncio.Lock()
+        self._runner: Runner | None = None
+
+    def __repr__(self) -> str:
+        state = "running" if self._is_running() else "open" if self._opened else "closed"
+        return f"<Monque {self._options.collection!r} {state}, instance {self._instance_id}>"
+
+    @property
+    def options(self) -> Options:
+        """The options this instance was made with."""
+        return self._options
+
+    @property
+    def instance_id(self) -> str:
+        """What this instance writes into the jobs it claims."""
+        return self._instance_id
+
+    @property
+    def database(self) -> AsyncDatabase[Any]:
+        """The native database in use."""
+        return self._open().connection.database
+
+    @property
+    def client(self) -> AsyncMongoClient[Any]:
+        """The native client in use, for example to start a session."""
+        return self.database.client
+
+    async def open(self) -> Self:
+        """Connect, check the server, create indexes, put back the jobs of dead owners. Idempotent.
+
+        Raises:
+            ConnectionError: The server cannot be reached; told within a few seconds.
+            ConfigurationError: The server is older than MongoDB 6.0, or its indexes are in the way.
+            InstanceConflictError: The instance id is alive elsewhere.
+        """
+        async with self._opening:
+            if self._opened is None:
+                connection = await self._connector.connect()
+                try:
+                    self._opened = _Opened(connection, await self._prepare(connection))
+                except BaseException:
+                    await connection.close()
+                    raise
+        return self
+
+    async def close(self) -> None:
+        """Stop if running, then disconnect. Idempotent."""
+        await self.stop()
+        async with self._opening:
+            opened, self._opened = self._opened, None
+            if opened is not None:
+                await opened.connection.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Begin to process jobs in the background of the running loop; opens if needed."""
+        await self.open()
+        if not self._is_running():
+            await self._await_end()
+            self._runner = self._new_runner(watch=self._options.change_streams)
+
+    async def stop(self, *, timeout: timedelta | float | None = None) -> None:
+        """Take no new jobs, wait for running ones, then stop. Without `start()` it does nothing.
+
+        What still runs after *timeout* (default: `Options.shutdown_timeout`) is cancelled and put
+        back, and told by a `job:error` event with a `ShutdownTimeoutError`.
+        """
+        seconds = _timeout(timeout, self._options.shutdown_timeout)
+        if self._runner is not None:
+            await self._runner.stop(seconds)
+
+    async def run(self) -> None:
+        """Process jobs until SIGINT or SIGTERM, then stop gracefully; a second signal stops at once.
+
+        Raises:
+            Exception: A bug in Monque ended the scheduler; the error is raised here.
+        """
+        await self.start()
+        runner = self._runner
+        assert runner is not None  # noqa: S101 - just started
+        with on_signals(lambda first: asyncio.ensure_future(self.stop(timeout=None if first else 0))):
+            try:
+                await runner.ended.wait()
+            except asyncio.CancelledError:
+                await self.stop()
+                raise
+        if runner.failure is not None:
+            raise runner.failure
+
+    async def run_until_idle(self) -> None:
+        """Process everything that is due, then return: for scripts and tests.
+
+        Jobs of names without a worker here, jobs that are due later (also because they failed and
+        wait for their next try), and jobs that other instances run are not waited for.
+        """
+        await self.open()
+        if self._is_running() and self._runner is not None:
+            await self._runner.wait_idle()
+            return
+        await self._await_end()
+        self._runner = self._new_runner(watch=False)
+        try:
+            await self._runner.wait_idle()
+        finally:
+            await self.stop()
+
+    def is_healthy(self) -> bool:
+        """Open, running, and the last contact with the database succeeded."""
+        return (
+            self._opened is not None
+            and self._is_running()
+            and self._runner is not None
+            and self._runner.in_contact
+        )
+
+    @overload
+    def worker(
+        self, name: str, handler: None = None, *, concurrency: int | None = None, replace: bool = False
+    ) -> Callable[[Handler[T]], Worker[T]]: ...
+
+    @overload
+    def worker(
+        self, name: str, handler: Handler[T], *, concurrency: int | None = None, replace: bool = False
+    ) -> Worker[T]: ...
+
+    def worker(
+        self,
+        name: str,
+        handler: Handler[T] | None = None,
+        *,
+        concurrency: int | None = None,
+        replace: bool = False,
+    ) -> Worker[T] | Callable[[Handler[T]], Worker[T]]:
+        """Register the handler of a job name, before or after start; a decorator without *handler*.
+
+        Args:
+            name: The job name.
+            handler: Called with one `Job`. `async def` runs on the loop, `def` in a thread.
+            concurrency: How many of these jobs run at once here; default `Options.worker_concurrency`.
+            replace: Take the place of a worker registered before; its running jobs go on.
+
+        Raises:
+            WorkerRegistrationError: The name has a worker, and *replace* is not set.
+        """
+        if handler is None:
+            register = self._workers.worker(name, concurrency=concurrency, replace=replace)
+            return lambda handler: self._registered(register(handler))
+        return self._registered(self._workers.worker(name, handler, concurrency=concurrency, replace=replace))
+
+    @overload
+    async def enqueue(
+        self,
+        job: Worker[None],
+        data: None = None,
+        *,
+        run_at: datetime | None = None,
+        delay: timedelta | None = None,
+        unique_key: str | None = None,
+        session: AsyncClientSession | None = None,
+    ) -> Job[None]: ...
+
+    @overload
+    async def enqueue(
+        self,
+        job: Worker[T],
+        data: T,
+        *,
+        run_at: datetime | None = None,
+        delay: timedelta | None = None,
+        unique_key: str | None = None,
+        session: AsyncClientSession | None = None,
+    ) -> Job[T]: ...
+
+    @overload
+    async def enqueue(
+        self,
+        job: str,
+        data: T = ...,
+        *,
+        run_at: datetime | None = None,
+        delay: timedelta | None = None,
+        unique_key: str | None = None,
+        session: AsyncClientSession | None = None,
+    ) -> Job[T]: ...
+
+    async def enqueue(
+        self,
+        job: Worker[Any] | str,
+        data: Any = None,
+        *,
+        run_at: datetime | None = None,
+        delay: timedelta | None = None,
+        unique_key: str | None = None,
+        session: AsyncClientSession | None = None,
+    ) -> Job[Any]:
+        """Store a job and return it; it runs as soon as it is due and a worker is free.
+
+        Args:
+            job: A job name or a `Worker`.
+            data: The payload: a dataclass, a pydantic model, or anything BSON can hold.
+            run_at: When to run it, as an aware datetime; default now. The past is fine.
+            delay: How long from now to run it, instead of *run_at*.
+            unique_key: If a job of this name with this key is pending or processing, that one is
+                returned and nothing is stored.
+            session: Make the job part of this session's transaction: it exists, and workers are
+                woken, only when the transaction commits.
+
+        Raises:
+            PayloadError: The data cannot be stored, or does not fit what the worker expects.
+            PayloadTooLargeError: The data exceeds `Options.max_payload_size`.
+            ConnectionError: The database cannot be reached or refused.
+
+        Example:
+            >>> await monque.enqueue(send_email, Email(to="ada@example.org"), unique_key="welcome-ada")
+        """
+        context = self._context(session)
+        new = NewJob(job, data, run_at=run_at, delay=delay, unique_key=unique_key)
+        document = build(new, self._workers, self._options, now=context.clock.now())
+        with driver_errors("store the job"):
+            stored = await insert(context.store, document, session)
+        self._wake([stored], session)
+        return to_job(stored, data=data) if stored["_id"] == document["_id"] else self._read(stored)
+
+    async def enqueue_many(
+        self, jobs: Iterable[NewJob[Any]], *, session: AsyncClientSession | None = None
+    ) -> list[Job[Any]]:
+        """Store many jobs in few round trips; each is returned as by `enqueue`, in the same order.
+
+        Everything is checked before anything is stored. Unique keys are honoured one by one, also
+        among the jobs given.
+        """
+        context = self._context(session)
+        news = [_new_job(job) for job in jobs]
+        now = context.clock.now()
+        documents = [build(new, self._workers, self._options, now=now) for new in news]
+        with driver_errors("store the jobs"):
+            stored = await insert_all(context.store, documents, session)
+        self._wake(stored, session)
+        return [
+            to_job(after, data=new.data) if after["_id"] == before["_id"] else self._read(after)
+            for new, before, after in zip(news, documents, stored, strict=True)
+        ]
+
+    @overload
+    async def now(self, name: Worker[T], data: T) -> Job[T]: ...
+
+    @overload
+    async def now(self, name: Worker[None] | str, data: Any = None) -> Job[Any]: ...
+
+    async def now(self, name: Worker[Any] | str, data: Any = None) -> Job[Any]:
+        """Store a job that is due now."""
+        return await self.enqueue(name, data)
+
+    @overload
+    async def schedule(
+        self,
+        cron: str,
+        job: Worker[None],
+        data: None = None,
+        *,
+        unique_key: str | None = None,
+        timezone: str = "UTC",
+        session: AsyncClientSession | None = None,
+    ) -> Job[None]: ...
+
+    @overload
+    async def schedule(
+        self,
+        cron: str,
+        job: Worker[T],
+        data: T,
+        *,
+        unique_key: str | None = None,
+        timezone: str = "UTC",
+        session: AsyncClientSession | None = None,
+    ) -> Job[T]: ...
+
+    @overload
+    async def schedule(
+        self,
+        cron: str,
+        job: str,
+        data: T = ...,
+        *,
+        unique_key: str | None = None,
+        timezone: str = "UTC",
+        session: AsyncClientSession | None = None,
+    ) -> Job[T]: ...
+
+    async def schedule(
+        self,
+        cron: str,
+        job: Worker[Any] | str,
+        data: Any = None,
+        *,
+        unique_key: str | None = None,
+        timezone: str = "UTC",
+        session: AsyncClientSession | None = None,
+    ) -> Job[Any]:
+        """Store a recurring job, or bring the one that is there up to date; safe at every start.
+
+        An unchanged call changes nothing. Another payload keeps the next time; another cron or zone
+        computes it anew; while it runs, a change takes effect after that run.
+
+        Args:
+            cron: Five fields, or one of @yearly @monthly @weekly @daily @hourly.
+            job: A job name or a `Worker`.
+            data: The payload of every run.
+            unique_key: Tells schedules of one job name apart; default: the name.
+            timezone: The IANA zone the fields are meant in; daylight saving as in vixie cron.
+            session: As in `enqueue`.
+
+        Raises:
+            InvalidCronError: The expression cannot be used; nothing is stored.
+            JobStateError: An active one-off job holds the key.
+
+        Example:
+            >>> await monque.schedule("0 9 * * MON-FRI", "report", timezone="Europe/Berlin")
+        """
+        context = self._context(session)
+        parsed = Cron.parse(cron, timezone)
+        new = NewJob(job, data, unique_key=unique_key)
+        with driver_errors("store the schedule"):
+            while True:
+                document = build_schedule(parsed, new, self._workers, self._options, now=context.clock.now())
+                stored = await insert_or_update_schedule(context.store, document, session)
+                if stored is not None:
+                    self._wake([stored], session)
+                    return to_job(stored, data=data)
+
+    async def get_job(self, id: ObjectId | str) -> Job[Any] | None:  # noqa: A002 - part of the public API
+        """The job with this id (an `ObjectId` or 24 hex characters), or None."""
+        context = self._context(None)
+        job_id = as_object_id(id)
+        if job_id is None:
+            return None
+        with driver_errors("read the job"):
+            document = await context.store.get(job_id)
+        return None if document is None else self._read(document)
+
+    @overload
+    def on(self, event: type[E], listener: None = None) -> Callable[[Listener[E]], Listener[E]]: ...
+
+    @overload
+    def on(self, event: str, listener: None = None) -> Callable[[Listener[Any]], Listener[Any]]: ...
+
+    @overload
+    def on(self, event: type[E], listener: Listener[E]) -> Listener[E]: ...
+
+    @overload
+    def on(self, event: str, listener: Listener[Any]) -> Listener[Any]: ...
+
+    def on(self, event: str | type[Event], listener: Listener[Any] | None = None) -> Any:
+        """Call *listener* on each *event*, given by class or by kind; a decorator without *listener*.
+
+        Listeners may be sync or async; one that raises is logged and disturbs nothing.
+
+        Example:
+            >>> @monque.on(JobFailed)
+            ... def alert(event: JobFailed) -> None:
+            ...     print(event.job.name, event.error)
+        """
+        return self._listen(event, listener, once=False)
+
+    @overload
+    def once(self, event: type[E], listener: None = None) -> Callable[[Listener[E]], Listener[E]]: ...
+
+    @overload
+    def once(self, event: str, listener: None = None) -> Callable[[Listener[Any]], Listener[Any]]: ...
+
+    @overload
+    def once(self, event: type[E], listener: Listener[E]) -> Listener[E]: ...
+
+    @overload
+    def once(self, event: str, listener: Listener[Any]) -> Listener[Any]: ...
+
+    def once(self, event: str | type[Event], listener: Listener[Any] | None = None) -> Any:
+        """As `on`, for the next such event only."""
+        return self._listen(event, listener, once=True)
+
+    def off(self, event: str | type[Event], listener: Listener[Any]) -> None:
+        """Stop calling *listener* on *event*."""
+        self._bus.remove(event, listener)
+
+    async def _prepare(self, connection: Connection) -> Context:
+        clock = Clock()
+        store = Store(connection.database, self._options, clock, self._instance_id)
+        context = Context(
+            store=store,
+            settler=Settler(store),
+            bus=self._bus,
+            options=self._options,
+            clock=clock,
+            threads=self._threads,
+        )
+        with driver_errors("open the database"):
+            with pymongo.timeout(connection.open_timeout), _one_loop():
+                check_server(await store.hello())
+                await clock.refresh(store.hello)
+            if self._options.create_indexes:
+                await store.create_indexes()
+            if self._options.instance_id and await store.is_alive_elsewhere(besides=()):
+                raise InstanceConflictError(self._instance_id)
+            if self._options.recover_stale_jobs:
+                await recover(context)
+        return context
+
+    def _open(self) -> _Opened:
+        if self._opened is None:
+            raise NotOpenError(
+                "this Monque is not open; use `async with monque:` or `await monque.open()` first"
+            )
+        return self._opened
+
+    def _context(self, session: AsyncClientSession | None) -> Context:
+        opened = self._open()
+        if session is not None:
+            _check_session(session, opened.connection.database.client)
+        return opened.context
+
+    def _is_running(self) -> bool:
+        return self._runner is not None and self._runner.is_running
+
+    async def _await_end(self) -> None:
+        """A runner that is still stopping must be gone before the next one starts."""
+        if self._runner is not None:
+            await self._runner.stop(self._options.shutdown_timeout.total_seconds())
+
+    def _new_runner(self, *, watch: bool) -> Runner:
+        runner = Runner(self._open().context, self._workers, self._active, watch=watch)
+        runner.start()
+        return runner
+
+    def _registered(self, worker: Worker[T]) -> Worker[T]:
+        if self._is_running() and self._runner is not None:
+            self._runner.bell.ring_from_any_thread()
+        return worker
+
+    def _wake(self, documents: Iterable[Document], session: AsyncClientSession | None) -> None:
+        """Ring for jobs stored here. In a transaction nobody can see them before the commit."""
+        runner = self._runner
+        if runner is None or not runner.is_running or (session is not None and session.in_transaction):
+            return
+        due = [document["nextRunAt"] for document in documents if document["name"] in self._workers]
+        if due:
+            runner.bell.ring_at(min(due))
+
+    def _listen(self, event: str | type[Event], listener: Listener[Any] | None, *, once: bool) -> Any:
+        def add(listener: Listener[Any]) -> Listener[Any]:
+            self._bus.add(event, listener, once=once)
+            return listener
+
+        return add if listener is None else add(listener)
+
+    def _read(self, document: Document) -> Job[Any]:
+        return to_job(document)
+
+
+def check_server(hello: Document) -> None:
+    """Refuse servers that cannot hold the index for unique keys."""
+    if hello.get("maxWireVersion", 0) < _OLDEST_WIRE_VERSION:
+        raise ConfigurationError(
+            "this MongoDB server is older than 6.0; Monque needs 6.0 or newer "
+            f"(it speaks wire version {hello.get('maxWireVersion')}, 6.0 speaks {_OLDEST_WIRE_VERSION})"
+        )
+
+
+def _new_job(job: object) -> NewJob[Any]:
+    if not isinstance(job, NewJob):
+        raise ConfigurationError(f"enqueue_many takes NewJob(...) values, got {job!r}")
+    return job
+
+
+def _check_session(session: object, client: AsyncMongoClient[Any]) -> None:
+    if not isinstance(session, AsyncClientSession):
+        raise ConfigurationError(
+            f"session must be a session of monque.client, an AsyncClientSession, not {type(session).__name__}"
+        )
+    if session.client is not client:
+        raise ConfigurationError(
+            "the session belongs to another client; start it with monque.client.start_session(), "
+            "or hand your own client to Monque(...)"
+        )
+
+
+def _timeout(given: timedelta | float | None, default: timedelta) -> float:
+    if given is None:
+        return default.total_seconds()
+    seconds = given.total_seconds() if isinstance(given, timedelta) else float(given)
+    if not seconds >= 0:
+        raise ConfigurationError(f"timeout must not be negative, got {given}")
+    return seconds
+
+
+@contextmanager
+def _one_loop() -> Iterator[None]:
+    """A client belongs to the loop it was first used in; say so in our own words."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "event loop" not in str(error):
+            raise
+        raise ConfigurationError(
+            "this AsyncMongoClient was used in another event loop before and cannot be used in this one; "
+            "make the client inside this loop, or pass a URI"
+        ) from error

@@ -1,0 +1,143 @@
+"""What can be set, what it means, and which values make sense."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from datetime import timedelta
+
+from monque._errors import ConfigurationError
+
+# MongoDB's longest duration that still fits a date; anything longer is a mistake.
+_LONGEST = timedelta(days=365 * 100)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How long finished jobs are kept; `None` keeps them for ever.
+
+    A job's age counts from its last update. *interval* is how often old ones are removed.
+    """
+
+    completed: timedelta | None = None
+    failed: timedelta | None = None
+    cancelled: timedelta | None = None
+    interval: timedelta = timedelta(hours=1)
+
+    def __post_init__(self) -> None:
+        for name in ("completed", "failed", "cancelled"):
+            if getattr(self, name) is not None:
+                _check_duration(f"retention.{name}", getattr(self, name))
+        _check_duration("retention.interval", self.interval)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a `Monque` behaves.
+
+    Attributes:
+        collection: The collection the jobs live in.
+        poll_interval: How often to look for work without a live change stream.
+        safety_poll_interval: How often to look for work beside a live change stream.
+        max_retries: Attempts in all; a job is failed for good when `fail_count` reaches it.
+        base_retry_interval: The unit of the exponential backoff: the n-th failure waits 2^n units.
+        max_backoff_delay: The longest wait between two attempts.
+        retry_jitter: A fraction by which the wait is varied, ±; 0 keeps the exact formula.
+        shutdown_timeout: How long `stop()` waits for running jobs.
+        worker_concurrency: How many jobs of one worker run at once, unless the worker says otherwise.
+        instance_concurrency: How many jobs run at once in this instance; None: as many as its workers allow.
+        lock_timeout: The age at which a claim without any heartbeat counts as abandoned.
+        heartbeat_interval: How often running jobs are marked as alive.
+        heartbeat_tolerance: How old the last mark may be before the owner counts as dead.
+        recover_stale_jobs: Put back the jobs of dead owners, at open and continuously.
+        instance_id: The name of this instance; None makes a random one.
+        retention: Remove finished jobs after a while; None keeps them.
+        max_payload_size: The largest payload in bytes of BSON; None is what MongoDB takes.
+        create_indexes: Create the indexes at open.
+        change_streams: Listen to a change stream for instant wake-ups where the server offers one.
+    """
+
+    collection: str = "monque_jobs"
+    poll_interval: timedelta = timedelta(seconds=1)
+    safety_poll_interval: timedelta = timedelta(seconds=30)
+    max_retries: int = 10
+    base_retry_interval: timedelta = timedelta(seconds=1)
+    max_backoff_delay: timedelta = timedelta(hours=24)
+    retry_jitter: float = 0.0
+    shutdown_timeout: timedelta = timedelta(seconds=30)
+    worker_concurrency: int = 5
+    instance_concurrency: int | None = None
+    lock_timeout: timedelta = timedelta(minutes=30)
+    heartbeat_interval: timedelta = timedelta(seconds=30)
+    heartbeat_tolerance: timedelta = timedelta(seconds=90)
+    recover_stale_jobs: bool = True
+    instance_id: str | None = None
+    retention: Retention | None = None
+    max_payload_size: int | None = None
+    create_indexes: bool = True
+    change_streams: bool = True
+
+    def __post_init__(self) -> None:
+        _check_collection(self.collection)
+        for name in _DURATIONS:
+            _check_duration(name, getattr(self, name))
+        _check_count("max_retries", self.max_retries)
+        _check_count("worker_concurrency", self.worker_concurrency)
+        if self.instance_concurrency is not None:
+            _check_count("instance_concurrency", self.instance_concurrency)
+        if self.max_payload_size is not None:
+            _check_count("max_payload_size", self.max_payload_size, limit=2**31 - 1)
+        _check_fraction("retry_jitter", self.retry_jitter)
+        for name in ("recover_stale_jobs", "create_indexes", "change_streams"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigurationError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        if self.instance_id is not None and (
+            not isinstance(self.instance_id, str) or not self.instance_id.strip()
+        ):
+            raise ConfigurationError(f"instance_id must be text that is not blank, got {self.instance_id!r}")
+        if self.retention is not None and not isinstance(self.retention, Retention):
+            raise ConfigurationError(f"retention must be a Retention(...) or None, got {self.retention!r}")
+        if self.heartbeat_tolerance < self.heartbeat_interval:
+            raise ConfigurationError(
+                f"heartbeat_tolerance must be at least heartbeat_interval ({self.heartbeat_interval}), "
+                f"got {self.heartbeat_tolerance}"
+            )
+
+
+_DURATIONS = [field.name for field in fields(Options) if field.type == "timedelta"]
+
+
+def _check_duration(name: str, value: object) -> None:
+    if not isinstance(value, timedelta):
+        raise ConfigurationError(
+            f"{name} must be a timedelta, for example timedelta(seconds=1), got {value!r}"
+        )
+    if not timedelta(milliseconds=1) <= value <= _LONGEST:
+        raise ConfigurationError(f"{name} must be between 1 millisecond and 100 years, got {value}")
+
+
+def _check_count(name: str, value: object, *, limit: int = 1_000_000) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= limit:
+        raise ConfigurationError(f"{name} must be a whole number from 1 to {limit:,}, got {value!r}")
+
+
+def _check_fraction(name: str, value: object) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or math.isnan(value) or not 0 <= value <= 1:  # type: ignore[arg-type,operator]  # a number by now
+        raise ConfigurationError(f"{name} must be a fraction from 0 to 1, got {value!r}")
+
+
+def _check_collection(name: object) -> None:
+    if (
+        not isinstance(name, str)
+        or not name
+        or "$" in name
+        or "\0" in name
+        or name.startswith(("system.", "."))
+    ):
+        raise ConfigurationError(
+            f"collection must be a collection name such as 'monque_jobs' "
+            f"(not empty, without '$', not starting with 'system.' or '.'), got {name!r}"
+        )
+    if name.endswith(".") or ".." in name:
+        raise ConfigurationError(f"collection must not end with '.' or hold '..', got {name!r}")

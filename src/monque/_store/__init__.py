@@ -1,0 +1,1 @@
+"""Everything that knows MongoDB: field names, operators, indexes, commands."""

@@ -1,0 +1,97 @@
+"""Which due jobs to try to claim: the oldest, as many as there are slots, each name within its own."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from datetime import datetime
+
+from bson import ObjectId
+from pymongo.asynchronous.collection import AsyncCollection
+
+from monque._clock import Clock
+from monque._store.document import Document
+
+# More branches than this in one sorted query and the server gives up merging index scans and
+# sorts everything instead.
+_NAMES_IN_ONE_LOOK = 150
+
+# When other instances keep taking what we chose, we choose among up to this many times as many.
+_WIDEST_SPREAD = 32
+
+
+class Candidates:
+    """Chooses among the pending jobs. What it reads comes from the index alone, no document is touched."""
+
+    def __init__(self, collection: AsyncCollection[Document], clock: Clock, *, hint: bool) -> None:
+        self._collection = collection
+        self._clock = clock
+        self._hint = "monque_active" if hint else None
+        self._spread = 1
+
+    async def choose(
+        self, slots: Mapping[str, int], limit: int
+    ) -> tuple[list[ObjectId], datetime | None, bool]:
+        """The ids to try to claim; when the next job will be due; whether more are due already."""
+        room = dict(slots)
+        chosen: dict[ObjectId, str] = {}
+        next_due: datetime | None = None
+        while room and len(chosen) < limit:
+            known = sum(1 for name in chosen.values() if name in room)
+            wanted = min(limit - len(chosen), sum(room.values()))
+            most = known + wanted * self._spread
+            # One more than wanted: it tells whether there is more, or when the next one is due.
+            found = await self._earliest(list(room), most + 1)
+            now = self._clock.now()
+            future = [entry["nextRunAt"] for entry in found if entry["nextRunAt"] > now]
+            due = [entry for entry in found if entry["nextRunAt"] <= now and entry["_id"] not in chosen]
+            next_due = min([*future[:1], *([next_due] if next_due else [])], default=None)
+            for entry in self._window(due, wanted):
+                name = entry["name"]
+                if name in room and len(chosen) < limit:
+                    chosen[entry["_id"]] = name
+                    room[name] -= 1
+                    if not room[name]:
+                        del room[name]
+            if future or len(found) <= most:
+                return list(chosen), next_due, False  # all that is due was seen
+        return list(chosen), next_due, bool(room)
+
+    def learn(self, *, chosen: int, won: int) -> None:
+        """Widen the choice after losing jobs to others, narrow it again when nobody else is after them."""
+        if won < chosen:
+            self._spread = min(self._spread * 2, _WIDEST_SPREAD)
+        elif self._spread > 1:
+            self._spread //= 2
+
+    def _window(self, due: list[Document], wanted: int) -> list[Document]:
+        """The oldest ones; under contention a random run of them, so that instances part ways."""
+        if self._spread == 1:
+            return due
+        start = random.randrange(max(1, len(due) - wanted + 1))  # noqa: S311 - spreads contenders
+        return due[start:] + due[:start]
+
+    async def _earliest(self, names: list[str], limit: int) -> list[Document]:
+        """The pending jobs of these names that are due first: ids, names and times."""
+        parts = [
+            names[start : start + _NAMES_IN_ONE_LOOK] for start in range(0, len(names), _NAMES_IN_ONE_LOOK)
+        ]
+        if len(parts) == 1:
+            return await self._read(parts[0], limit)
+        found = [
+            entry
+            for part in await asyncio.gather(*(self._read(part, limit) for part in parts))
+            for entry in part
+        ]
+        found.sort(key=lambda entry: (entry["nextRunAt"], entry["_id"]))
+        return found[:limit]
+
+    async def _read(self, names: list[str], limit: int) -> list[Document]:
+        return await self._collection.find(
+            {"status": "pending", "name": {"$in": names}},
+            {"_id": 1, "name": 1, "nextRunAt": 1},
+            sort={"nextRunAt": 1, "_id": 1},
+            limit=limit,
+            hint=self._hint,
+        ).to_list()

@@ -1,0 +1,49 @@
+"""The indexes, and why each exists.
+
+Every index entry is paid for by every enqueue, claim and settlement, so there are few: beside
+`_id`, two by default. Their names and options never collide with those of the TypeScript
+implementation, which may share the collection.
+"""
+
+from __future__ import annotations
+
+from pymongo import IndexModel
+
+from monque._options import Options
+from monque._store.document import Document
+
+_ACTIVE: Document = {"status": {"$in": ["pending", "processing"]}}
+_FINISHED: Document = {"status": {"$in": ["completed", "failed", "cancelled"]}}
+
+# Finds due jobs and dead owners. All fields the claim's look needs are in it, so the look reads no
+# document; the name stands before the time, so other names' backlog is never walked through. Only
+# active jobs are in it: a million completed ones cost it nothing. Processing jobs are in it too
+# (rather than in an index of heartbeats), so that a heartbeat touches no index at all.
+ACTIVE = IndexModel(
+    {"status": 1, "name": 1, "nextRunAt": 1, "_id": 1},
+    name="monque_active",
+    partialFilterExpression=_ACTIVE,
+)
+
+# One active job a name and key. TypeScript creates the same one: same name, same options.
+UNIQUE_KEY = IndexModel(
+    {"name": 1, "uniqueKey": 1},
+    name="name_1_uniqueKey_1",
+    unique=True,
+    partialFilterExpression={"uniqueKey": {"$exists": True}, **_ACTIVE},
+)
+
+# Finds finished jobs that are old enough to be removed; only where a retention is set.
+RETENTION = IndexModel(
+    {"status": 1, "updatedAt": 1},
+    name="monque_finished",
+    partialFilterExpression=_FINISHED,
+)
+
+
+def wanted(options: Options) -> list[IndexModel]:
+    """The indexes an instance with these options needs."""
+    indexes = [ACTIVE, UNIQUE_KEY]
+    if options.retention is not None:
+        indexes.append(RETENTION)
+    return indexes

@@ -1,0 +1,314 @@
+"""Performs reads and transitions on the collection, in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import pymongo
+from bson import ObjectId
+from pymongo import ReadPreference, ReturnDocument, WriteConcern
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import DuplicateKeyError, OperationFailure
+from pymongo.read_concern import ReadConcern
+
+from monque._clock import Clock
+from monque._errors import ConfigurationError
+from monque._options import Options
+from monque._store import indexes, transitions, unique
+from monque._store.candidates import Candidates
+from monque._store.document import CODEC_OPTIONS, Document, completed
+from monque._store.transitions import Transition
+
+# Bounds each command of the background loops, so that a connection which died without a word
+# (a cut cable, a silent firewall) is noticed and replaced.
+OPERATION_TIMEOUT = 20.0
+
+_INDEX_CONFLICTS = (85, 86)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a look for work gave."""
+
+    claimed: list[Document]
+    next_due: datetime | None
+    """When the earliest job that was not due yet will be."""
+    more: bool
+    """Due jobs were left for which there are free slots: look again at once."""
+    missed: int
+    """Chosen, but somebody else was faster."""
+
+
+class Store:
+    """The jobs collection of one instance.
+
+    The handle sets its own guarantees, whatever the client's defaults are: majority writes, primary
+    reads, aware datetimes.
+    """
+
+    def __init__(
+        self, database: AsyncDatabase[Any], options: Options, clock: Clock, instance_id: str
+    ) -> None:
+        self._admin: AsyncDatabase[Document] = database.client.get_database(
+            "admin", codec_options=CODEC_OPTIONS
+        )
+        self.collection: AsyncCollection[Document] = database.get_collection(
+            options.collection,
+            codec_options=CODEC_OPTIONS,
+            read_preference=ReadPreference.PRIMARY,
+            read_concern=ReadConcern(),
+            write_concern=WriteConcern("majority"),
+        )
+        self._options = options
+        self._clock = clock
+        self.instance_id = instance_id
+        self._claim = transitions.claim(
+            instance_id=instance_id, heartbeat_interval=options.heartbeat_interval
+        )
+        self._candidates = Candidates(self.collection, clock, hint=options.create_indexes)
+        self._doubtful: set[ObjectId] = set()
+
+    async def hello(self) -> Document:
+        """What the server says about itself, its time included."""
+        return await self._admin.command("hello")
+
+    async def create_indexes(self) -> None:
+        """Create the indexes that are missing."""
+        try:
+            await self.collection.create_indexes(indexes.wanted(self._options))
+        except OperationFailure as error:
+            if error.code not in _INDEX_CONFLICTS:
+                raise
+            raise ConfigurationError(
+                f"an index of the collection {self.collection.full_name!r} stands in the way of one Monque "
+                f"needs; drop it, or create the indexes yourself and set create_indexes=False: {error}"
+            ) from error
+
+    # Storing
+
+    async def insert(self, document: Document, session: AsyncClientSession | None = None) -> None:
+        """Store a job without a key."""
+        await self.collection.insert_one(document, session=session)
+
+    async def insert_many(self, documents: list[Document], session: AsyncClientSession | None = None) -> None:
+        """Store jobs without keys."""
+        if documents:
+            await self.collection.insert_many(documents, ordered=session is not None, session=session)
+
+    async def insert_unique(self, document: Document, session: AsyncClientSession | None = None) -> Document:
+        """Store a job with a key, or return the active job that holds it."""
+        if session is not None and session.in_transaction:
+            return await unique.insert_unique_in_transaction(self.collection, document, session)
+        return await unique.insert_unique(self.collection, document)
+
+    async def insert_unique_many(self, documents: Sequence[Document]) -> list[Document]:
+        """Store jobs with keys, each as `insert_unique` does, in few round trips."""
+        return await unique.insert_unique_many(self.collection, documents)
+
+    # Reading
+
+    async def get(self, job_id: ObjectId, session: AsyncClientSession | None = None) -> Document | None:
+        """The document with this id."""
+        return await self.collection.find_one({"_id": job_id}, session=session)
+
+    async def is_alive_elsewhere(self, besides: Iterable[ObjectId]) -> bool:
+        """Whether a job claimed under our instance id has a fresh heartbeat (and is not one of *besides*)."""
+        claimed = {"status": "processing", "claimedBy": self.instance_id, "_id": {"$nin": list(besides)}}
+        alive = {**claimed, "$nor": [self._stale()]}
+        return await self.collection.find_one(alive, {"_id": 1}) is not None
+
+    # Claiming
+
+    async def claim(self, slots: Mapping[str, int], limit: int) -> Look:
+        """Claim up to *limit* due jobs, at most as many of each name as it has free slots, oldest first.
+
+        What is returned is the documents as claimed, never a copy read before: between choosing a
+        job and claiming it, another instance may have run it and put it back.
+        """
+        with pymongo.timeout(OPERATION_TIMEOUT):
+            resumed = await self._claimed_in_doubt()
+            if resumed:
+                return Look(resumed, None, more=True, missed=0)
+            chosen, next_due, more = await self._candidates.choose(slots, limit)
+            if not chosen:
+                return Look([], next_due, more=False, missed=0)
+            # Until we have read what we own, these may be ours without our knowing.
+            self._doubtful.update(chosen)
+            claimed = await self._take(chosen)
+            self._doubtful.clear()
+        self._candidates.learn(chosen=len(chosen), won=len(claimed))
+        return Look(claimed, next_due, more=more, missed=len(chosen) - len(claimed))
+
+    async def _take(self, chosen: list[ObjectId]) -> list[Document]:
+        if len(chosen) == 1:
+            document = await self.collection.find_one_and_update(
+                {"_id": chosen[0], **self._claim.when}, self._claim.then, return_document=ReturnDocument.AFTER
+            )
+            return [] if document is None else [document]
+        await self.collection.update_many(
+            {"_id": {"$in": chosen}, **self._claim.when}, self._claim.then, hint="_id_"
+        )
+        documents = {document["_id"]: document for document in await self._owned(chosen)}
+        return [documents[job_id] for job_id in chosen if job_id in documents]
+
+    async def _owned(self, job_ids: Iterable[ObjectId]) -> list[Document]:
+        mine = {"_id": {"$in": list(job_ids)}, "status": "processing", "claimedBy": self.instance_id}
+        return await self.collection.find(mine, hint="_id_").to_list()
+
+    async def _claimed_in_doubt(self) -> list[Document]:
+        """What an earlier claim took although its answer never came (the connection broke)."""
+        if not self._doubtful:
+            return []
+        documents = await self._owned(self._doubtful)
+        self._doubtful.clear()
+        return documents
+
+    # Keeping and settling claims
+
+    async def heartbeat(self, claims: Sequence[Document]) -> list[Document]:
+        """Mark the jobs as alive; return those that are no longer ours."""
+        lost: list[Document] = []
+        with pymongo.timeout(OPERATION_TIMEOUT):
+            for transition, group in _by_transition(
+                (claim, transitions.heartbeat(claim)) for claim in claims
+            ):
+                when = {"_id": {"$in": [claim["_id"] for claim in group]}, **transition.when}
+                result = await self.collection.update_many(when, transition.then, hint="_id_")
+                if result.matched_count < len(group):
+                    kept = {doc["_id"] async for doc in self.collection.find(when, {"_id": 1}, hint="_id_")}
+                    lost += [claim for claim in group if claim["_id"] not in kept]
+        return lost
+
+    async def settle_one(self, claim: Document, transition: Transition) -> Document | None:
+        """Settle a single claim; the document after it, or None if the claim was lost."""
+        with pymongo.timeout(OPERATION_TIMEOUT):
+            if transition.leaves is not None:
+                await self._leave(transition.leaves)
+            document = await self.collection.find_one_and_update(
+                {"_id": claim["_id"], **transition.when},
+                transition.then,
+                return_document=ReturnDocument.AFTER,
+            )
+            if document is None:
+                document = await self.get(claim["_id"])
+                if not transitions.was_settled(claim, transition, document):
+                    document = None
+            if document is None and transition.leaves is not None:
+                await self.collection.delete_one({"_id": transition.leaves["_id"]})
+        return document
+
+    async def settle_many(self, settlements: Sequence[tuple[Document, Transition]]) -> list[Document | None]:
+        """Settle claims in one write; for each the document after it, or None if the claim was lost.
+
+        Completed documents are not read back: they are what was claimed, less the claim.
+        """
+        with pymongo.timeout(OPERATION_TIMEOUT):
+            groups = _by_transition(settlements)
+            if len(groups) == 1:
+                [(transition, claims)] = groups
+                matched = await self._settle_group(transition, claims)
+            else:
+                matched = await self._settle_groups(groups)
+            if matched == len(settlements) and all(
+                transition is transitions.complete(claim) for claim, transition in settlements
+            ):
+                now = self._clock.now()
+                return [completed(claim, now) for claim, _ in settlements]
+            ids = [claim["_id"] for claim, _ in settlements]
+            after = {
+                document["_id"]: document async for document in self.collection.find({"_id": {"$in": ids}})
+            }
+        return [
+            after[claim["_id"]]
+            if transitions.was_settled(claim, transition, after.get(claim["_id"]))
+            else None
+            for claim, transition in settlements
+        ]
+
+    async def _settle_group(self, transition: Transition, claims: list[Document]) -> int:
+        result = await self.collection.update_many(
+            {"_id": {"$in": [claim["_id"] for claim in claims]}, **transition.when},
+            transition.then,
+            hint="_id_",
+        )
+        return result.matched_count
+
+    async def _settle_groups(self, groups: list[tuple[Transition, list[Document]]]) -> int:
+        writes = [
+            pymongo.UpdateMany(
+                {"_id": {"$in": [claim["_id"] for claim in claims]}, **transition.when},
+                transition.then,
+                hint="_id_",
+            )
+            for transition, claims in groups
+        ]
+        return (await self.collection.bulk_write(writes, ordered=False)).matched_count
+
+    async def _leave(self, document: Document) -> None:
+        try:
+            await self.collection.insert_one(document)
+        except DuplicateKeyError:
+            return  # an earlier try of this settlement stored it
+
+    # Upkeep
+
+    async def recover(self) -> int:
+        """Put back the jobs of dead owners; how many."""
+        transition = transitions.recover(self._stale(), max_crashes=self._options.max_retries)
+        with pymongo.timeout(OPERATION_TIMEOUT):
+            result = await self.collection.update_many(transition.when, transition.then)
+        return result.modified_count
+
+    async def hopeless_schedules(self) -> list[Document]:
+        """Recurring jobs of dead owners that died too often: their schedules must go on without this run."""
+        hopeless = transitions.hopeless_schedule(self._options.max_retries)
+        with pymongo.timeout(OPERATION_TIMEOUT):
+            return await self.collection.find({**self._stale(), **hopeless}).to_list()
+
+    async def abandon(self, schedule: Document, transition: Transition) -> bool:
+        """Let a schedule go on without the run that died; False if its owner turned out to live."""
+        assert transition.leaves is not None  # noqa: S101 - that is what abandoning is for
+        with pymongo.timeout(OPERATION_TIMEOUT):
+            await self._leave(transition.leaves)
+            if await self.change(schedule["_id"], transition) is not None:
+                return True
+            alive = {"_id": schedule["_id"], **transitions.owned(schedule)}
+            if await self.collection.find_one(alive, {"_id": 1}) is not None:
+                await self.collection.delete_one({"_id": transition.leaves["_id"]})
+        return False
+
+    async def prune(self, status: str, older_than: timedelta) -> int:
+        """Remove finished jobs that were last touched that long ago."""
+        limit = self._clock.now() - older_than
+        result = await self.collection.delete_many({"status": status, "updatedAt": {"$lt": limit}})
+        return result.deleted_count
+
+    async def change(
+        self, job_id: ObjectId, transition: Transition, session: AsyncClientSession | None = None
+    ) -> Document | None:
+        """Perform a transition on one job; the document after it, or None if it did not apply."""
+        return await self.collection.find_one_and_update(
+            {"_id": job_id, **transition.when},
+            transition.then,
+            return_document=ReturnDocument.AFTER,
+            session=session,
+        )
+
+    def _stale(self) -> Document:
+        return transitions.stale(
+            tolerance=self._options.heartbeat_tolerance, lock_timeout=self._options.lock_timeout
+        )
+
+
+def _by_transition(
+    pairs: Iterable[tuple[Document, Transition]],
+) -> list[tuple[Transition, list[Document]]]:
+    groups: dict[Transition, list[Document]] = {}
+    for document, transition in pairs:
+        groups.setdefault(transition, []).append(document)
+    return list(groups.items())

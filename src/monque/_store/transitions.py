@@ -1,0 +1,308 @@
+"""The state machine: every way a job can change, as a named value.
+
+A transition says which documents it applies to (`when`), what it does to them (`then`) and where it
+leads (`to`). Nothing here talks to a database; `store.py` performs them.
+
+    pending ──claim──► processing ──complete──► completed
+       ▲                 │  │  └────fail──────► failed ──┐
+       ├─retry, release──┘  │                            │
+       ├─recover (stale) ───┘          cancelled ◄─cancel── pending
+       └────────────retried by an operator ◄──┴──────────┘
+
+Stamps are the server's (`$currentDate`, `$$NOW`), so no client's clock can skew them. Text that
+comes from users is never a bare string inside a pipeline, where a leading `$` would make it an
+expression: it stands in `$literal`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any
+
+from monque._job import JobStatus
+from monque._store.document import CLAIM_FIELDS, Document, attempt_of, crashes_of, milliseconds
+
+_NO_CLAIM = dict.fromkeys(CLAIM_FIELDS, "")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Transition:
+    """When a document matches, then it is changed so.
+
+    Compared by identity: jobs that share one transition are settled in one write.
+    """
+
+    to: JobStatus
+    when: Document
+    then: Document | list[Document]
+    leaves: Document | None = None
+    """A document to store beside the changed one: the failed occurrence of a schedule."""
+
+
+def claim(*, instance_id: str, heartbeat_interval: timedelta) -> Transition:
+    """pending and due -> processing.
+
+    Due by the server's own clock at the moment of the write, whatever a client believed when it
+    chose the job: in between it may have been claimed, failed and put back with a later time.
+    """
+    return Transition(
+        to=JobStatus.PROCESSING,
+        when={"status": "pending", "$expr": {"$lte": ["$nextRunAt", "$$NOW"]}},
+        then={
+            "$set": {
+                "status": "processing",
+                "claimedBy": instance_id,
+                "heartbeatInterval": milliseconds(heartbeat_interval),
+            },
+            "$inc": {"attempt": 1},
+            "$currentDate": {"lockedAt": True, "lastHeartbeat": True, "startedAt": True, "updatedAt": True},
+        },
+    )
+
+
+def owned(claim: Mapping[str, Any]) -> Document:
+    """Match the job only while *this* claim holds it.
+
+    The instance alone is not enough: after a stall the same instance may have claimed the job
+    again, and the first run must not settle the second.
+    """
+    return {"status": "processing", "claimedBy": claim["claimedBy"], "attempt": attempt_of(claim)}
+
+
+def heartbeat(claim: Mapping[str, Any]) -> Transition:
+    """processing -> processing, alive.
+
+    `lockedAt` moves too: TypeScript instances take back whatever was locked more than half an
+    hour ago, however alive it is.
+    """
+    return _heartbeat(claim["claimedBy"], attempt_of(claim))
+
+
+@lru_cache(maxsize=256)
+def _heartbeat(claimed_by: str, attempt: int) -> Transition:
+    return Transition(
+        to=JobStatus.PROCESSING,
+        when=owned({"claimedBy": claimed_by, "attempt": attempt}),
+        then={"$currentDate": {"lastHeartbeat": True, "lockedAt": True, "updatedAt": True}},
+    )
+
+
+def complete(claim: Mapping[str, Any]) -> Transition:
+    """processing -> completed."""
+    return _complete(claim["claimedBy"], attempt_of(claim))
+
+
+@lru_cache(maxsize=256)
+def _complete(claimed_by: str, attempt: int) -> Transition:
+    return Transition(
+        to=JobStatus.COMPLETED,
+        when=owned({"claimedBy": claimed_by, "attempt": attempt}),
+        then={
+            "$set": {"status": "completed"},
+            "$unset": {**_NO_CLAIM, "failReason": "", "crashCount": ""},
+            "$currentDate": {"updatedAt": True, "finishedAt": True},
+        },
+    )
+
+
+def repeat(claim: Mapping[str, Any], *, run_at: datetime) -> Transition:
+    """processing -> pending, at the next time of the schedule.
+
+    Only while the schedule is the one this run knew: if it was changed meanwhile, *run_at* is
+    wrong, and has to be computed again.
+    """
+    return Transition(
+        to=JobStatus.PENDING,
+        when=_same_schedule(claim),
+        then=_next_time(run_at),
+    )
+
+
+def retry(claim: Mapping[str, Any], *, delay: timedelta, reason: str) -> Transition:
+    """processing -> pending, one failure more, after *delay* from the server's now."""
+    return _retry(claim["claimedBy"], attempt_of(claim), milliseconds(delay), reason)
+
+
+@lru_cache(maxsize=256)
+def _retry(claimed_by: str, attempt: int, delay: int, reason: str) -> Transition:
+    return Transition(
+        to=JobStatus.PENDING,
+        when=owned({"claimedBy": claimed_by, "attempt": attempt}),
+        then=[
+            {
+                "$set": {
+                    "status": "pending",
+                    "nextRunAt": {"$add": ["$$NOW", delay]},
+                    "failCount": {"$add": ["$failCount", 1]},
+                    "failReason": {"$literal": reason},
+                    "updatedAt": "$$NOW",
+                }
+            },
+            {"$unset": list(CLAIM_FIELDS)},
+        ],
+    )
+
+
+def fail(claim: Mapping[str, Any], *, reason: str) -> Transition:
+    """processing -> failed, for good."""
+    return Transition(
+        to=JobStatus.FAILED,
+        when=owned(claim),
+        then={
+            "$set": {"status": "failed", "failReason": reason},
+            "$inc": {"failCount": 1},
+            "$unset": _NO_CLAIM,
+            "$currentDate": {"updatedAt": True},
+        },
+    )
+
+
+def give_up_occurrence(claim: Mapping[str, Any], *, run_at: datetime, leaves: Document) -> Transition:
+    """processing -> pending at the schedule's next time, with the failed run kept beside it."""
+    return Transition(
+        to=JobStatus.PENDING, when=_same_schedule(claim), then=_next_time(run_at), leaves=leaves
+    )
+
+
+def release(claim: Mapping[str, Any]) -> Transition:
+    """processing -> pending, as if it had never been claimed; no failure counted."""
+    return _release(claim["claimedBy"], attempt_of(claim))
+
+
+@lru_cache(maxsize=256)
+def _release(claimed_by: str, attempt: int) -> Transition:
+    return Transition(
+        to=JobStatus.PENDING,
+        when=owned({"claimedBy": claimed_by, "attempt": attempt}),
+        then={
+            "$set": {"status": "pending"},
+            "$unset": _NO_CLAIM,
+            "$currentDate": {"updatedAt": True},
+        },
+    )
+
+
+def _next_time(run_at: datetime) -> Document:
+    return {
+        "$set": {"status": "pending", "nextRunAt": run_at, "failCount": 0},
+        "$unset": {**_NO_CLAIM, "failReason": "", "crashCount": ""},
+        "$currentDate": {"updatedAt": True},
+    }
+
+
+def was_settled(claim: Mapping[str, Any], transition: Transition, document: Mapping[str, Any] | None) -> bool:
+    """Whether a settlement that found nothing to change had already happened.
+
+    The answer to an earlier try may have been lost on its way. Then the document is where the
+    transition leads, or another claim has taken it on from there. What tells this from a claim that
+    was lost is the crash count: taking a job from its owner raises it.
+    """
+    if document is None or crashes_of(document) > crashes_of(claim):
+        return False
+    if attempt_of(document) > attempt_of(claim):
+        return transition.to is JobStatus.PENDING
+    return attempt_of(document) == attempt_of(claim) and document["status"] == transition.to.value
+
+
+def _same_schedule(claim: Mapping[str, Any]) -> Document:
+    return {**owned(claim), "repeatInterval": claim["repeatInterval"], "timezone": claim.get("timezone")}
+
+
+def stale(*, tolerance: timedelta, lock_timeout: timedelta) -> Document:
+    """Match jobs whose owner is dead, by the server's clock.
+
+    A heartbeat counts for the tolerance and never for less than three of the intervals its owner
+    promised. A claim without any heartbeat (foreign, or very old) counts until the lock timeout.
+    """
+    silence = {"$max": [milliseconds(tolerance), {"$multiply": [3, {"$ifNull": ["$heartbeatInterval", 0]}]}]}
+    heard = {"$ifNull": ["$lastHeartbeat", None]}
+    locked = {"$ifNull": ["$lockedAt", {"$ifNull": ["$updatedAt", "$$NOW"]}]}
+    return {
+        "status": "processing",
+        "$expr": {
+            "$cond": [
+                {"$eq": [heard, None]},
+                {"$lt": [locked, {"$subtract": ["$$NOW", milliseconds(lock_timeout)]}]},
+                {"$lt": ["$lastHeartbeat", {"$subtract": ["$$NOW", silence]}]},
+            ]
+        },
+    }
+
+
+def recover(stale: Document, *, max_crashes: int) -> Transition:
+    """processing, owner dead -> pending; failed when its owners died too often.
+
+    A job that kills its process would otherwise be run, and kill, for ever. Schedules that reach
+    the bound are left out here: they go on at their next time (`abandon_occurrence`).
+    """
+    crashes = {"$add": [{"$ifNull": ["$crashCount", 0]}, 1]}
+    hopeless = {"$gte": ["$crashCount", max_crashes]}
+    return Transition(
+        to=JobStatus.PENDING,
+        when={**stale, "$nor": [hopeless_schedule(max_crashes)]},
+        then=[
+            {"$set": {"crashCount": crashes, "updatedAt": "$$NOW"}},
+            {
+                "$set": {
+                    "status": {"$cond": [hopeless, "failed", "pending"]},
+                    "failReason": {
+                        "$cond": [
+                            hopeless,
+                            crash_reason(max_crashes),
+                            {"$ifNull": ["$failReason", "$$REMOVE"]},
+                        ]
+                    },
+                }
+            },
+            {"$unset": list(CLAIM_FIELDS)},
+        ],
+    )
+
+
+def abandon_occurrence(schedule: Mapping[str, Any], *, run_at: datetime, leaves: Document) -> Transition:
+    """processing, owner dead once too often -> pending at the next time, the run kept as failed.
+
+    Only if nothing happened to the claim since it was read: a heartbeat meanwhile means that the
+    owner lives.
+    """
+    claim = ("status", "claimedBy", "attempt", "lastHeartbeat", "repeatInterval", "timezone")
+    return Transition(
+        to=JobStatus.PENDING,
+        when={field: schedule.get(field) for field in claim},
+        then=_next_time(run_at),
+        leaves=leaves,
+    )
+
+
+def hopeless_schedule(max_crashes: int) -> Document:
+    """Match a recurring job whose next crash is its last."""
+    last = {"crashCount": {"$gte": max_crashes - 1}} if max_crashes > 1 else {}
+    return {"repeatInterval": {"$type": "string"}, **last}
+
+
+def crash_reason(crashes: int) -> str:
+    """Why a job that kills its process was given up."""
+    return (
+        f"its process died {crashes} time(s) while it ran (crashed, killed or out of memory); "
+        "given up so that it does not kill more"
+    )
+
+
+def change_schedule(schedule: Mapping[str, Any], *, changes: Document) -> Transition:
+    """pending or processing -> the same, with another cron, zone or payload.
+
+    Only if nobody changed it since it was read. A running one keeps its claim; what it does next is
+    decided when it settles, with the new values.
+    """
+    return Transition(
+        to=JobStatus(schedule["status"]),
+        when={
+            "status": schedule["status"],
+            "updatedAt": schedule["updatedAt"],
+            "repeatInterval": schedule["repeatInterval"],
+        },
+        then={"$set": changes, "$currentDate": {"updatedAt": True}},
+    )

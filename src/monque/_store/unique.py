@@ -1,0 +1,114 @@
+"""Storing jobs with unique keys: one active job a name and key, and never an error for the others."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+from pymongo import ReturnDocument, UpdateOne
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.errors import BulkWriteError, DuplicateKeyError
+
+from monque._errors import ConnectionError
+from monque._store.document import Document
+
+_DUPLICATE_KEY = 11000
+
+
+async def insert_unique(collection: AsyncCollection[Document], document: Document) -> Document:
+    """Store a job with a key, or return the active job that holds it."""
+    while True:
+        try:
+            holder = await collection.find_one_and_update(
+                _holder_of(document),
+                {"$setOnInsert": document},
+                upsert=True,
+                return_document=ReturnDocument.AFTER,
+            )
+        except DuplicateKeyError:
+            # Two upserts raced and the other one won; or its job ended just after it did. Each time
+            # round somebody has made progress, so this ends.
+            await asyncio.sleep(random.uniform(0, 0.005))  # noqa: S311 - spreads contenders
+            continue
+        assert holder is not None  # noqa: S101 - an upsert returns a document
+        return holder
+
+
+async def insert_unique_many(
+    collection: AsyncCollection[Document], documents: Sequence[Document]
+) -> list[Document]:
+    """Store jobs with keys, each as `insert_unique` does, in few round trips."""
+    holders: dict[int, Document] = {}
+    waiting = dict(enumerate(documents))
+    while waiting:
+        await _upsert(collection, list(waiting.values()))
+        found = await _holders(collection, list(waiting.values()))
+        for place, document in list(waiting.items()):
+            # Not among them: its holder ended between the two steps. It is stored next time round.
+            holder = found.get((document["name"], document["uniqueKey"]))
+            if holder is not None:
+                holders[place] = holder
+                del waiting[place]
+    return [holders[place] for place in range(len(documents))]
+
+
+async def insert_unique_in_transaction(
+    collection: AsyncCollection[Document], document: Document, session: AsyncClientSession
+) -> Document:
+    """As `insert_unique`, without ever letting a taken key abort the caller's transaction.
+
+    A duplicate key error would abort it, so the holder is looked up first, outside of the
+    transaction's snapshot: one committed after the snapshot was taken counts, one that ended since
+    does not.
+    """
+    holder = await collection.find_one(_holder_of(document))
+    if holder is not None:
+        return holder
+    seen = await collection.find_one(_holder_of(document), session=session)
+    if seen is not None:
+        if await collection.find_one({"_id": seen["_id"]}, {"_id": 1}) is None:
+            return seen  # stored earlier in this same transaction
+        raise _conflict(document)  # ended since the snapshot: this job must run once more
+    try:
+        await collection.insert_one(document, session=session)
+    except DuplicateKeyError as error:
+        raise _conflict(document) from error
+    return document
+
+
+async def _upsert(collection: AsyncCollection[Document], documents: list[Document]) -> None:
+    upserts = [
+        UpdateOne(_holder_of(document), {"$setOnInsert": document}, upsert=True) for document in documents
+    ]
+    try:
+        await collection.bulk_write(upserts, ordered=False)
+    except BulkWriteError as error:
+        # A duplicate key says that another holder appeared meanwhile: the read that follows finds it.
+        if any(entry["code"] != _DUPLICATE_KEY for entry in error.details["writeErrors"]):
+            raise
+
+
+async def _holders(
+    collection: AsyncCollection[Document], documents: list[Document]
+) -> dict[tuple[str, str], Document]:
+    found: dict[tuple[str, str], Document] = {}
+    for start in range(0, len(documents), 1000):
+        either = [_holder_of(document) for document in documents[start : start + 1000]]
+        async for holder in collection.find({"$or": either}):
+            found[holder["name"], holder["uniqueKey"]] = holder
+    return found
+
+
+def _holder_of(document: Document) -> Document:
+    active = {"$in": ["pending", "processing"]}
+    return {"name": document["name"], "uniqueKey": document["uniqueKey"], "status": active}
+
+
+def _conflict(document: Document) -> ConnectionError:
+    return ConnectionError(
+        f"the unique key {document['uniqueKey']!r} of {document['name']!r} changed hands while this "
+        "transaction ran; run the transaction again (with_transaction does so by itself)",
+        labels=["TransientTransactionError"],
+    )

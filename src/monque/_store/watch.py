@@ -1,0 +1,94 @@
+"""The change stream, reduced to hints: "a job of this name may be due at that time"."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pymongo.asynchronous.change_stream import AsyncChangeStream
+from pymongo.errors import OperationFailure, PyMongoError
+
+from monque._store.store import Store
+
+# How long the server holds a getMore open when nothing happens. Each costs one command.
+_AWAIT_MILLISECONDS = 10_000
+# Silence beyond that means that the connection is dead.
+_PATIENCE = 15.0
+
+# The server says that it has no change streams at all, or not for this user:
+# 13 Unauthorized, 59 CommandNotFound, 115 CommandNotSupported, 238 NotImplemented,
+# 40324 unknown stage, 40573 only on replica sets.
+_UNAVAILABLE = (13, 59, 115, 238, 40324, 40573)
+
+# Only jobs that became runnable, and of those only what a wake-up needs: full documents for every
+# instance would grow with instances times jobs. An update carries no name; it rings for everyone.
+_PIPELINE: list[dict[str, Any]] = [
+    {
+        "$match": {
+            "$or": [
+                {"operationType": "insert", "fullDocument.status": "pending"},
+                {"operationType": "update", "updateDescription.updatedFields.status": "pending"},
+                {"operationType": "update", "updateDescription.updatedFields.nextRunAt": {"$exists": True}},
+                {"operationType": {"$in": ["drop", "rename", "dropDatabase", "invalidate"]}},
+            ]
+        }
+    },
+    {
+        "$project": {
+            "operationType": 1,
+            "name": "$fullDocument.name",
+            "run_at": {"$ifNull": ["$fullDocument.nextRunAt", "$updateDescription.updatedFields.nextRunAt"]},
+        }
+    },
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """It may be worth looking for work at *run_at* (now, if None), for this name (any, if None)."""
+
+    name: str | None
+    run_at: datetime | None
+
+
+class WatchUnavailableError(Exception):
+    """This server will never give us a change stream."""
+
+
+class Watch:
+    """One open change stream."""
+
+    def __init__(self, stream: AsyncChangeStream[Any]) -> None:
+        self._stream = stream
+
+    @classmethod
+    async def open(cls, store: Store) -> Watch:
+        """Open the stream; from then on nothing is missed until it breaks."""
+        try:
+            stream = await store.collection.watch(_PIPELINE, max_await_time_ms=_AWAIT_MILLISECONDS)
+        except OperationFailure as error:
+            if error.code in _UNAVAILABLE:
+                raise WatchUnavailableError(str(error)) from error
+            raise
+        return cls(stream)
+
+    async def hints(self) -> AsyncIterator[Hint]:
+        """Hints as they come; ends when the collection is gone."""
+        while self._stream.alive:
+            try:
+                async with asyncio.timeout(_PATIENCE):
+                    change = await self._stream.try_next()
+            except TimeoutError:
+                raise PyMongoError("the change stream went silent") from None
+            if change is None:
+                continue
+            if change["operationType"] not in ("insert", "update"):
+                return
+            yield Hint(change.get("name"), change.get("run_at"))
+
+    async def close(self) -> None:
+        """Let the server forget the stream."""
+        await self._stream.close()

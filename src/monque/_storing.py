@@ -1,0 +1,70 @@
+"""How new jobs and schedules come into the collection, in a transaction or not."""
+
+from __future__ import annotations
+
+import bson
+from pymongo.asynchronous.client_session import AsyncClientSession
+
+from monque._errors import JobStateError
+from monque._job import JobStatus
+from monque._store import transitions
+from monque._store.document import Document
+from monque._store.store import Store
+
+
+async def insert(store: Store, document: Document, session: AsyncClientSession | None) -> Document:
+    if "uniqueKey" in document:
+        return await store.insert_unique(document, session)
+    await store.insert(document, session)
+    return document
+
+
+async def insert_all(
+    store: Store, documents: list[Document], session: AsyncClientSession | None
+) -> list[Document]:
+    keyed = [document for document in documents if "uniqueKey" in document]
+    await store.insert_many([document for document in documents if "uniqueKey" not in document], session)
+    if session is None:
+        holders = iter(await store.insert_unique_many(keyed))
+    else:
+        holders = iter([await store.insert_unique(document, session) for document in keyed])
+    return [next(holders) if "uniqueKey" in document else document for document in documents]
+
+
+async def insert_or_update_schedule(
+    store: Store, wanted: Document, session: AsyncClientSession | None
+) -> Document | None:
+    """Store a schedule, or bring the one that holds its key up to date; None if it changed meanwhile."""
+    holder = await store.insert_unique(wanted, session)
+    if holder["_id"] == wanted["_id"]:
+        return holder
+    return await _bring_up_to_date(store, holder, wanted, session)
+
+
+async def _bring_up_to_date(
+    store: Store, holder: Document, wanted: Document, session: AsyncClientSession | None
+) -> Document | None:
+    """Change what differs in the schedule that holds the key; None if it changed meanwhile."""
+    if holder.get("repeatInterval") is None:
+        raise JobStateError(
+            f"the key {wanted['uniqueKey']!r} of {wanted['name']!r} is held by the one-off job "
+            f"{holder['_id']}; give the schedule a unique_key of its own",
+            job_id=holder["_id"],
+            current_status=JobStatus(holder["status"]),
+            attempted_action="schedule",
+        )
+    changes = _changes(holder, wanted)
+    if not changes:
+        return holder
+    return await store.change(holder["_id"], transitions.change_schedule(holder, changes=changes), session)
+
+
+def _changes(holder: Document, wanted: Document) -> Document:
+    """What a schedule must change to become what is wanted."""
+    times = {
+        field: wanted[field] for field in ("repeatInterval", "timezone") if holder.get(field) != wanted[field]
+    }
+    if times and holder["status"] == "pending":
+        times["nextRunAt"] = wanted["nextRunAt"]
+    same_data = bson.encode({"data": holder.get("data")}) == bson.encode({"data": wanted["data"]})
+    return times if same_data else {**times, "data": wanted["data"]}

@@ -1,0 +1,96 @@
+"""Threads for handlers that block.
+
+The standard pool joins its threads when the interpreter ends, so that one handler which never
+returns would keep the process alive for ever. These threads are daemons: after `stop()` gave up on
+a handler, the process can end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+R = TypeVar("R")
+_Work = Callable[[], None]
+
+_IDLE_SECONDS = 30.0
+
+
+class ThreadPool:
+    """Runs functions in daemon threads, reused while there is work and ended when idle.
+
+    It has no limit of its own: each worker's concurrency bounds what is handed to it.
+    """
+
+    def __init__(self) -> None:
+        self._work: queue.SimpleQueue[_Work] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle = 0
+
+    async def run(self, function: Callable[..., R], *args: Any) -> R:
+        """Call *function* in a thread, with the caller's context variables, and await its result."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[R] = loop.create_future()
+        context = contextvars.copy_context()
+
+        def work() -> None:
+            try:
+                result = context.run(function, *args)
+            except BaseException as error:  # noqa: BLE001 - handed to the awaiting side, whatever it is
+                _resolve(loop, future, future.set_exception, _transportable(error))
+            else:
+                _resolve(loop, future, future.set_result, result)
+
+        self._submit(work)
+        return await future
+
+    def _submit(self, work: _Work) -> None:
+        with self._lock:
+            # Invariant: `_idle` counts threads that wait and are not yet spoken for, so each piece of
+            # work in the queue has a thread that will take it.
+            if self._idle:
+                self._idle -= 1
+            else:
+                threading.Thread(target=self._serve, name="monque-handler", daemon=True).start()
+        self._work.put(work)
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                work = self._work.get(timeout=_IDLE_SECONDS)
+            except queue.Empty:
+                with self._lock:
+                    if self._idle:
+                        self._idle -= 1
+                        return
+                # Spoken for between the timeout and the lock: the work is on its way.
+                continue
+            work()
+            del work  # an idle thread must not keep the last job alive
+            with self._lock:
+                self._idle += 1
+
+
+def _transportable(error: BaseException) -> BaseException:
+    # A future refuses StopIteration: it would end the awaiting generator instead of raising.
+    if isinstance(error, StopIteration):
+        return RuntimeError(f"the handler raised StopIteration({error.value!r})")
+    return error
+
+
+def _resolve(
+    loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], resolve: Callable[[Any], None], value: Any
+) -> None:
+    def tell() -> None:
+        if not future.done():
+            resolve(value)
+
+    try:
+        loop.call_soon_threadsafe(tell)
+    except RuntimeError:
+        # The loop was closed while the thread still ran: nobody waits for the result any more.
+        return

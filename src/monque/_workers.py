@@ -1,0 +1,133 @@
+"""Workers: handlers by job name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar, overload
+
+from monque._errors import ConfigurationError, WorkerRegistrationError
+from monque._job import Job, check_name
+from monque._payload import Codec, payload_type
+
+T = TypeVar("T")
+Handler = Callable[[Job[T]], Awaitable[Any] | Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Worker(Generic[T]):
+    """The handler registered for one job name. Hand it to `enqueue`; call it like the handler."""
+
+    name: str
+    handler: Handler[T]
+    concurrency: int | None = None
+    codec: Codec[T] = field(repr=False)
+    is_async: bool = field(repr=False)
+
+    def __call__(self, job: Job[T]) -> Awaitable[Any] | Any:
+        """Call the handler directly, as in a unit test."""
+        return self.handler(job)
+
+
+class Workers:
+    """A set of workers, declared apart from a `Monque` and handed to it.
+
+    Example:
+        >>> workers = Workers()
+        >>> @workers.worker("send-email", concurrency=3)
+        ... async def send_email(job: Job[dict]) -> None: ...
+        >>> monque = Monque(workers=workers)
+    """
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Worker[Any]] = {}
+
+    @overload
+    def worker(
+        self, name: str, handler: None = None, *, concurrency: int | None = None, replace: bool = False
+    ) -> Callable[[Handler[T]], Worker[T]]: ...
+
+    @overload
+    def worker(
+        self, name: str, handler: Handler[T], *, concurrency: int | None = None, replace: bool = False
+    ) -> Worker[T]: ...
+
+    def worker(
+        self,
+        name: str,
+        handler: Handler[T] | None = None,
+        *,
+        concurrency: int | None = None,
+        replace: bool = False,
+    ) -> Worker[T] | Callable[[Handler[T]], Worker[T]]:
+        """Register the handler of a job name; a decorator without *handler*.
+
+        Raises:
+            WorkerRegistrationError: The name has a worker, and *replace* is not set.
+        """
+        check_name(name)
+        _check_concurrency(name, concurrency)
+        if handler is None:
+            return lambda handler: self._register(name, handler, concurrency=concurrency, replace=replace)
+        return self._register(name, handler, concurrency=concurrency, replace=replace)
+
+    def _register(
+        self, name: str, handler: Handler[T], *, concurrency: int | None, replace: bool
+    ) -> Worker[T]:
+        taken = self._by_name.get(name)
+        if taken is not None and not replace:
+            raise WorkerRegistrationError(
+                f"{name!r} has a worker already ({_place(taken.handler)}); pass replace=True to replace it",
+                job_name=name,
+            )
+        if not callable(handler):
+            raise WorkerRegistrationError(
+                f"the handler of {name!r} must be callable, got {handler!r}", job_name=name
+            )
+        handler = handler.handler if isinstance(handler, Worker) else handler
+        try:
+            codec: Codec[T] = Codec.of(payload_type(handler, Job))
+        except ConfigurationError as error:
+            raise WorkerRegistrationError(
+                f"the handler of {name!r} cannot be used: {error}", job_name=name
+            ) from error
+        worker = Worker(
+            name=name, handler=handler, concurrency=concurrency, codec=codec, is_async=_is_async(handler)
+        )
+        self._by_name[name] = worker
+        return worker
+
+    def get(self, name: str) -> Worker[Any] | None:
+        """The worker of this name, if there is one."""
+        return self._by_name.get(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def __iter__(self) -> Iterator[Worker[Any]]:
+        return iter(list(self._by_name.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+
+def _check_concurrency(name: str, concurrency: object) -> None:
+    if concurrency is None:
+        return
+    if not isinstance(concurrency, int) or isinstance(concurrency, bool) or concurrency < 1:
+        raise ConfigurationError(
+            f"the concurrency of {name!r} must be a whole number of at least 1, got {concurrency!r}"
+        )
+
+
+def _is_async(handler: Callable[..., Any]) -> bool:
+    while hasattr(handler, "func"):  # functools.partial
+        handler = handler.func
+    call = getattr(handler, "__call__", None)  # noqa: B004 - an object whose __call__ is a coroutine function
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
+
+
+def _place(handler: Callable[..., Any]) -> str:
+    module = getattr(handler, "__module__", "?")
+    return f"{module}.{getattr(handler, '__qualname__', repr(handler))}"

@@ -1,0 +1,273 @@
+"""Monque for code that does not use asyncio: scripts, Flask, Django.
+
+A thin facade: an event loop in a thread of its own runs a `Monque`, and every method waits for the
+one of the same name there. A test holds the signatures to each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from types import FrameType, TracebackType
+from typing import Any, Self, TypeVar
+
+from bson import ObjectId
+from pymongo import AsyncMongoClient
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.database import AsyncDatabase
+
+from monque import ConfigurationError, Event, Job, Monque, NewJob, NotOpenError, Options, Worker, Workers
+
+R = TypeVar("R")
+
+
+class SyncMonque:
+    """A `Monque` whose methods block. Handlers, listeners and values are the same.
+
+    `def` handlers run in threads and may call it; `async def` handlers run on its own loop and must not,
+    since they would wait for themselves.
+
+    Example:
+        >>> with SyncMonque("mongodb://localhost:27017/shop") as monque:
+        ...     monque.enqueue("send-email", {"to": "ada@example.org"})
+    """
+
+    def __init__(
+        self, database: object = None, *, options: Options = Options(), workers: Workers | None = None
+    ) -> None:
+        self._monque = Monque(database, options=options, workers=workers)
+        self._thread = _LoopThread()
+
+    def __repr__(self) -> str:
+        return f"<Sync{repr(self._monque)[1:]}"
+
+    @property
+    def options(self) -> Options:
+        """The options this instance was made with."""
+        return self._monque.options
+
+    @property
+    def instance_id(self) -> str:
+        """What this instance writes into the jobs it claims."""
+        return self._monque.instance_id
+
+    @property
+    def database(self) -> AsyncDatabase[Any]:
+        """The native database in use; it is asynchronous, and bound to this instance's own loop."""
+        return self._monque.database
+
+    @property
+    def client(self) -> AsyncMongoClient[Any]:
+        """The native client in use; it is asynchronous, and bound to this instance's own loop."""
+        return self._monque.client
+
+    def open(self) -> Self:
+        """As `Monque.open`."""
+        self._thread.start()
+        try:
+            self._call(self._monque.open())
+        except BaseException:
+            self._thread.stop()
+            raise
+        return self
+
+    def close(self) -> None:
+        """As `Monque.close`."""
+        if self._thread.is_running:
+            self._call(self._monque.close())
+            self._thread.stop()
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """As `Monque.start`: processing goes on in the background of this program."""
+        self.open()
+        self._call(self._monque.start())
+
+    def stop(self, *, timeout: timedelta | float | None = None) -> None:
+        """As `Monque.stop`."""
+        if self._thread.is_running:
+            self._call(self._monque.stop(timeout=timeout))
+
+    def run(self) -> None:
+        """As `Monque.run`: blocks until SIGINT or SIGTERM (if called in the main thread) or `stop()`."""
+        self.open()
+        running = self._submit(self._monque.run())
+        with _signals(lambda first: self._submit(self._monque.stop(timeout=None if first else 0))):
+            running.result()
+
+    def run_until_idle(self) -> None:
+        """As `Monque.run_until_idle`."""
+        self.open()
+        self._call(self._monque.run_until_idle())
+
+    def is_healthy(self) -> bool:
+        """As `Monque.is_healthy`."""
+        return self._monque.is_healthy()
+
+    def worker(
+        self, name: str, handler: Any = None, *, concurrency: int | None = None, replace: bool = False
+    ) -> Any:
+        """As `Monque.worker`."""
+        return self._monque.worker(name, handler, concurrency=concurrency, replace=replace)
+
+    def enqueue(
+        self,
+        job: Any,
+        data: Any = None,
+        *,
+        run_at: datetime | None = None,
+        delay: timedelta | None = None,
+        unique_key: str | None = None,
+        session: AsyncClientSession | None = None,
+    ) -> Job[Any]:
+        """As `Monque.enqueue`."""
+        return self._call(
+            self._monque.enqueue(
+                job, data, run_at=run_at, delay=delay, unique_key=unique_key, session=session
+            )
+        )
+
+    def enqueue_many(
+        self, jobs: Iterable[NewJob[Any]], *, session: AsyncClientSession | None = None
+    ) -> list[Job[Any]]:
+        """As `Monque.enqueue_many`."""
+        return self._call(self._monque.enqueue_many(jobs, session=session))
+
+    def now(self, name: Worker[Any] | str, data: Any = None) -> Job[Any]:
+        """As `Monque.now`."""
+        return self._call(self._monque.now(name, data))
+
+    def schedule(
+        self,
+        cron: str,
+        job: Worker[Any] | str,
+        data: Any = None,
+        *,
+        unique_key: str | None = None,
+        timezone: str = "UTC",
+        session: AsyncClientSession | None = None,
+    ) -> Job[Any]:
+        """As `Monque.schedule`."""
+        return self._call(
+            self._monque.schedule(cron, job, data, unique_key=unique_key, timezone=timezone, session=session)
+        )
+
+    def get_job(self, id: ObjectId | str) -> Job[Any] | None:  # noqa: A002 - part of the public API
+        """As `Monque.get_job`."""
+        return self._call(self._monque.get_job(id))
+
+    def on(self, event: str | type[Event], listener: Any = None) -> Any:
+        """As `Monque.on`; listeners are called in this instance's own thread."""
+        return self._monque.on(event, listener)
+
+    def once(self, event: str | type[Event], listener: Any = None) -> Any:
+        """As `Monque.once`."""
+        return self._monque.once(event, listener)
+
+    def off(self, event: str | type[Event], listener: Any) -> None:
+        """As `Monque.off`."""
+        self._monque.off(event, listener)
+
+    def _call(self, method: Coroutine[Any, Any, R]) -> R:
+        return self._submit(method).result()
+
+    def _submit(self, method: Coroutine[Any, Any, R]) -> Future[R]:
+        return self._thread.submit(method)
+
+
+class _LoopThread:
+    """An event loop in a daemon thread; it can be started again after it was stopped."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._process = 0
+        self._lock = threading.Lock()
+
+    @property
+    def is_running(self) -> bool:
+        return self._loop is not None
+
+    def start(self) -> None:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._process = os.getpid()
+                self._thread = threading.Thread(
+                    target=self._serve, args=(self._loop,), name="monque", daemon=True
+                )
+                self._thread.start()
+
+    def submit(self, method: Coroutine[Any, Any, R]) -> Future[R]:
+        problem = self._problem()
+        if problem is not None:
+            method.close()
+            raise problem
+        assert self._loop is not None  # noqa: S101 - that would be a problem
+        return asyncio.run_coroutine_threadsafe(method, self._loop)
+
+    def _problem(self) -> Exception | None:
+        if self._loop is None:
+            return NotOpenError("this SyncMonque is not open; use `with monque:` or `monque.open()` first")
+        if self._process != os.getpid():
+            return NotOpenError(
+                "this SyncMonque was opened before the process forked; open it after the fork"
+            )
+        if threading.current_thread() is self._thread:
+            return ConfigurationError(
+                "an `async def` handler or a listener cannot call a SyncMonque, it would wait for itself; "
+                "make the handler a plain `def`"
+            )
+        return None
+
+    def stop(self) -> None:
+        with self._lock:
+            if self._loop is not None and self._thread is not None:
+                self._loop.call_soon_threadsafe(self._loop.stop)
+                self._thread.join()
+                self._loop = self._thread = None
+
+    @staticmethod
+    def _serve(loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+            for task in asyncio.all_tasks(loop):
+                task.cancel()
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            loop.close()
+
+
+@contextmanager
+def _signals(on_signal: Callable[[bool], object]) -> Iterator[None]:
+    """Call *on_signal* for SIGINT and SIGTERM (True for the first); only the main thread can."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    count = 0
+
+    def caught(_number: int, _frame: FrameType | None) -> None:
+        nonlocal count
+        count += 1
+        on_signal(count == 1)
+
+    before = {number: signal.signal(number, caught) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

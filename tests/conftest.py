@@ -1,0 +1,79 @@
+"""Fixtures: one real mongod a test session (and xdist worker), one database a test."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pymongo import AsyncMongoClient
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.database import AsyncDatabase
+
+from monque import Monque, Options
+from monque.embedded import EmbeddedMongo
+from support.invariants import check_invariants
+
+# Short waits, so that tests of retries, polls and heartbeats take milliseconds. Tests that are about
+# these times set their own.
+QUICK = Options(
+    poll_interval=timedelta(milliseconds=200),
+    base_retry_interval=timedelta(milliseconds=20),
+    shutdown_timeout=timedelta(seconds=10),
+)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[EmbeddedMongo]:
+    with EmbeddedMongo(temporary=True) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+async def client(server: EmbeddedMongo) -> AsyncIterator[AsyncMongoClient[dict[str, Any]]]:
+    async with AsyncMongoClient(server.uri, tz_aware=True) as client:
+        yield client
+
+
+@pytest.fixture
+async def database(
+    client: AsyncMongoClient[dict[str, Any]], request: pytest.FixtureRequest
+) -> AsyncIterator[AsyncDatabase[dict[str, Any]]]:
+    name = re.sub(r"\W", "_", request.node.name)[:30] + "_" + uuid.uuid4().hex[:8]
+    database = client[name]
+    yield database
+    await client.drop_database(name)
+
+
+@pytest.fixture
+def collection(database: AsyncDatabase[dict[str, Any]]) -> AsyncCollection[dict[str, Any]]:
+    """The jobs of this test, read and written directly."""
+    return database["monque_jobs"]
+
+
+@pytest.fixture
+async def make_monque(
+    database: AsyncDatabase[dict[str, Any]], collection: AsyncCollection[dict[str, Any]]
+) -> AsyncIterator[Callable[..., Monque]]:
+    """Make instances on this test's database; afterwards they are closed and the collection is checked."""
+    made: list[Monque] = []
+
+    def make(given: object = None, *, options: Options = QUICK, **kwargs: Any) -> Monque:
+        monque = Monque(database if given is None else given, options=options, **kwargs)
+        made.append(monque)
+        return monque
+
+    yield make
+    for monque in made:
+        await monque.stop(timeout=0)
+        await monque.close()
+    await check_invariants(collection)
+
+
+@pytest.fixture
+async def monque(make_monque: Callable[..., Monque]) -> Monque:
+    """One open instance with quick options."""
+    return await make_monque().open()
