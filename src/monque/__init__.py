@@ -43,6 +43,7 @@ from monque._monque import Monque
 from monque._newjob import NewJob
 from monque._options import Options, Retention
 from monque._version import __version__
+from monque._views import BulkError, BulkResult, JobFilter, JobPage, QueueStats, QueueView, WorkerView
 from monque._workers import Worker, Workers
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AggregationTimeoutError",
+    "BulkError",
+    "BulkResult",
     "ClaimLost",
     "ConfigurationError",
     "ConnectionError",
@@ -66,7 +69,9 @@ __all__ = [
     "JobDeleted",
     "JobError",
     "JobFailed",
+    "JobFilter",
     "JobNotFoundError",
+    "JobPage",
     "JobRetried",
     "JobStarted",
     "JobStateError",
@@ -81,6 +86,8 @@ __all__ = [
     "Options",
     "PayloadError",
     "PayloadTooLargeError",
+    "QueueStats",
+    "QueueView",
     "Retention",
     "ShutdownTimeoutError",
     "StaleJobsRecovered",
@@ -91,6 +98,7 @@ __all__ = [
     "WatchUnavailable",
     "Worker",
     "WorkerRegistrationError",
+    "WorkerView",
     "Workers",
     "__version__",
 ]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
@@ -44,7 +44,7 @@ class Cron:
             InvalidCronError: The expression is wrong, or no date ever matches it.
             ConfigurationError: There is no such zone.
         """
-        _require_zone(timezone)
+        _zone(timezone)
         return _parse(_require_text(expression), timezone)
 
     def next_after(self, moment: datetime) -> datetime:
@@ -57,7 +57,7 @@ class Cron:
         """
         fields = _NAMED.get(self.expression, self.expression)
         next_run = _next_shown_time if _has_wildcard_time(fields) else _next_fixed_time
-        return next_run(fields, ZoneInfo(self.timezone), moment.astimezone(UTC))
+        return next_run(fields, _zone(self.timezone), moment.astimezone(UTC))
 
 
 _NAMED = {
@@ -99,14 +99,18 @@ def _require_text(expression: object) -> str:
     return expression.strip()
 
 
-def _require_zone(timezone: object) -> None:
-    problem = f"unknown time zone {timezone!r}; a zone is an IANA name such as 'Europe/Berlin' or 'UTC'"
-    if not isinstance(timezone, str):
-        raise ConfigurationError(problem)
+def _zone(name: object) -> tzinfo:
+    if name == "UTC":
+        return UTC  # also where there is no time zone database
     try:
-        ZoneInfo(timezone)
-    except (KeyError, ValueError, OSError) as error:
-        raise ConfigurationError(problem) from error
+        if isinstance(name, str):
+            return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        pass
+    raise ConfigurationError(
+        f"unknown time zone {name!r}; a zone is an IANA name such as 'Europe/Berlin' or 'UTC' "
+        "(where the system has no time zone database, install the package tzdata)"
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -195,14 +199,14 @@ def _has_wildcard_time(fields: str) -> bool:
     return minute.startswith("*") or hour.startswith("*")
 
 
-def _next_fixed_time(fields: str, zone: ZoneInfo, moment: datetime) -> datetime:
+def _next_fixed_time(fields: str, zone: tzinfo, moment: datetime) -> datetime:
     """Each matching wall-clock time counts once, whatever the clocks do."""
     runs = (_first_instant(wall, zone) for wall in CronSim(fields, _wall_time(moment, zone)))
     # While the clock shows an hour again, the next wall-clock time may already have had its turn.
     return next(run for run in runs if run > moment)
 
 
-def _next_shown_time(fields: str, zone: ZoneInfo, moment: datetime) -> datetime:
+def _next_shown_time(fields: str, zone: tzinfo, moment: datetime) -> datetime:
     """The next instant at which the clock shows a matching time.
 
     Until the offset changes, wall-clock time and real time advance alike; from the change on, look
@@ -219,11 +223,11 @@ def _next_shown_time(fields: str, zone: ZoneInfo, moment: datetime) -> datetime:
         after = here - timedelta(seconds=1)  # the instant of the change may match itself
 
 
-def _wall_time(moment: datetime, zone: ZoneInfo) -> datetime:
+def _wall_time(moment: datetime, zone: tzinfo) -> datetime:
     return moment.astimezone(zone).replace(tzinfo=None, fold=0)
 
 
-def _first_instant(wall: datetime, zone: ZoneInfo) -> datetime:
+def _first_instant(wall: datetime, zone: tzinfo) -> datetime:
     """When the clock first shows *wall*; for a time in a gap, the end of the gap."""
     instant = wall.replace(tzinfo=zone).astimezone(UTC)
     if _wall_time(instant, zone) == wall:
@@ -232,7 +236,7 @@ def _first_instant(wall: datetime, zone: ZoneInfo) -> datetime:
     return _until_change(zone, wall.replace(tzinfo=zone, fold=1).astimezone(UTC), instant)
 
 
-def _until_change(zone: ZoneInfo, start: datetime, end: datetime) -> datetime:
+def _until_change(zone: tzinfo, start: datetime, end: datetime) -> datetime:
     """The first instant after *start* with another UTC offset, but *end* at the latest."""
     start = start.replace(microsecond=0)
     offset = start.astimezone(zone).utcoffset()

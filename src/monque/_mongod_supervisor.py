@@ -11,6 +11,7 @@ it is up in a moment. Its life:
 If this process is killed, the kernel kills mongod too (Linux), or the next supervisor ends it (elsewhere).
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -36,6 +37,7 @@ STOP_TIMEOUT = 15.0
 TICK = 0.01
 IDLE_TICK = 60.0
 LOG_LIMIT = 4_000_000
+FULL = 500_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -316,6 +318,9 @@ class Mongod:
 
     def obituary(self) -> str:
         """Why it cannot be used, in a sentence."""
+        if shutil.disk_usage(self.plan.data_dir).free < FULL:
+            # Then the log does not say so: it is on that disk too.
+            return explain(self.plan, os.strerror(errno.ENOSPC), self.process.poll())
         with self.plan.log.open("rb") as log:
             log.seek(self.log_start)
             return explain(self.plan, log.read().decode(errors="replace"), self.process.poll())
@@ -371,41 +376,39 @@ def command_line(pid: int) -> str:
 
 
 WAY_OUT = "name a mongod for this system in MONQUE_MONGOD, or a running server in MONQUE_URI"
-REASONS = (
-    (r"shared libraries: libcurl\.so", "mongod needs libcurl: install it with `apt-get install libcurl4`"),
-    (
-        r"shared libraries: ([^:\s]+)",
-        "mongod needs {found}, which is not installed: install it, or {way_out}",
+REASONS = {
+    r"shared libraries: libcurl\.so": "mongod needs libcurl: install it with `apt-get install libcurl4`",
+    r"shared libraries: ([^:\s]+)": "mongod needs {found}: install that, or {way_out}",
+    r"version `(\S+)' not found": "{mongod} is built for another system (with {found}): {way_out}",
+    r"(unrecogni[sz]ed option)": "{mongod} is no mongod that we can use ({found}): {way_out}",
+    r"No space left on device": "there is no space left on the disk of {data_dir}",
+    r"DBPathInUse": "another mongod uses {data_dir}: stop it, or name another folder in MONQUE_DATA_DIR",
+    r"read-only directory|Permission denied": "mongod may not write in {data_dir}: look who owns what there",
+    r"Wrong mongod version|unsupported WiredTiger file version|too recent to start up": (
+        "the data in {data_dir} is of another version of MongoDB than {mongod}: name one of that version "
+        "in MONQUE_MONGOD, or another folder in MONQUE_DATA_DIR"
     ),
-    (r"version `(\S+)' not found", "{mongod} is built for another system (with {found}): {way_out}"),
-    (r"(unrecogni[sz]ed option '?[^'\s]+)", "{mongod} is no mongod that we can use ({found}'): {way_out}"),
-    (r"No space left on device", "there is no space left on the disk of {data_dir}: free some"),
-    (r"DBPathInUse", "another mongod uses {data_dir}: stop it, or name another folder in MONQUE_DATA_DIR"),
-    (r"read-only directory|Permission denied", "mongod may not write in {data_dir}: see who owns what there"),
-    (
-        r"featureCompatibilityVersion|unsupported WiredTiger file version|too recent to start up",
-        "the data in {data_dir} is of another version of MongoDB: name a mongod of that one in MONQUE_MONGOD",
+    r"corruption": (
+        "the data in {data_dir} is damaged, or of another version of MongoDB than {mongod}: "
+        "name another folder in MONQUE_DATA_DIR"
     ),
-    (r"corruption detected", "the data in {data_dir} is damaged: name another folder in MONQUE_DATA_DIR"),
-)
+}
 
 
-def explain(plan: Plan, output: str, exit_code: int | None) -> str:
+def explain(plan: Plan, log: str, exit_code: int | None) -> str:
     """Turn what mongod left behind into a sentence."""
     facts = {"mongod": plan.mongod, "data_dir": plan.data_dir, "way_out": WAY_OUT}
-    for pattern, sentence in REASONS:
-        if match := re.search(pattern, output):
-            found = next((group for group in match.groups() if group), "")
-            return sentence.format(found=found, **facts)
+    errors = [line for line in log.splitlines() if not re.match(r'{"t":.*?"s":"[DIW]', line)]
+    for pattern, sentence in REASONS.items():
+        if match := re.search(pattern, "\n".join(errors)):
+            return sentence.format(found=match[match.lastindex or 0], **facts)
     if exit_code is None:
         return f"{plan.mongod} does not answer; its log is {plan.log}"
     if exit_code == -signal.SIGILL:
         return f"this processor cannot run {plan.mongod} (MongoDB needs AVX): {WAY_OUT}"
-    if '"ctx":' not in output:
-        return f"{plan.mongod} ended with exit code {exit_code} like no mongod: {WAY_OUT}"
-    complaint = re.search(r'"s":"[EF]".*?"msg":"([^"]*)"', output)
-    reason = f" ({complaint[1]})" if complaint else ""
-    return f"{plan.mongod} ended with exit code {exit_code}{reason}; its log is {plan.log}"
+    if '"ctx":' not in log:
+        return f"{plan.mongod} ended with exit code {exit_code}, like no mongod: {WAY_OUT}"
+    return f"{plan.mongod} ended with exit code {exit_code}; its log is {plan.log}"
 
 
 def cannot_run(plan: Plan, error: OSError) -> str:

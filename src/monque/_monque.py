@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 import pymongo
-from bson import ObjectId
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
@@ -29,7 +28,8 @@ from monque._errors import (
 )
 from monque._events import E, Event, EventBus, Listener
 from monque._execute import Context
-from monque._job import Job, as_object_id
+from monque._job import Job
+from monque._management import Management
 from monque._newjob import NewJob, build, build_schedule
 from monque._options import Options
 from monque._runner import Runner
@@ -56,7 +56,7 @@ class _Opened:
     context: Context
 
 
-class Monque:
+class Monque(Management):
     """A job scheduler on MongoDB.
 
     Creating one does no I/O. `open()` (or `async with`) connects; from then on jobs can be stored
@@ -253,7 +253,7 @@ class Monque:
     @overload
     async def enqueue(
         self,
-        job: Worker[None],
+        job: Worker[None] | str,
         data: None = None,
         *,
         run_at: datetime | None = None,
@@ -265,20 +265,8 @@ class Monque:
     @overload
     async def enqueue(
         self,
-        job: Worker[T],
+        job: Worker[T] | str,
         data: T,
-        *,
-        run_at: datetime | None = None,
-        delay: timedelta | None = None,
-        unique_key: str | None = None,
-        session: AsyncClientSession | None = None,
-    ) -> Job[T]: ...
-
-    @overload
-    async def enqueue(
-        self,
-        job: str,
-        data: T = ...,
         *,
         run_at: datetime | None = None,
         delay: timedelta | None = None,
@@ -322,7 +310,7 @@ class Monque:
         with driver_errors("store the job"):
             stored = await insert(context.store, document, session)
         self._wake([stored], session)
-        return to_job(stored, data=data) if stored["_id"] == document["_id"] else self._read(stored)
+        return to_job(stored, data=data) if stored["_id"] == document["_id"] else to_job(stored)
 
     async def enqueue_many(
         self, jobs: Iterable[NewJob[Any]], *, session: AsyncClientSession | None = None
@@ -340,25 +328,26 @@ class Monque:
             stored = await insert_all(context.store, documents, session)
         self._wake(stored, session)
         return [
-            to_job(after, data=new.data) if after["_id"] == before["_id"] else self._read(after)
+            to_job(after, data=new.data) if after["_id"] == before["_id"] else to_job(after)
             for new, before, after in zip(news, documents, stored, strict=True)
         ]
 
     @overload
-    async def now(self, name: Worker[T], data: T) -> Job[T]: ...
+    async def now(self, name: Worker[None] | str, data: None = None) -> Job[None]: ...
 
     @overload
-    async def now(self, name: Worker[None] | str, data: Any = None) -> Job[Any]: ...
+    async def now(self, name: Worker[T] | str, data: T) -> Job[T]: ...
 
     async def now(self, name: Worker[Any] | str, data: Any = None) -> Job[Any]:
         """Store a job that is due now."""
-        return await self.enqueue(name, data)
+        job: Job[Any] = await self.enqueue(name, data)
+        return job
 
     @overload
     async def schedule(
         self,
         cron: str,
-        job: Worker[None],
+        job: Worker[None] | str,
         data: None = None,
         *,
         unique_key: str | None = None,
@@ -370,20 +359,8 @@ class Monque:
     async def schedule(
         self,
         cron: str,
-        job: Worker[T],
+        job: Worker[T] | str,
         data: T,
-        *,
-        unique_key: str | None = None,
-        timezone: str = "UTC",
-        session: AsyncClientSession | None = None,
-    ) -> Job[T]: ...
-
-    @overload
-    async def schedule(
-        self,
-        cron: str,
-        job: str,
-        data: T = ...,
         *,
         unique_key: str | None = None,
         timezone: str = "UTC",
@@ -430,16 +407,6 @@ class Monque:
                 if stored is not None:
                     self._wake([stored], session)
                     return to_job(stored, data=data)
-
-    async def get_job(self, id: ObjectId | str) -> Job[Any] | None:  # noqa: A002 - part of the public API
-        """The job with this id (an `ObjectId` or 24 hex characters), or None."""
-        context = self._context(None)
-        job_id = as_object_id(id)
-        if job_id is None:
-            return None
-        with driver_errors("read the job"):
-            document = await context.store.get(job_id)
-        return None if document is None else self._read(document)
 
     @overload
     def on(self, event: type[E], listener: None = None) -> Callable[[Listener[E]], Listener[E]]: ...
@@ -515,7 +482,7 @@ class Monque:
             )
         return self._opened
 
-    def _context(self, session: AsyncClientSession | None) -> Context:
+    def _context(self, session: AsyncClientSession | None = None) -> Context:
         opened = self._open()
         if session is not None:
             _check_session(session, opened.connection.database.client)
@@ -539,7 +506,7 @@ class Monque:
             self._runner.bell.ring_from_any_thread()
         return worker
 
-    def _wake(self, documents: Iterable[Document], session: AsyncClientSession | None) -> None:
+    def _wake(self, documents: Iterable[Document], session: AsyncClientSession | None = None) -> None:
         """Ring for jobs stored here. In a transaction nobody can see them before the commit."""
         runner = self._runner
         if runner is None or not runner.is_running or (session is not None and session.in_transaction):
@@ -548,15 +515,16 @@ class Monque:
         if due:
             runner.bell.ring_at(min(due))
 
+    def _wake_all(self) -> None:
+        if self._is_running() and self._runner is not None:
+            self._runner.bell.ring()
+
     def _listen(self, event: str | type[Event], listener: Listener[Any] | None, *, once: bool) -> Any:
         def add(listener: Listener[Any]) -> Listener[Any]:
             self._bus.add(event, listener, once=once)
             return listener
 
         return add if listener is None else add(listener)
-
-    def _read(self, document: Document) -> Job[Any]:
-        return to_job(document)
 
 
 def check_server(hello: Document) -> None:

@@ -54,6 +54,8 @@ class Options:
         retention: Remove finished jobs after a while; None keeps them.
         max_payload_size: The largest payload in bytes of BSON; None is what MongoDB takes.
         create_indexes: Create the indexes at open.
+        listing_indexes: Also create the indexes that let `list_jobs` page through very many jobs by any
+            sort, and `queue_stats` count one name, without reading the others. They cost every write.
         change_streams: Listen to a change stream for instant wake-ups where the server offers one.
     """
 
@@ -75,6 +77,7 @@ class Options:
     retention: Retention | None = None
     max_payload_size: int | None = None
     create_indexes: bool = True
+    listing_indexes: bool = False
     change_streams: bool = True
 
     def __post_init__(self) -> None:
@@ -88,7 +91,7 @@ class Options:
         if self.max_payload_size is not None:
             _check_count("max_payload_size", self.max_payload_size, limit=2**31 - 1)
         _check_fraction("retry_jitter", self.retry_jitter)
-        for name in ("recover_stale_jobs", "create_indexes", "change_streams"):
+        for name in ("recover_stale_jobs", "create_indexes", "listing_indexes", "change_streams"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigurationError(f"{name} must be True or False, got {getattr(self, name)!r}")
         if self.instance_id is not None and (

@@ -150,7 +150,7 @@ def _adapter(annotation: Any) -> TypeAdapter[Any]:
             adapter.rebuild(raise_errors=True)
     except (PydanticUserError, PydanticUndefinedAnnotation) as error:
         raise ConfigurationError(
-            f"payload type {annotation!r} cannot be rebuilt from stored data ({error.message}); "
+            f"payload type {annotation!r} cannot be rebuilt from stored data ({str(error).splitlines()[0]}); "
             "use a dataclass, a pydantic model, a TypedDict or dict"
         ) from error
     return adapter
@@ -242,7 +242,10 @@ def _path(keys: Iterable[Any]) -> str:
     def step(key: Any) -> str:
         return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{reprlib.repr(key)}]"
 
-    return "data" + "".join(step(key) for key in keys)
+    steps = [step(key) for key in keys]
+    if len(steps) > 12:
+        steps[6:-6] = ["[...]"]
+    return "data" + "".join(steps)
 
 
 def _bson(value: Any, depth: int) -> Any:
@@ -271,7 +274,7 @@ def _nested(value: Any, depth: int) -> Any:
         return _sequence(value, depth)
     if isinstance(value, Set):
         return _in_fixed_order(_sequence(value, depth))
-    if hasattr(type(value), "__pydantic_serializer__"):
+    if hasattr(type(value), "__pydantic_validator__"):
         return _bson(_dumped(value), depth + 1)
     if is_dataclass(type(value)):
         return _mapping({field.name: getattr(value, field.name) for field in fields(value)}, depth)
@@ -297,7 +300,7 @@ def _mapping(value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
 
 def _key(key: Any) -> str:
     """Keys of typed dicts (numbers, UUIDs, dates, enums) become the text they can be read back from."""
-    plain = _bson(key, _MAX_DEPTH)
+    plain = _bson(key, 0)
     if not isinstance(plain, (str, int, float, datetime, ObjectId)):
         raise _UnfitError(f"has a key of type {type(key).__qualname__}, which cannot be written as text")
     text = str(plain)

@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -22,7 +22,24 @@ from pymongo import AsyncMongoClient
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 
-from monque import ConfigurationError, Event, Job, Monque, NewJob, NotOpenError, Options, Worker, Workers
+from monque import (
+    BulkResult,
+    ConfigurationError,
+    Event,
+    Job,
+    JobFilter,
+    JobPage,
+    JobStatus,
+    Monque,
+    NewJob,
+    NotOpenError,
+    Options,
+    QueueStats,
+    QueueView,
+    Worker,
+    Workers,
+)
+from monque._views import Direction, Sort
 
 R = TypeVar("R")
 
@@ -169,6 +186,92 @@ class SyncMonque:
         """As `Monque.get_job`."""
         return self._call(self._monque.get_job(id))
 
+    def get_jobs(
+        self,
+        *,
+        name: str | None = None,
+        status: JobStatus | str | Iterable[JobStatus | str] | None = None,
+        limit: int = 100,
+        skip: int = 0,
+    ) -> list[Job[Any]]:
+        """As `Monque.get_jobs`."""
+        return self._call(self._monque.get_jobs(name=name, status=status, limit=limit, skip=skip))
+
+    def list_jobs(
+        self,
+        filter: JobFilter = JobFilter(),  # noqa: A002 - part of the public API
+        *,
+        cursor: str | None = None,
+        limit: int = 50,
+        direction: Direction = "forward",
+        sort: Sort = "id",
+        descending: bool = False,
+    ) -> JobPage:
+        """As `Monque.list_jobs`."""
+        return self._call(
+            self._monque.list_jobs(
+                filter, cursor=cursor, limit=limit, direction=direction, sort=sort, descending=descending
+            )
+        )
+
+    def iter_jobs(
+        self,
+        filter: JobFilter = JobFilter(),  # noqa: A002 - part of the public API
+        *,
+        cursor: str | None = None,
+        limit: int = 200,
+        direction: Direction = "forward",
+        sort: Sort = "id",
+        descending: bool = False,
+    ) -> Iterator[Job[Any]]:
+        """As `Monque.iter_jobs`."""
+        jobs = self._monque.iter_jobs(
+            filter, cursor=cursor, limit=limit, direction=direction, sort=sort, descending=descending
+        )
+        while (job := self._call(_next(jobs))) is not None:
+            yield job
+
+    def queue_stats(self, *, name: str | None = None) -> QueueStats:
+        """As `Monque.queue_stats`."""
+        return self._call(self._monque.queue_stats(name=name))
+
+    def queue_views(self) -> list[QueueView]:
+        """As `Monque.queue_views`."""
+        return self._call(self._monque.queue_views())
+
+    def cancel_job(self, id: ObjectId | str) -> Job[Any]:  # noqa: A002 - part of the public API
+        """As `Monque.cancel_job`."""
+        return self._call(self._monque.cancel_job(id))
+
+    def retry_job(self, id: ObjectId | str) -> Job[Any]:  # noqa: A002 - part of the public API
+        """As `Monque.retry_job`."""
+        return self._call(self._monque.retry_job(id))
+
+    def reschedule_job(self, id: ObjectId | str, run_at: datetime) -> Job[Any]:  # noqa: A002
+        """As `Monque.reschedule_job`."""
+        return self._call(self._monque.reschedule_job(id, run_at))
+
+    def delete_job(self, id: ObjectId | str) -> None:  # noqa: A002 - part of the public API
+        """As `Monque.delete_job`."""
+        self._call(self._monque.delete_job(id))
+
+    def cancel_jobs(self, filter: JobFilter) -> BulkResult:  # noqa: A002 - part of the public API
+        """As `Monque.cancel_jobs`."""
+        return self._call(self._monque.cancel_jobs(filter))
+
+    def retry_jobs(
+        self,
+        filter: JobFilter,  # noqa: A002 - part of the public API
+        *,
+        spread: timedelta = timedelta(0),
+    ) -> BulkResult:
+        """As `Monque.retry_jobs`."""
+        return self._call(self._monque.retry_jobs(filter, spread=spread))
+
+    def delete_jobs(self, filter: JobFilter) -> BulkResult:  # noqa: A002 - part of the public API
+        """As `Monque.delete_jobs`."""
+        return self._call(self._monque.delete_jobs(filter))
+
     def on(self, event: str | type[Event], listener: Any = None) -> Any:
         """As `Monque.on`; listeners are called in this instance's own thread."""
         return self._monque.on(event, listener)
@@ -186,6 +289,10 @@ class SyncMonque:
 
     def _submit(self, method: Coroutine[Any, Any, R]) -> Future[R]:
         return self._thread.submit(method)
+
+
+async def _next(jobs: AsyncIterator[Job[Any]]) -> Job[Any] | None:
+    return await anext(jobs, None)
 
 
 class _LoopThread:

@@ -116,6 +116,10 @@ class Store:
         """The document with this id."""
         return await self.collection.find_one({"_id": job_id}, session=session)
 
+    async def holder(self, document: Document) -> Document | None:
+        """The active job with this document's name and key."""
+        return await self.collection.find_one(unique.holder_of(document))
+
     async def is_alive_elsewhere(self, besides: Iterable[ObjectId]) -> bool:
         """Whether a job claimed under our instance id has a fresh heartbeat (and is not one of *besides*)."""
         claimed = {"status": "processing", "claimedBy": self.instance_id, "_id": {"$nin": list(besides)}}

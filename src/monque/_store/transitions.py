@@ -306,3 +306,46 @@ def change_schedule(schedule: Mapping[str, Any], *, changes: Document) -> Transi
         },
         then={"$set": changes, "$currentDate": {"updatedAt": True}},
     )
+
+
+def cancel() -> Transition:
+    """pending -> cancelled, by an operator."""
+    return Transition(
+        to=JobStatus.CANCELLED,
+        when={"status": "pending"},
+        then={"$set": {"status": "cancelled"}, "$currentDate": {"updatedAt": True}},
+    )
+
+
+def retry_by_operator(*, spread: timedelta = timedelta(0)) -> Transition:
+    """failed or cancelled -> pending, due now (or at a random time within *spread*), all counts at zero.
+
+    `attempt` goes on counting: it tells this claim from all earlier ones.
+    """
+    wait: Any = 0
+    if spread:
+        wait = {"$toLong": {"$multiply": [{"$rand": {}}, milliseconds(spread)]}}
+    return Transition(
+        to=JobStatus.PENDING,
+        when={"status": {"$in": ["failed", "cancelled"]}},
+        then=[
+            {
+                "$set": {
+                    "status": "pending",
+                    "failCount": 0,
+                    "nextRunAt": {"$add": ["$$NOW", wait]},
+                    "updatedAt": "$$NOW",
+                }
+            },
+            {"$unset": [*CLAIM_FIELDS, "failReason", "crashCount"]},
+        ],
+    )
+
+
+def reschedule_by_operator(*, run_at: datetime) -> Transition:
+    """pending -> pending, at another time."""
+    return Transition(
+        to=JobStatus.PENDING,
+        when={"status": "pending"},
+        then={"$set": {"nextRunAt": run_at}, "$currentDate": {"updatedAt": True}},
+    )

@@ -22,7 +22,7 @@ async def insert_unique(collection: AsyncCollection[Document], document: Documen
     while True:
         try:
             holder = await collection.find_one_and_update(
-                _holder_of(document),
+                holder_of(document),
                 {"$setOnInsert": document},
                 upsert=True,
                 return_document=ReturnDocument.AFTER,
@@ -63,10 +63,10 @@ async def insert_unique_in_transaction(
     transaction's snapshot: one committed after the snapshot was taken counts, one that ended since
     does not.
     """
-    holder = await collection.find_one(_holder_of(document))
+    holder = await collection.find_one(holder_of(document))
     if holder is not None:
         return holder
-    seen = await collection.find_one(_holder_of(document), session=session)
+    seen = await collection.find_one(holder_of(document), session=session)
     if seen is not None:
         if await collection.find_one({"_id": seen["_id"]}, {"_id": 1}) is None:
             return seen  # stored earlier in this same transaction
@@ -80,7 +80,7 @@ async def insert_unique_in_transaction(
 
 async def _upsert(collection: AsyncCollection[Document], documents: list[Document]) -> None:
     upserts = [
-        UpdateOne(_holder_of(document), {"$setOnInsert": document}, upsert=True) for document in documents
+        UpdateOne(holder_of(document), {"$setOnInsert": document}, upsert=True) for document in documents
     ]
     try:
         await collection.bulk_write(upserts, ordered=False)
@@ -95,13 +95,14 @@ async def _holders(
 ) -> dict[tuple[str, str], Document]:
     found: dict[tuple[str, str], Document] = {}
     for start in range(0, len(documents), 1000):
-        either = [_holder_of(document) for document in documents[start : start + 1000]]
+        either = [holder_of(document) for document in documents[start : start + 1000]]
         async for holder in collection.find({"$or": either}):
             found[holder["name"], holder["uniqueKey"]] = holder
     return found
 
 
-def _holder_of(document: Document) -> Document:
+def holder_of(document: Document) -> Document:
+    """Match the active job with this document's name and key."""
     active = {"$in": ["pending", "processing"]}
     return {"name": document["name"], "uniqueKey": document["uniqueKey"], "status": active}
 

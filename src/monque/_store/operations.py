@@ -1,0 +1,129 @@
+"""What operators read and change: performed on the collection, never loading what matches."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+from bson import ObjectId
+from pymongo import UpdateOne
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.errors import BulkWriteError, DuplicateKeyError, ExecutionTimeout
+
+from monque._errors import AggregationTimeoutError
+from monque._store import transitions
+from monque._store.document import Document
+from monque._store.reads import Listing, Position
+from monque._views import BulkError, Direction
+
+_STATISTICS_LIMIT = timedelta(seconds=30)
+_BATCH = 1000
+_DUPLICATE_KEY = 11000
+
+
+async def read_page(
+    collection: AsyncCollection[Document],
+    listing: Listing,
+    position: Position | None,
+    direction: Direction,
+    limit: int,
+) -> tuple[list[Document], bool]:
+    """The documents beyond a position, in the order of reading; and whether there are more."""
+    query = listing.query(position, direction)
+    found = await collection.find(query, sort=listing.order(direction), limit=limit + 1).to_list()
+    return found[:limit], len(found) > limit
+
+
+async def is_there_any(
+    collection: AsyncCollection[Document], listing: Listing, position: Position, direction: Direction
+) -> bool:
+    """Whether any job lies beyond a position."""
+    query = listing.query(position, direction)
+    return await collection.find_one(query, {"_id": 1}, sort=listing.order(direction)) is not None
+
+
+async def aggregate(collection: AsyncCollection[Document], pipeline: list[Document]) -> list[Document]:
+    """Run a pipeline within the time limit for statistics."""
+    milliseconds = _STATISTICS_LIMIT // timedelta(milliseconds=1)
+    try:
+        cursor = await collection.aggregate(pipeline, maxTimeMS=milliseconds, allowDiskUse=True)
+        return await cursor.to_list()
+    except ExecutionTimeout as error:
+        raise AggregationTimeoutError(
+            f"the statistics took longer than {_STATISTICS_LIMIT.total_seconds():g} s; "
+            "ask for one name, or remove old jobs with Options(retention=...)"
+        ) from error
+
+
+async def cancel_many(collection: AsyncCollection[Document], query: Document) -> int:
+    """Cancel the pending jobs among those that match."""
+    transition = transitions.cancel()
+    result = await collection.update_many({"$and": [query, transition.when]}, transition.then)
+    return result.modified_count
+
+
+async def delete_many(collection: AsyncCollection[Document], query: Document) -> int:
+    """Delete all that match."""
+    return (await collection.delete_many(query)).deleted_count
+
+
+async def retry_many(
+    collection: AsyncCollection[Document], query: Document, *, spread: timedelta
+) -> tuple[int, list[BulkError]]:
+    """Put back the failed and cancelled jobs among those that match.
+
+    Jobs without a key go in one command. Those with one may collide with an active holder, which
+    would stop such a command halfway, so they are streamed and tried one by one within batches.
+    """
+    transition = transitions.retry_by_operator(spread=spread)
+    matching = {"$and": [query, transition.when]}
+    result = await collection.update_many({"$and": [matching, {"uniqueKey": None}]}, transition.then)
+    count, errors = result.modified_count, list[BulkError]()
+    async for ids in _batches(collection, {"$and": [matching, {"uniqueKey": {"$ne": None}}]}):
+        changed, taken = await _retry_batch(collection, ids, transition)
+        count += changed
+        errors += taken
+    return count, errors
+
+
+async def _batches(collection: AsyncCollection[Document], query: Document) -> AsyncIterator[list[ObjectId]]:
+    """The ids that match, in batches by id: a job retried, run and failed again is not met twice."""
+    last: Document = {}
+    while True:
+        found = await collection.find(
+            {"$and": [query, last]}, {"_id": 1}, sort={"_id": 1}, limit=_BATCH
+        ).to_list()
+        if not found:
+            return
+        yield [document["_id"] for document in found]
+        last = {"_id": {"$gt": found[-1]["_id"]}}
+
+
+async def _retry_batch(
+    collection: AsyncCollection[Document], ids: list[ObjectId], transition: transitions.Transition
+) -> tuple[int, list[BulkError]]:
+    writes = [UpdateOne({"_id": job_id, **transition.when}, transition.then) for job_id in ids]
+    try:
+        return (await collection.bulk_write(writes, ordered=False)).modified_count, []
+    except BulkWriteError as error:
+        refused = error.details["writeErrors"]
+        if any(entry["code"] != _DUPLICATE_KEY for entry in refused):
+            raise
+        taken = [
+            BulkError(job_id=ids[entry["index"]], error="its unique key is held by another active job")
+            for entry in refused
+        ]
+        return error.details["nModified"], taken
+
+
+async def retry_one(
+    collection: AsyncCollection[Document], job_id: ObjectId, status: str
+) -> Document | DuplicateKeyError | None:
+    """Put one job back if it is still in *status*; the error if its key is taken."""
+    transition = transitions.retry_by_operator(spread=timedelta(0))
+    try:
+        return await collection.find_one_and_update(
+            {"_id": job_id, "status": status}, transition.then, return_document=True
+        )
+    except DuplicateKeyError as error:
+        return error

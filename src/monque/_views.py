@@ -1,0 +1,175 @@
+"""What operators ask for and what they get: filters, pages, statistics, results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal, get_args
+
+from bson import ObjectId
+
+from monque._errors import ConfigurationError
+from monque._job import Job, JobStatus, check_time
+
+Sort = Literal["id", "created_at", "updated_at", "next_run_at"]
+Direction = Literal["forward", "backward"]
+
+_TIMES = (
+    "created_after",
+    "created_before",
+    "updated_after",
+    "updated_before",
+    "due_after",
+    "due_before",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFilter:
+    """Which jobs are meant; without any field, all of them.
+
+    *status* is one or several. `*_after` includes its moment, `*_before` does not; *due* is about
+    `next_run_at`.
+
+    Example:
+        >>> JobFilter(name="send-email", status=["failed", "cancelled"])
+    """
+
+    name: str | None = None
+    status: JobStatus | str | Iterable[JobStatus | str] | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+    updated_after: datetime | None = None
+    updated_before: datetime | None = None
+    due_after: datetime | None = None
+    due_before: datetime | None = None
+
+    def __post_init__(self) -> None:
+        if self.name is not None and (not isinstance(self.name, str) or not self.name.strip()):
+            raise ConfigurationError(
+                f"a filter's name must be a job name, got {self.name!r}; leave it out to mean all names"
+            )
+        if self.status is not None:
+            object.__setattr__(self, "status", _statuses(self.status))
+        for field in _TIMES:
+            if getattr(self, field) is not None:
+                check_time(field, getattr(self, field))
+
+    @property
+    def statuses(self) -> tuple[JobStatus, ...]:
+        """The statuses that are meant, in a fixed order; none means all."""
+        return self.status or ()  # type: ignore[return-value]  # __post_init__ made it a tuple
+
+
+def _statuses(given: Any) -> tuple[JobStatus, ...]:
+    several = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+    try:
+        statuses = {JobStatus(status) for status in several}
+    except ValueError:
+        statuses = set()
+    if not statuses:
+        raise ConfigurationError(
+            f"a filter's status must be one or several of {', '.join(JobStatus)}, got {given!r}; "
+            "leave it out to mean all"
+        )
+    return tuple(sorted(statuses))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPage:
+    """One page of jobs, always in the order of the sort.
+
+    *cursor* leads on in the direction that was asked for and is None when there is nothing more that
+    way; *next_cursor* and *previous_cursor* lead either way.
+    """
+
+    jobs: list[Job[Any]]
+    cursor: str | None
+    next_cursor: str | None
+    previous_cursor: str | None
+    has_next_page: bool
+    has_previous_page: bool
+
+    def __iter__(self) -> Iterator[Job[Any]]:
+        return iter(self.jobs)
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueStats:
+    """How many jobs there are in each state.
+
+    *avg_processing_duration* is that of completed jobs: of the run itself, not of the wait before it;
+    None without data.
+    """
+
+    pending: int = 0
+    processing: int = 0
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    avg_processing_duration: timedelta | None = None
+
+    @property
+    def total(self) -> int:
+        """All jobs, in whatever state."""
+        return self.pending + self.processing + self.completed + self.failed + self.cancelled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerView:
+    """The local worker of a job name: how many jobs it may run at once, and how many it runs now."""
+
+    concurrency: int
+    active_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueView:
+    """What an operator sees of one job name."""
+
+    name: str
+    stats: QueueStats
+    has_persisted_jobs: bool
+    has_registered_worker: bool
+    worker: WorkerView | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkError:
+    """A job that an operation on many should have changed and could not, and why."""
+
+    job_id: ObjectId
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkResult:
+    """What an operation on many jobs did."""
+
+    count: int
+    errors: list[BulkError]
+
+
+def check_choice(label: str, value: object, choices: Any) -> None:
+    """Refuse a value that is none of a Literal's."""
+    if value not in get_args(choices):
+        raise ConfigurationError(f"{label} must be one of {', '.join(get_args(choices))}, got {value!r}")
+
+
+def check_range(label: str, value: object, low: int, high: int) -> None:
+    """Refuse a value that is no whole number within bounds."""
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise ConfigurationError(f"{label} must be a whole number from {low} to {high:,}, got {value!r}")
+
+
+def check_filter(value: object) -> JobFilter:
+    """Refuse anything but a filter: None or a dict must not come to mean "all jobs" by accident."""
+    if not isinstance(value, JobFilter):
+        raise ConfigurationError(
+            f"the filter must be a JobFilter(...), got {value!r}; JobFilter() means all jobs"
+        )
+    return value
