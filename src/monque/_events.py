@@ -198,6 +198,8 @@ class EventBus:
             return
         for cls in (type(event), Event):
             for entry in tuple(self._listeners.get(cls, ())):
+                if entry not in self._listeners[cls]:
+                    continue  # a listener called before this one took it away
                 if entry[1]:
                     self._listeners[cls].remove(entry)
                 self._call(entry[0], event)

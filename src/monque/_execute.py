@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, auto
@@ -61,8 +62,10 @@ class Run:
     worker: Worker[Any]
     last_write: float
     """When the last write of this claim that succeeded was sent (`time.monotonic`)."""
+    held_since: float = 0.0
+    """When it began to wait for a slot (`time.monotonic`)."""
     job: Job[Any] = field(init=False)
-    task: asyncio.Task[None] = field(init=False)
+    task: asyncio.Task[None] | None = None
     settling: bool = False
     interruption: Interruption | None = None
 
@@ -78,7 +81,7 @@ class Run:
         if self.settling or (why is Interruption.SHUTDOWN and not self.worker.is_async):
             return
         self.interruption = why
-        if self.worker.is_async:
+        if self.task is not None and self.worker.is_async:
             self.task.cancel()
 
 
@@ -91,10 +94,11 @@ class Outcome:
     interrupted: bool = False
 
 
-async def execute(run: Run, context: Context) -> None:
-    """Run one claimed job to its end."""
+async def execute(run: Run, context: Context, handled: Callable[[Run, Outcome], None]) -> None:
+    """Run one claimed job to its end; *handled* hears when its slot is free again."""
     outcome = await call(run, context)
     run.settling = True
+    handled(run, outcome)
     if run.interruption is Interruption.LOST:
         return  # told when it was noticed; another owner may have it by now
     transition = decide(run.claim, outcome, context.options, now=context.clock.now())
@@ -147,7 +151,9 @@ def decide(claim: Document, outcome: Outcome, options: Options, *, now: datetime
         return transitions.release(claim)
     recurring = claim.get("repeatInterval") is not None
     if outcome.error is None:
-        return _repeat(claim, now) if recurring else transitions.complete(claim)
+        if recurring:
+            return _repeat(claim, now)
+        return transitions.complete(claim, ran=outcome.duration)
 
     reason = describe(outcome.error)
     fail_count = (claim.get("failCount") or 0) + 1
@@ -233,7 +239,8 @@ async def _schedule_changed(run: Run, context: Context) -> bool:
     mine = transitions.owned(run.claim)
     if document is None or any(document.get(field) != value for field, value in mine.items()):
         return False
-    run.claim = document
+    # A failed occurrence is kept with the payload that it ran with.
+    run.claim = {**document, "data": run.claim.get("data")}
     return True
 
 

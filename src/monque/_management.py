@@ -39,6 +39,7 @@ from monque._views import (
     check_choice,
     check_filter,
     check_range,
+    check_spread,
 )
 from monque._workers import Workers
 
@@ -258,7 +259,7 @@ class Management:
         """
         context, job_id = self._context(), _existing(id)
         with driver_errors("delete the job"):
-            if not await operations.delete_many(context.store.collection, {"_id": job_id}):
+            if not await operations.delete_one(context.store.collection, job_id):
                 raise JobNotFoundError(job_id)
         self._bus.tell(JobDeleted(job_id=job_id))
 
@@ -288,8 +289,7 @@ class Management:
             How many were put back; under `errors` those whose unique key is taken.
         """
         context, query = self._context(), reads.matching(check_filter(filter))
-        if not isinstance(spread, timedelta) or spread < timedelta(0):
-            raise ConfigurationError(f"spread must be a timedelta of zero or more, got {spread!r}")
+        check_spread(spread)
         with driver_errors("retry the jobs"):
             count, errors = await operations.retry_many(context.store.collection, query, spread=spread)
         if count:
@@ -313,7 +313,9 @@ class Management:
 def _listing(jobs: object, sort: Sort, descending: bool, direction: Direction) -> Listing:
     check_choice("sort", sort, Sort)
     check_choice("direction", direction, Direction)
-    return Listing(check_filter(jobs), sort, bool(descending))
+    if not isinstance(descending, bool):
+        raise ConfigurationError(f"descending must be True or False, got {descending!r}")
+    return Listing(check_filter(jobs), sort, descending)
 
 
 async def _page(
@@ -325,8 +327,7 @@ async def _page(
     if found:
         first, last = listing.position_of(found[0]), listing.position_of(found[-1])
     elif start is not None:
-        # Nothing beyond the cursor. The way back begins with the job at the cursor itself.
-        first = last = Position(start.job_id, start.value, inclusive=True)
+        first = last = Position(start.job_id, start.value, beyond=direction)
     else:
         return JobPage(
             jobs=[],
@@ -336,12 +337,13 @@ async def _page(
             has_next_page=False,
             has_previous_page=False,
         )
-    behind = await operations.is_there_any(collection, listing, first, back)
+    # Without a start the page begins where the list does, so nothing is behind it.
+    behind = start is not None and await operations.is_there_any(collection, listing, first, back)
     onward = listing.write_cursor(last) if more else None
     backward = listing.write_cursor(first) if behind else None
     forwards = direction == "forward"
     return JobPage(
-        jobs=[to_job(document) for document in (found if forwards else reversed(found))],
+        jobs=[to_job(operations.decoded(document)) for document in (found if forwards else reversed(found))],
         cursor=onward,
         next_cursor=onward if forwards else backward,
         previous_cursor=backward if forwards else onward,

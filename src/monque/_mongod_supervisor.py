@@ -32,12 +32,14 @@ from pathlib import Path
 from typing import Self
 
 LINGER = 2.0
+"""Seconds without a client before mongod is stopped, so that a restarted program finds it running."""
 START_TIMEOUT = 120.0
 STOP_TIMEOUT = 15.0
 TICK = 0.01
 IDLE_TICK = 60.0
 LOG_LIMIT = 4_000_000
 FULL = 500_000
+"""A disk with fewer free bytes counts as full."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,15 +111,13 @@ def supervise(plan: Plan, first: socket.socket) -> None:
     locks = take_locks(plan, first)
     if locks is None:
         return
-    log_output(plan)
-    clients = Clients(plan, first)
-    publish(plan, locks[0])
     try:
+        log_output(plan)
+        clients = Clients(plan, first)
+        publish(plan, locks[0])
         end_leftover(plan)
         with Mongod(plan) as mongod:
             serve(mongod, clients)
-    except OSError as error:
-        clients.announce(error=cannot_run(plan, error))
     finally:
         clean_up(plan, locks[0])
 
@@ -358,11 +358,13 @@ def end_leftover(plan: Plan) -> None:
         pid = int((plan.data_dir / "mongod.lock").read_text())
     except (FileNotFoundError, ValueError):
         return
-    deadline = time.monotonic() + STOP_TIMEOUT
-    while " ".join(plan.command[1:5]) in command_line(pid):
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM if time.monotonic() < deadline else signal.SIGKILL)
-        time.sleep(TICK)
+    ours = " ".join(plan.command[1:5])  # --dbpath ... --replSet ...
+    for wish in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + STOP_TIMEOUT
+        while ours in command_line(pid) and time.monotonic() < deadline:
+            with suppress(ProcessLookupError):
+                os.kill(pid, wish)
+            time.sleep(TICK)
 
 
 def command_line(pid: int) -> str:
@@ -379,7 +381,7 @@ WAY_OUT = "name a mongod for this system in MONQUE_MONGOD, or a running server i
 REASONS = {
     r"shared libraries: libcurl\.so": "mongod needs libcurl: install it with `apt-get install libcurl4`",
     r"shared libraries: ([^:\s]+)": "mongod needs {found}: install that, or {way_out}",
-    r"version `(\S+)' not found": "{mongod} is built for another system (with {found}): {way_out}",
+    r"version `(\S+)' not found": "{mongod} is built for another system (one with {found}): {way_out}",
     r"(unrecogni[sz]ed option)": "{mongod} is no mongod that we can use ({found}): {way_out}",
     r"No space left on device": "there is no space left on the disk of {data_dir}",
     r"DBPathInUse": "another mongod uses {data_dir}: stop it, or name another folder in MONQUE_DATA_DIR",
@@ -413,8 +415,13 @@ def explain(plan: Plan, log: str, exit_code: int | None) -> str:
 
 def cannot_run(plan: Plan, error: OSError) -> str:
     if error.filename == plan.mongod:
-        return f"{plan.mongod} cannot be executed on this system ({error.strerror}): {WAY_OUT}"
-    return f"the embedded MongoDB cannot run in {plan.data_dir}: {error}"
+        return (
+            f"{plan.mongod} cannot be executed on this system ({error.strerror}; the packaged one runs on "
+            f"Debian and Ubuntu, and not with musl as on Alpine): {WAY_OUT}"
+        )
+    return (
+        f"the embedded MongoDB cannot run in {plan.data_dir}: {error}; name another folder in MONQUE_DATA_DIR"
+    )
 
 
 if __name__ == "__main__":

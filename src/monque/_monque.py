@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 import pymongo
+from bson import ObjectId
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
@@ -94,7 +95,7 @@ class Monque(Management):
         self._active: Counter[str] = Counter()
         self._instance_id = self._options.instance_id or str(uuid.uuid4())
         self._opened: _Opened | None = None
-        self._opening = asyncio.Lock()
+        self._opening: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
         self._runner: Runner | None = None
 
     def __repr__(self) -> str:
@@ -129,7 +130,7 @@ class Monque(Management):
             ConfigurationError: The server is older than MongoDB 6.0, or its indexes are in the way.
             InstanceConflictError: The instance id is alive elsewhere.
         """
-        async with self._opening:
+        async with self._one_at_a_time():
             if self._opened is None:
                 connection = await self._connector.connect()
                 try:
@@ -142,7 +143,7 @@ class Monque(Management):
     async def close(self) -> None:
         """Stop if running, then disconnect. Idempotent."""
         await self.stop()
-        async with self._opening:
+        async with self._one_at_a_time():
             opened, self._opened = self._opened, None
             if opened is not None:
                 await opened.connection.close()
@@ -158,9 +159,10 @@ class Monque(Management):
     async def start(self) -> None:
         """Begin to process jobs in the background of the running loop; opens if needed."""
         await self.open()
-        if not self._is_running():
-            await self._await_end()
-            self._runner = self._new_runner(watch=self._options.change_streams)
+        runner = await self._running()
+        runner.lasting = True
+        if self._options.change_streams:
+            runner.watch()
 
     async def stop(self, *, timeout: timedelta | float | None = None) -> None:
         """Take no new jobs, wait for running ones, then stop. Without `start()` it does nothing.
@@ -197,15 +199,14 @@ class Monque(Management):
         wait for their next try), and jobs that other instances run are not waited for.
         """
         await self.open()
-        if self._is_running() and self._runner is not None:
-            await self._runner.wait_idle()
-            return
-        await self._await_end()
-        self._runner = self._new_runner(watch=False)
+        runner = await self._running()
+        runner.guests += 1
         try:
-            await self._runner.wait_idle()
+            await runner.wait_idle()
         finally:
-            await self.stop()
+            runner.guests -= 1
+            if not runner.guests and not runner.lasting:
+                await self.stop()
 
     def is_healthy(self) -> bool:
         """Open, running, and the last contact with the database succeeded."""
@@ -469,7 +470,7 @@ class Monque(Management):
                 await clock.refresh(store.hello)
             if self._options.create_indexes:
                 await store.create_indexes()
-            if self._options.instance_id and await store.is_alive_elsewhere(besides=()):
+            if self._options.instance_id and await store.is_alive_elsewhere(besides=self._kept_claims()):
                 raise InstanceConflictError(self._instance_id)
             if self._options.recover_stale_jobs:
                 await recover(context)
@@ -491,15 +492,27 @@ class Monque(Management):
     def _is_running(self) -> bool:
         return self._runner is not None and self._runner.is_running
 
-    async def _await_end(self) -> None:
-        """A runner that is still stopping must be gone before the next one starts."""
-        if self._runner is not None:
-            await self._runner.stop(self._options.shutdown_timeout.total_seconds())
+    async def _running(self) -> Runner:
+        """The runner that runs; a new one if there is none."""
+        while self._runner is None or not self._is_running():
+            if self._runner is not None and not self._runner.ended.is_set():
+                # One that is still stopping must be gone before the next one starts.
+                await self._runner.stop(self._options.shutdown_timeout.total_seconds())
+                continue
+            self._runner = Runner(self._open().context, self._workers, self._active)
+            self._runner.start()
+        return self._runner
 
-    def _new_runner(self, *, watch: bool) -> Runner:
-        runner = Runner(self._open().context, self._workers, self._active, watch=watch)
-        runner.start()
-        return runner
+    def _kept_claims(self) -> list[ObjectId]:
+        """The jobs whose handlers outlived the last stop: their claims are alive, but not elsewhere."""
+        return [] if self._runner is None else self._runner.claims
+
+    def _one_at_a_time(self) -> asyncio.Lock:
+        """The lock of opening and closing; one that was waited for belongs to its event loop for ever."""
+        loop = asyncio.get_running_loop()
+        if self._opening is None or self._opening[0] is not loop:
+            self._opening = (loop, asyncio.Lock())
+        return self._opening[1]
 
     def _registered(self, worker: Worker[T]) -> Worker[T]:
         if self._is_running() and self._runner is not None:

@@ -7,13 +7,11 @@ time zones are not kept: what comes back is the same instant in UTC.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import reprlib
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Set
-from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -21,16 +19,14 @@ from enum import Enum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from pathlib import PurePath
 from re import Pattern
-from types import FrameType, FunctionType, NoneType
+from types import NoneType
 from typing import (
     TYPE_CHECKING,
-    Annotated,
     Any,
     Generic,
     TypeVar,
     get_args,
     get_origin,
-    get_type_hints,
 )
 from uuid import UUID
 
@@ -109,27 +105,6 @@ class Codec(Generic[T]):
             ) from error
 
 
-def payload_type(handler: Callable[..., Any], generic: type) -> Any:
-    """The T of a handler whose argument is annotated `Job[T]`, else `Any`; *generic* is `Job`.
-
-    Raises:
-        ConfigurationError: The handler cannot be called with the job alone, or a name in its
-            annotation is unknown.
-    """
-    _require_one_argument(handler)
-    try:
-        annotation = _annotation(handler)
-    except (NameError, AttributeError, TypeError, SyntaxError) as error:
-        raise ConfigurationError(
-            f"the annotation of handler {_name(handler)} cannot be resolved ({error}); import or define "
-            "its types before the handler is registered, and not for type checkers only"
-        ) from error
-    annotation = getattr(annotation, "__value__", annotation)  # type EmailJob = Job[Email]
-    if get_origin(annotation) is Annotated:
-        annotation = get_args(annotation)[0]
-    return get_args(annotation)[0] if get_origin(annotation) is generic else Any
-
-
 def _passes_through(annotation: Any) -> bool:
     if get_origin(annotation) is dict:
         return get_args(annotation) == (str, Any)
@@ -174,60 +149,6 @@ def _problems(error: ValidationError) -> str:
     ]
     more = [f"and {len(problems) - 3} more"] if len(problems) > 3 else []
     return "; ".join(shown + more)
-
-
-def _require_one_argument(handler: Callable[..., Any]) -> None:
-    try:
-        inspect.signature(handler, follow_wrapped=False).bind("the job")
-    except TypeError as error:
-        raise ConfigurationError(
-            f"{_name(handler)} is no handler: a handler takes one argument, the job ({error})"
-        ) from error
-    except ValueError:
-        pass  # some built-in functions do not tell, such as set().add
-
-
-def _name(handler: Callable[..., Any]) -> str:
-    return getattr(handler, "__qualname__", repr(handler))
-
-
-def _annotation(handler: Callable[..., Any]) -> Any:
-    """What stands at the parameter that takes the job, its names looked up."""
-    function = _function_behind(handler)
-    if not isinstance(function, FunctionType):
-        return Any
-
-    def probe() -> None: ...
-
-    # Only this one is resolved: the others may name what only type checkers see.
-    parameters = inspect.signature(handler).parameters.values()
-    probe.__annotations__ = {"job": next((parameter.annotation for parameter in parameters), Any)}
-    return get_type_hints(probe, function.__globals__, _local_names(function), include_extras=True)["job"]
-
-
-def _function_behind(handler: Any) -> Any:
-    """The plain function in a decorated one, a partial, a bound method or a callable object."""
-    handler = inspect.unwrap(handler)
-    if isinstance(handler, functools.partial):
-        return _function_behind(handler.func)
-    if inspect.ismethod(handler):
-        return _function_behind(handler.__func__)
-    return handler if inspect.isroutine(handler) else _function_behind(type(handler).__call__)
-
-
-def _local_names(function: FunctionType) -> dict[str, Any]:
-    """The variables of the functions around this one, as far as they still run, and its closure."""
-    names: dict[str, Any] = {}
-    frame: FrameType | None = sys._getframe()
-    while frame:
-        encloses = function.__qualname__.startswith(f"{frame.f_code.co_qualname}.<locals>.")
-        if encloses and frame.f_globals is function.__globals__:
-            names = frame.f_locals | names
-        frame = frame.f_back
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with suppress(ValueError):  # not assigned yet, such as the handler itself while it is decorated
-            names[name] = cell.cell_contents
-    return names
 
 
 class _UnfitError(Exception):

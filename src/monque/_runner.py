@@ -10,24 +10,21 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
-from functools import partial
 
 from bson import ObjectId
 from pymongo.errors import OperationFailure, PyMongoError
 
 from monque._errors import ShutdownTimeoutError
 from monque._events import (
-    ClaimLost,
     JobError,
     WatchClosed,
     WatchConnected,
     WatchFailed,
     WatchUnavailable,
 )
-from monque._execute import Context, Interruption, Run, execute
-from monque._store import transitions
-from monque._store.document import Document, attempt_of
-from monque._store.store import Look
+from monque._execute import Context
+from monque._running import Running
+from monque._slots import Slots
 from monque._store.watch import Watch, WatchUnavailableError
 from monque._upkeep import prune, recover
 from monque._wakeup import WakeUp
@@ -41,20 +38,20 @@ _LONGEST_PAUSE = 5.0
 
 
 class Runner:
-    """Everything that runs between `start()` and `stop()`; made anew by each start.
+    """Everything that goes on between `start()` and `stop()`; made anew by each start."""
 
-    Invariant: a job is in `_runs` from before its task starts until after it is settled, so slots in
-    use are never understated.
-    """
-
-    def __init__(self, context: Context, workers: Workers, active: Counter[str], *, watch: bool) -> None:
+    def __init__(self, context: Context, workers: Workers, active: Counter[str]) -> None:
         self._context = context
         self._workers = workers
-        self._active = active  # by name, shared with earlier and later runners of the same instance
-        self._watching = watch
+        self._watching = False
+        self._loops: asyncio.TaskGroup | None = None
+        self.lasting = False
+        """Started to run until it is stopped."""
+        self.guests = 0
+        """How many wait for it to be idle; if it is not lasting, it ends with the last of them."""
         self.bell = WakeUp(context.clock)
-        self._runs: dict[tuple[ObjectId, int], Run] = {}
-        self._leftover: set[Run] = set()
+        self._slots = Slots(workers, context.options, active)
+        self._running = Running(context, workers, self._slots, on_room=self.bell.ring, on_bug=self._crash)
         self._live = False
         self.in_contact = True
         self._closing = asyncio.Event()
@@ -82,6 +79,13 @@ class Runner:
             self._stopping = asyncio.create_task(self._shut_down(), name="monque-stop")
         await asyncio.shield(self._stopping)
 
+    def watch(self) -> None:
+        """Listen to the change stream, from now on."""
+        if not self._watching:
+            self._watching = True
+            if self._loops is not None:
+                self._loops.create_task(self._watch_loop())
+
     async def wait_idle(self) -> None:
         """Wait until nothing is due and nothing runs here."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -94,10 +98,16 @@ class Runner:
         """Started, not stopping, and no bug has ended it."""
         return not self._closing.is_set() and self.failure is None
 
+    @property
+    def claims(self) -> list[ObjectId]:
+        """The jobs claimed here that are not settled; after a stop, those that outlived it."""
+        return [run.claim["_id"] for run in self._running.unsettled]
+
     async def _supervise(self) -> None:
         """Own the loops. They survive database errors; anything else is a bug and ends us loudly."""
         try:
             async with asyncio.TaskGroup() as group:
+                self._loops = group
                 self._claiming = group.create_task(self._claim_loop())
                 group.create_task(self._every(self._context.options.heartbeat_interval, self._beat))
                 if self._context.options.recover_stale_jobs:
@@ -142,69 +152,33 @@ class Runner:
                 continue
             pause = 0.1
             if not again:
-                await self.bell.wait(self._poll_seconds())
+                await self.bell.wait(self._longest_wait())
 
     async def _look(self, waiters: list[asyncio.Future[None]]) -> bool:
         """Claim what there is room for and start it; whether to look again at once."""
-        slots, limit = self._free_slots()
+        await self._running.release_overdue()
+        wanted, limit = self._slots.wanted(len(self._running))
         if limit == 0:
-            if not self._runs:
+            if not self._running:
                 self._tell_idle(waiters)  # there are no workers at all
             return False
         sent = time.monotonic()
-        look = await self._context.store.claim(slots, limit)
+        look = await self._context.store.claim(wanted, limit)
         self.in_contact = True
-        await self._begin(look, sent)
+        if self._closing.is_set():
+            # stop() came while the claim was under way: these must not start any more.
+            await self._running.give_back(look.claimed)
+            return False
+        self._running.take(look.claimed, sent=sent)
         if look.next_due is not None:
             self.bell.ring_at(look.next_due)
-        if not look.claimed and not look.more and not look.missed and not self._runs:
+        if not look.claimed and not look.more and not look.missed and not self._running:
             self._tell_idle(waiters)
         if look.missed and not look.claimed:
             # Others were faster each time, or the server's clock is behind the one we knew.
             await self._context.clock.refresh(self._context.store.hello)
             await self._rest(random.uniform(0.001, 0.02))  # noqa: S311 - spreads contenders
         return look.more or look.missed > 0
-
-    def _free_slots(self) -> tuple[dict[str, int], int]:
-        options = self._context.options
-        free = {
-            worker.name: room
-            for worker in self._workers
-            if (room := (worker.concurrency or options.worker_concurrency) - self._active[worker.name]) > 0
-        }
-        limit = sum(free.values())
-        if options.instance_concurrency is not None:
-            limit = min(limit, options.instance_concurrency - self._active.total())
-        return free, max(limit, 0)
-
-    async def _begin(self, look: Look, sent: float) -> None:
-        if self._closing.is_set():
-            # stop() came while the claim was under way: these must not start any more.
-            await asyncio.gather(*(self._release(claim) for claim in look.claimed))
-            return
-        for claim in look.claimed:
-            worker = self._workers.get(claim["name"])
-            key = (claim["_id"], attempt_of(claim))
-            if worker is not None and key not in self._runs:
-                run = Run(claim, worker, last_write=sent)
-                self._runs[key] = run
-                self._active[worker.name] += 1
-                run.task = asyncio.create_task(execute(run, self._context))
-                run.task.add_done_callback(partial(self._finished, run, key))
-
-    def _finished(self, run: Run, key: tuple[ObjectId, int], _task: asyncio.Task[None]) -> None:
-        del self._runs[key]
-        self._leftover.discard(run)
-        self._active[run.worker.name] -= 1
-        self.bell.ring()
-        if self._closing.is_set() and not self._runs:
-            self._late.set()
-        if not run.task.cancelled() and (bug := run.task.exception()) is not None:
-            self._crash(bug)
-
-    async def _release(self, claim: Document) -> None:
-        with suppress(PyMongoError):  # not released, it becomes stale and is recovered
-            await self._context.settler.settle(claim, transitions.release(claim))
 
     def _tell_idle(self, waiters: list[asyncio.Future[None]]) -> None:
         for waiter in waiters:
@@ -221,8 +195,10 @@ class Runner:
             else:
                 waiter.set_result(None)
 
-    def _poll_seconds(self) -> float:
+    def _longest_wait(self) -> float:
         options = self._context.options
+        if self._running.holds_any:
+            return 0.5
         return (options.safety_poll_interval if self._live else options.poll_interval).total_seconds()
 
     async def _restore_indexes(self) -> None:
@@ -257,23 +233,8 @@ class Runner:
             self._out_of_contact(duty.__name__.strip("_"), error)
 
     async def _beat(self) -> None:
-        """Mark what really runs here as alive; cancel what turns out not to be ours any more."""
         await self._context.clock.refresh(self._context.store.hello)
-        runs = [run for run in self._runs.values() if not run.settling]
-        if not runs:
-            return
-        sent = time.monotonic()
-        lost = {id(claim) for claim in await self._context.store.heartbeat([run.claim for run in runs])}
-        for run in runs:
-            if id(run.claim) not in lost:
-                run.last_write = sent
-            elif not run.settling and run.interruption is not Interruption.LOST:
-                self._lose(run)
-
-    def _lose(self, run: Run) -> None:
-        logger.warning("lost the claim on job %s (%s): its handler is cancelled", run.job.id, run.job.name)
-        run.interrupt(Interruption.LOST)
-        self._context.bus.tell(ClaimLost(job=run.job))
+        await self._running.beat()
 
     async def _recover(self) -> None:
         if await recover(self._context):
@@ -346,9 +307,9 @@ class Runner:
         """Intake first, then drain (heartbeats go on), then cancel and release, then upkeep."""
         self.bell.ring()
         await self._end_intake()
-        if self._runs:
-            await self._late.wait()
-        if self._runs:
+        await self._running.release_held()
+        await self._drained_or_late()
+        if self._running:
             await self._interrupt()
         self._upkeep_over.set()
         await self._end_loops()
@@ -372,17 +333,15 @@ class Runner:
         await self._late.wait()
         await asyncio.sleep(_GRACE)
 
+    async def _drained_or_late(self) -> None:
+        waits = {asyncio.create_task(event.wait()) for event in (self._running.empty, self._late)}
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+
     async def _interrupt(self) -> None:
         """The time is up: cancel what can be cancelled and tell what could not be finished."""
-        incomplete = list(self._runs.values())
-        for run in incomplete:
-            run.interrupt(Interruption.SHUTDOWN)
-        cancelled = [run.task for run in incomplete if run.interruption or run.settling]
-        if cancelled:
-            await asyncio.wait(cancelled, timeout=_GRACE)
-        # Threads, and handlers that swallow the cancellation, keep their claims and go on; what they
-        # come to is still settled if the claim holds by then.
-        self._leftover.update(self._runs.values())
+        incomplete = await self._running.interrupt(_GRACE)
         error = ShutdownTimeoutError([run.job for run in incomplete])
         logger.warning("%s", error)
         self._context.bus.tell(JobError(error=error))

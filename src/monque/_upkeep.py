@@ -31,9 +31,8 @@ async def _abandon(schedule: Document, context: Context) -> bool:
     try:
         run_at = next_time(schedule, now)
     except ConfigurationError:
-        return (
-            await context.store.change(schedule["_id"], transitions.fail(schedule, reason=reason)) is not None
-        )
+        ended = transitions.abandon_schedule(schedule, reason=reason)
+        return await context.store.change(schedule["_id"], ended) is not None
     leaves = failed_occurrence(schedule, reason=reason, fail_count=schedule.get("failCount") or 0, now=now)
     transition = transitions.abandon_occurrence(schedule, run_at=run_at, leaves=leaves)
     return await context.store.abandon(schedule, transition)

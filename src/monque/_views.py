@@ -15,6 +15,7 @@ from monque._job import Job, JobStatus, check_time
 Sort = Literal["id", "created_at", "updated_at", "next_run_at"]
 Direction = Literal["forward", "backward"]
 
+_LONGEST_SPREAD = timedelta(days=365 * 100)
 _TIMES = (
     "created_after",
     "created_before",
@@ -46,7 +47,7 @@ class JobFilter:
     due_before: datetime | None = None
 
     def __post_init__(self) -> None:
-        if self.name is not None and (not isinstance(self.name, str) or not self.name.strip()):
+        if self.name is not None and not _may_be_stored(self.name):
             raise ConfigurationError(
                 f"a filter's name must be a job name, got {self.name!r}; leave it out to mean all names"
             )
@@ -60,6 +61,14 @@ class JobFilter:
     def statuses(self) -> tuple[JobStatus, ...]:
         """The statuses that are meant, in a fixed order; none means all."""
         return self.status or ()  # type: ignore[return-value]  # __post_init__ made it a tuple
+
+
+def _may_be_stored(name: object) -> bool:
+    """Looser than the rules for new names: whatever is there, operators must be able to find it."""
+    try:
+        return isinstance(name, str) and bool(name.strip()) and bool(name.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _statuses(given: Any) -> tuple[JobStatus, ...]:
@@ -164,6 +173,12 @@ def check_range(label: str, value: object, low: int, high: int) -> None:
     """Refuse a value that is no whole number within bounds."""
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise ConfigurationError(f"{label} must be a whole number from {low} to {high:,}, got {value!r}")
+
+
+def check_spread(value: object) -> None:
+    """Refuse a duration that would put jobs into the past, or beyond the times BSON can hold."""
+    if not isinstance(value, timedelta) or not timedelta(0) <= value <= _LONGEST_SPREAD:
+        raise ConfigurationError(f"spread must be a timedelta from 0 to 100 years, got {value!r}")
 
 
 def check_filter(value: object) -> JobFilter:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, overload
 
 from monque._errors import ConfigurationError, WorkerRegistrationError
+from monque._handlers import payload_type
 from monque._job import Job, check_name
-from monque._payload import Codec, payload_type
+from monque._payload import Codec
 
 T = TypeVar("T")
 Handler = Callable[[Job[T]], Awaitable[Any] | Any]

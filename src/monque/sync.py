@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from types import FrameType, TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, overload
 
 from bson import ObjectId
 from pymongo import AsyncMongoClient
@@ -42,6 +42,10 @@ from monque import (
 from monque._views import Direction, Sort
 
 R = TypeVar("R")
+T = TypeVar("T")
+E = TypeVar("E", bound=Event)
+Handler = Callable[[Job[T]], Any]
+Listener = Callable[[E], Any]
 
 
 class SyncMonque:
@@ -134,11 +138,45 @@ class SyncMonque:
         """As `Monque.is_healthy`."""
         return self._monque.is_healthy()
 
+    @overload
+    def worker(
+        self, name: str, handler: None = None, *, concurrency: int | None = None, replace: bool = False
+    ) -> Callable[[Handler[T]], Worker[T]]: ...
+
+    @overload
+    def worker(
+        self, name: str, handler: Handler[T], *, concurrency: int | None = None, replace: bool = False
+    ) -> Worker[T]: ...
+
     def worker(
         self, name: str, handler: Any = None, *, concurrency: int | None = None, replace: bool = False
     ) -> Any:
         """As `Monque.worker`."""
         return self._monque.worker(name, handler, concurrency=concurrency, replace=replace)
+
+    @overload
+    def enqueue(
+        self,
+        job: Worker[None] | str,
+        data: None = None,
+        *,
+        run_at: datetime | None = None,
+        delay: timedelta | None = None,
+        unique_key: str | None = None,
+        session: AsyncClientSession | None = None,
+    ) -> Job[None]: ...
+
+    @overload
+    def enqueue(
+        self,
+        job: Worker[T] | str,
+        data: T,
+        *,
+        run_at: datetime | None = None,
+        delay: timedelta | None = None,
+        unique_key: str | None = None,
+        session: AsyncClientSession | None = None,
+    ) -> Job[T]: ...
 
     def enqueue(
         self,
@@ -163,9 +201,39 @@ class SyncMonque:
         """As `Monque.enqueue_many`."""
         return self._call(self._monque.enqueue_many(jobs, session=session))
 
+    @overload
+    def now(self, name: Worker[None] | str, data: None = None) -> Job[None]: ...
+
+    @overload
+    def now(self, name: Worker[T] | str, data: T) -> Job[T]: ...
+
     def now(self, name: Worker[Any] | str, data: Any = None) -> Job[Any]:
         """As `Monque.now`."""
         return self._call(self._monque.now(name, data))
+
+    @overload
+    def schedule(
+        self,
+        cron: str,
+        job: Worker[None] | str,
+        data: None = None,
+        *,
+        unique_key: str | None = None,
+        timezone: str = "UTC",
+        session: AsyncClientSession | None = None,
+    ) -> Job[None]: ...
+
+    @overload
+    def schedule(
+        self,
+        cron: str,
+        job: Worker[T] | str,
+        data: T,
+        *,
+        unique_key: str | None = None,
+        timezone: str = "UTC",
+        session: AsyncClientSession | None = None,
+    ) -> Job[T]: ...
 
     def schedule(
         self,
@@ -272,9 +340,33 @@ class SyncMonque:
         """As `Monque.delete_jobs`."""
         return self._call(self._monque.delete_jobs(filter))
 
+    @overload
+    def on(self, event: type[E], listener: None = None) -> Callable[[Listener[E]], Listener[E]]: ...
+
+    @overload
+    def on(self, event: str, listener: None = None) -> Callable[[Listener[Any]], Listener[Any]]: ...
+
+    @overload
+    def on(self, event: type[E], listener: Listener[E]) -> Listener[E]: ...
+
+    @overload
+    def on(self, event: str, listener: Listener[Any]) -> Listener[Any]: ...
+
     def on(self, event: str | type[Event], listener: Any = None) -> Any:
         """As `Monque.on`; listeners are called in this instance's own thread."""
         return self._monque.on(event, listener)
+
+    @overload
+    def once(self, event: type[E], listener: None = None) -> Callable[[Listener[E]], Listener[E]]: ...
+
+    @overload
+    def once(self, event: str, listener: None = None) -> Callable[[Listener[Any]], Listener[Any]]: ...
+
+    @overload
+    def once(self, event: type[E], listener: Listener[E]) -> Listener[E]: ...
+
+    @overload
+    def once(self, event: str, listener: Listener[Any]) -> Listener[Any]: ...
 
     def once(self, event: str | type[Event], listener: Any = None) -> Any:
         """As `Monque.once`."""

@@ -29,6 +29,7 @@ class Candidates:
         self._clock = clock
         self._hint = "monque_active" if hint else None
         self._spread = 1
+        self._avoided: set[ObjectId] = set()
 
     async def choose(
         self, slots: Mapping[str, int], limit: int
@@ -38,14 +39,14 @@ class Candidates:
         chosen: dict[ObjectId, str] = {}
         next_due: datetime | None = None
         while room and len(chosen) < limit:
-            known = sum(1 for name in chosen.values() if name in room)
+            known = sum(1 for name in chosen.values() if name in room) + len(self._avoided)
             wanted = min(limit - len(chosen), sum(room.values()))
             most = known + wanted * self._spread
             # One more than wanted: it tells whether there is more, or when the next one is due.
             found = await self._earliest(list(room), most + 1)
             now = self._clock.now()
             future = [entry["nextRunAt"] for entry in found if entry["nextRunAt"] > now]
-            due = [entry for entry in found if entry["nextRunAt"] <= now and entry["_id"] not in chosen]
+            due = [entry for entry in found if entry["nextRunAt"] <= now and self._is_new(entry, chosen)]
             next_due = min([*future[:1], *([next_due] if next_due else [])], default=None)
             for entry in self._window(due, wanted):
                 name = entry["name"]
@@ -64,6 +65,13 @@ class Candidates:
             self._spread = min(self._spread * 2, _WIDEST_SPREAD)
         elif self._spread > 1:
             self._spread //= 2
+
+    def avoid(self, job_id: ObjectId) -> None:
+        """Do not choose this one again: the server refuses to change it, and would refuse its whole batch."""
+        self._avoided.add(job_id)
+
+    def _is_new(self, entry: Document, chosen: Mapping[ObjectId, str]) -> bool:
+        return entry["_id"] not in chosen and entry["_id"] not in self._avoided
 
     def _window(self, due: list[Document], wanted: int) -> list[Document]:
         """The oldest ones; under contention a random run of them, so that instances part ways."""

@@ -91,7 +91,11 @@ def completed(claim: Mapping[str, Any], now: datetime) -> Document:
 
 
 def to_job(document: Mapping[str, Any], *, data: Any = ...) -> Job[Any]:
-    """The job a document describes; *data* takes the place of the stored payload."""
+    """The job a document describes; *data* takes the place of the stored payload.
+
+    Only what a claim needs must be there: a document that somebody wrote by hand, without stamps,
+    must not stop the others.
+    """
     get = document.get
     interval = get("heartbeatInterval")
     return Job(
@@ -108,10 +112,10 @@ def to_job(document: Mapping[str, Any], *, data: Any = ...) -> Job[Any]:
         claimed_by=get("claimedBy"),
         locked_at=get("lockedAt"),
         last_heartbeat=get("lastHeartbeat"),
-        heartbeat_interval=None if interval is None else timedelta(milliseconds=interval),
+        heartbeat_interval=timedelta(milliseconds=interval) if isinstance(interval, int | float) else None,
         attempt=attempt_of(document),
-        created_at=document["createdAt"],
-        updated_at=document["updatedAt"],
+        created_at=get("createdAt") or document["nextRunAt"],
+        updated_at=get("updatedAt") or document["nextRunAt"],
     )
 
 

@@ -5,20 +5,30 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
+import bson
 from bson import ObjectId
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.raw_bson import RawBSONDocument
 from pymongo import UpdateOne
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import BulkWriteError, DuplicateKeyError, ExecutionTimeout
 
 from monque._errors import AggregationTimeoutError
 from monque._store import transitions
-from monque._store.document import Document
+from monque._store.document import CODEC_OPTIONS, Document
 from monque._store.reads import Listing, Position
 from monque._views import BulkError, Direction
 
 _STATISTICS_LIMIT = timedelta(seconds=30)
 _BATCH = 1000
 _DUPLICATE_KEY = 11000
+_KEYED: Document = {"uniqueKey": {"$exists": True}}
+_KEYLESS: Document = {"uniqueKey": {"$exists": False}}
+
+# As stored, to the millisecond: a cursor made from a time that was clamped would lead nowhere.
+_EXACT: CodecOptions[RawBSONDocument] = CodecOptions(
+    document_class=RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS
+)
 
 
 async def read_page(
@@ -27,11 +37,17 @@ async def read_page(
     position: Position | None,
     direction: Direction,
     limit: int,
-) -> tuple[list[Document], bool]:
+) -> tuple[list[RawBSONDocument], bool]:
     """The documents beyond a position, in the order of reading; and whether there are more."""
-    query = listing.query(position, direction)
-    found = await collection.find(query, sort=listing.order(direction), limit=limit + 1).to_list()
+    query, order = listing.query(position, direction), listing.order(direction)
+    exact = collection.with_options(codec_options=_EXACT)
+    found = await exact.find(query, sort=order, limit=limit + 1).to_list()
     return found[:limit], len(found) > limit
+
+
+def decoded(document: RawBSONDocument) -> Document:
+    """The document as everywhere else."""
+    return bson.decode(document.raw, CODEC_OPTIONS)
 
 
 async def is_there_any(
@@ -62,6 +78,11 @@ async def cancel_many(collection: AsyncCollection[Document], query: Document) ->
     return result.modified_count
 
 
+async def delete_one(collection: AsyncCollection[Document], job_id: ObjectId) -> bool:
+    """Delete one job; whether it was there. The driver tries this again by itself, unlike a `delete_many`."""
+    return (await collection.delete_one({"_id": job_id})).deleted_count == 1
+
+
 async def delete_many(collection: AsyncCollection[Document], query: Document) -> int:
     """Delete all that match."""
     return (await collection.delete_many(query)).deleted_count
@@ -76,10 +97,10 @@ async def retry_many(
     would stop such a command halfway, so they are streamed and tried one by one within batches.
     """
     transition = transitions.retry_by_operator(spread=spread)
-    matching = {"$and": [query, transition.when]}
-    result = await collection.update_many({"$and": [matching, {"uniqueKey": None}]}, transition.then)
+    matching = [query, transition.when]
+    result = await collection.update_many({"$and": [*matching, _KEYLESS]}, transition.then)
     count, errors = result.modified_count, list[BulkError]()
-    async for ids in _batches(collection, {"$and": [matching, {"uniqueKey": {"$ne": None}}]}):
+    async for ids in _batches(collection, {"$and": [*matching, _KEYED]}):
         changed, taken = await _retry_batch(collection, ids, transition)
         count += changed
         errors += taken
@@ -107,7 +128,7 @@ async def _retry_batch(
         return (await collection.bulk_write(writes, ordered=False)).modified_count, []
     except BulkWriteError as error:
         refused = error.details["writeErrors"]
-        if any(entry["code"] != _DUPLICATE_KEY for entry in refused):
+        if error.details["writeConcernErrors"] or any(entry["code"] != _DUPLICATE_KEY for entry in refused):
             raise
         taken = [
             BulkError(job_id=ids[entry["index"]], error="its unique key is held by another active job")
@@ -126,4 +147,6 @@ async def retry_one(
             {"_id": job_id, "status": status}, transition.then, return_document=True
         )
     except DuplicateKeyError as error:
+        if "uniqueKey" not in (error.details or {}).get("keyPattern", {}):
+            raise  # an index that is not ours: trying again would never end
         return error

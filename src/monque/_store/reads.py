@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from bson import ObjectId
+from bson.datetime_ms import DatetimeMS
 
 from monque._errors import InvalidCursorError
 from monque._store.document import Document
@@ -26,6 +27,8 @@ _FIELDS: dict[Sort, str] = {
 }
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+_PLACE = struct.Struct(">Bq12s")
+_SIDES: tuple[Direction | None, ...] = (None, "forward", "backward")
 
 
 def matching(jobs: JobFilter) -> Document:
@@ -41,21 +44,36 @@ def matching(jobs: JobFilter) -> Document:
         ("nextRunAt", jobs.due_after, jobs.due_before),
     ):
         bounds = {
-            operator: moment for operator, moment in (("$gte", after), ("$lt", before)) if moment is not None
+            operator: DatetimeMS(_milliseconds(moment))
+            for operator, moment in (("$gte", after), ("$lt", before))
+            if moment is not None
         }
         if bounds:
             query[field] = bounds
     return query
 
 
+def _milliseconds(moment: datetime) -> int:
+    """The first whole millisecond that is not before *moment*.
+
+    BSON keeps no finer times, so what is stored lies at or after the one exactly if it does so for
+    the other. Rounding down would take in a job of the millisecond before.
+    """
+    return -((_EPOCH - moment) // _MILLISECOND)
+
+
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in a sorted list of jobs: that of one job, given by its sort value and its id."""
+    """A place in a sorted list of jobs: that of one job, given by its sort value and its id.
+
+    The value is kept as BSON has it: a year that Python cannot hold must not become another time.
+    """
 
     job_id: ObjectId
-    value: datetime | None = None
-    inclusive: bool = False
-    """Whether the job at the place itself still belongs to what follows; only after an empty page."""
+    value: DatetimeMS | None = None
+    beyond: Direction | None = None
+    """Not on the job but just beyond it in this direction, where an empty page was found: the way back
+    begins with the job itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +100,8 @@ class Listing:
         if position is None:
             return query
         beyond = "$lt" if self._falls(direction) else "$gt"
-        by_id = {"_id": {beyond + ("e" if position.inclusive else ""): position.job_id}}
+        back_to_it = position.beyond not in (None, direction)
+        by_id = {"_id": {beyond + ("e" if back_to_it else ""): position.job_id}}
         field = _FIELDS[self.sort]
         if field == "_id":
             return {"$and": [query, by_id]}
@@ -92,15 +111,15 @@ class Listing:
         return {"$or": [{"$and": [query, stretch]} for stretch in stretches]}
 
     def position_of(self, document: Mapping[str, Any]) -> Position:
-        """The place of a job in this list."""
+        """The place of a job in this list; the document's times as `DatetimeMS`."""
         value = None if self.sort == "id" else document[_FIELDS[self.sort]]
         return Position(document["_id"], value)
 
     def write_cursor(self, position: Position) -> str:
         """The place as text that only the same list accepts."""
-        milliseconds = 0 if position.value is None else (position.value - _EPOCH) // _MILLISECOND
-        place = struct.pack(">?q12s", position.inclusive, milliseconds, position.job_id.binary)
-        return base64.urlsafe_b64encode(place + self._seal(place)).decode().rstrip("=")
+        milliseconds = 0 if position.value is None else int(position.value)
+        place = _PLACE.pack(_SIDES.index(position.beyond), milliseconds, position.job_id.binary)
+        return _text(place + self._seal(place))
 
     def read_cursor(self, cursor: object) -> Position:
         """The place a cursor means.
@@ -114,19 +133,15 @@ class Listing:
             raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         except (binascii.Error, ValueError):
             raw = b""
-        place, seal = raw[:21], raw[21:]
-        if len(raw) != 29 or seal != self._seal(place) or self._write_raw(raw) != cursor:
+        place, seal = raw[: _PLACE.size], raw[_PLACE.size :]
+        if len(place) < _PLACE.size or seal != self._seal(place) or _text(raw) != cursor:
             raise InvalidCursorError(
                 f"the cursor {cursor[:60]!r} does not belong to this list: it was changed on the way, or it "
                 "comes from another sort or filter; start again without a cursor"
             )
-        inclusive, milliseconds, job_id = struct.unpack(">?q12s", place)
-        value = None if self.sort == "id" else _EPOCH + milliseconds * _MILLISECOND
-        return Position(ObjectId(job_id), value, inclusive)
-
-    @staticmethod
-    def _write_raw(raw: bytes) -> str:
-        return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+        side, milliseconds, job_id = _PLACE.unpack(place)
+        value = None if self.sort == "id" else DatetimeMS(milliseconds)
+        return Position(ObjectId(job_id), value, _SIDES[side])
 
     def _seal(self, place: bytes) -> bytes:
         """Binds a place to this list. Not a secret: it guards against mistakes, there is nothing to steal."""
@@ -145,13 +160,17 @@ class Listing:
                 self.descending,
                 jobs.name,
                 list(jobs.statuses),
-                [None if time is None else (time - _EPOCH) // _MILLISECOND for time in times],
+                [None if time is None else _milliseconds(time) for time in times],
             ]
         )
         return hashlib.blake2b(described.encode() + b"\0" + place, digest_size=8).digest()
 
     def _falls(self, direction: Direction) -> bool:
         return self.descending != (direction == "backward")
+
+
+def _text(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
 def statistics(name: str | None = None, *, by_name: bool = False) -> list[Document]:

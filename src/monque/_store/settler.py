@@ -13,6 +13,9 @@ from monque._store.transitions import Transition
 
 _Settled: TypeAlias = "asyncio.Future[Document | None]"
 
+# While the server works on one write the next one is on its way; more would only make them smaller.
+_IN_FLIGHT = 2
+
 
 class Settler:
     """Collects settlements while a write is under way and sends them as one.
@@ -24,7 +27,7 @@ class Settler:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._waiting: list[tuple[Document, Transition, _Settled]] = []
-        self._sender: asyncio.Task[None] | None = None
+        self._senders: set[asyncio.Task[None]] = set()
 
     async def settle(self, claim: Document, transition: Transition) -> Document | None:
         """Record how a run ended; the document after it, or None if the claim was lost.
@@ -34,8 +37,10 @@ class Settler:
         """
         settled: _Settled = asyncio.get_running_loop().create_future()
         self._waiting.append((claim, transition, settled))
-        if self._sender is None or self._sender.done():
-            self._sender = asyncio.create_task(self._send(), name="monque-settle")
+        if len(self._senders) < _IN_FLIGHT:
+            sender = asyncio.create_task(self._send(), name="monque-settle")
+            self._senders.add(sender)
+            sender.add_done_callback(self._senders.discard)
         return await settled
 
     async def _send(self) -> None:

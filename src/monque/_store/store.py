@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,22 +14,26 @@ from pymongo import ReadPreference, ReturnDocument, WriteConcern
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.errors import DuplicateKeyError, OperationFailure
+from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError, WriteError
 from pymongo.read_concern import ReadConcern
 
 from monque._clock import Clock
 from monque._errors import ConfigurationError
+from monque._job import JobStatus
 from monque._options import Options
 from monque._store import indexes, transitions, unique
 from monque._store.candidates import Candidates
 from monque._store.document import CODEC_OPTIONS, Document, completed
 from monque._store.transitions import Transition
 
+logger = logging.getLogger("monque")
+
 # Bounds each command of the background loops, so that a connection which died without a word
 # (a cut cable, a silent firewall) is noticed and replaced.
 OPERATION_TIMEOUT = 20.0
 
 _INDEX_CONFLICTS = (85, 86)
+_TOO_LARGE = (10334, 17419, 17420)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +155,39 @@ class Store:
 
     async def _take(self, chosen: list[ObjectId]) -> list[Document]:
         if len(chosen) == 1:
-            document = await self.collection.find_one_and_update(
-                {"_id": chosen[0], **self._claim.when}, self._claim.then, return_document=ReturnDocument.AFTER
+            return await self._take_one(chosen[0])
+        try:
+            await self.collection.update_many(
+                {"_id": {"$in": chosen}, **self._claim.when}, self._claim.then, hint="_id_"
             )
-            return [] if document is None else [document]
-        await self.collection.update_many(
-            {"_id": {"$in": chosen}, **self._claim.when}, self._claim.then, hint="_id_"
-        )
+        except WriteError:
+            await self._take_one_by_one(chosen)
         documents = {document["_id"]: document for document in await self._owned(chosen)}
         return [documents[job_id] for job_id in chosen if job_id in documents]
+
+    async def _take_one(self, job_id: ObjectId) -> list[Document]:
+        try:
+            document = await self.collection.find_one_and_update(
+                {"_id": job_id, **self._claim.when}, self._claim.then, return_document=ReturnDocument.AFTER
+            )
+        except OperationFailure as error:
+            if error.code not in _TOO_LARGE:
+                raise
+            self._avoid(job_id, error)
+            document = None
+        return [] if document is None else [document]
+
+    async def _take_one_by_one(self, chosen: list[ObjectId]) -> None:
+        """One of them cannot be changed (it has grown to the size limit, say); the others can."""
+        for job_id in chosen:
+            try:
+                await self.collection.update_one({"_id": job_id, **self._claim.when}, self._claim.then)
+            except WriteError as error:
+                self._avoid(job_id, error)
+
+    def _avoid(self, job_id: ObjectId, error: PyMongoError) -> None:
+        logger.error("job %s cannot be claimed and is left alone: %s", job_id, error)
+        self._candidates.avoid(job_id)
 
     async def _owned(self, job_ids: Iterable[ObjectId]) -> list[Document]:
         mine = {"_id": {"$in": list(job_ids)}, "status": "processing", "claimedBy": self.instance_id}
@@ -195,7 +224,7 @@ class Store:
                 await self._leave(transition.leaves)
             document = await self.collection.find_one_and_update(
                 {"_id": claim["_id"], **transition.when},
-                transition.then,
+                transition.update(self._clock.now()),
                 return_document=ReturnDocument.AFTER,
             )
             if document is None:
@@ -219,13 +248,14 @@ class Store:
             else:
                 matched = await self._settle_groups(groups)
             if matched == len(settlements) and all(
-                transition is transitions.complete(claim) for claim, transition in settlements
+                transition.to is JobStatus.COMPLETED for _, transition in settlements
             ):
                 now = self._clock.now()
                 return [completed(claim, now) for claim, _ in settlements]
             ids = [claim["_id"] for claim, _ in settlements]
             after = {
-                document["_id"]: document async for document in self.collection.find({"_id": {"$in": ids}})
+                document["_id"]: document
+                async for document in self.collection.find({"_id": {"$in": ids}}, {"data": 0})
             }
         return [
             after[claim["_id"]]
@@ -237,7 +267,7 @@ class Store:
     async def _settle_group(self, transition: Transition, claims: list[Document]) -> int:
         result = await self.collection.update_many(
             {"_id": {"$in": [claim["_id"] for claim in claims]}, **transition.when},
-            transition.then,
+            transition.update(self._clock.now()),
             hint="_id_",
         )
         return result.matched_count
@@ -246,7 +276,7 @@ class Store:
         writes = [
             pymongo.UpdateMany(
                 {"_id": {"$in": [claim["_id"] for claim in claims]}, **transition.when},
-                transition.then,
+                transition.update(self._clock.now()),
                 hint="_id_",
             )
             for transition, claims in groups

@@ -27,6 +27,9 @@ from monque._store.document import CLAIM_FIELDS, Document, attempt_of, crashes_o
 
 _NO_CLAIM = dict.fromkeys(CLAIM_FIELDS, "")
 
+# The contract has it as int32 milliseconds; beyond these 24 days a longer interval means the same.
+_LARGEST_INT32 = 2**31 - 1
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Transition:
@@ -40,6 +43,14 @@ class Transition:
     then: Document | list[Document]
     leaves: Document | None = None
     """A document to store beside the changed one: the failed occurrence of a schedule."""
+    ran: timedelta | None = None
+    """How long the handler ran: `startedAt` is set to that long before the write."""
+
+    def update(self, now: datetime) -> Document | list[Document]:
+        """What to write at *now*, by the server's clock."""
+        if self.ran is None or isinstance(self.then, list):
+            return self.then
+        return {**self.then, "$set": {**self.then["$set"], "startedAt": now - self.ran}}
 
 
 def claim(*, instance_id: str, heartbeat_interval: timedelta) -> Transition:
@@ -55,10 +66,10 @@ def claim(*, instance_id: str, heartbeat_interval: timedelta) -> Transition:
             "$set": {
                 "status": "processing",
                 "claimedBy": instance_id,
-                "heartbeatInterval": milliseconds(heartbeat_interval),
+                "heartbeatInterval": min(milliseconds(heartbeat_interval), _LARGEST_INT32),
             },
             "$inc": {"attempt": 1},
-            "$currentDate": {"lockedAt": True, "lastHeartbeat": True, "startedAt": True, "updatedAt": True},
+            "$currentDate": {"lockedAt": True, "lastHeartbeat": True, "updatedAt": True},
         },
     )
 
@@ -67,9 +78,10 @@ def owned(claim: Mapping[str, Any]) -> Document:
     """Match the job only while *this* claim holds it.
 
     The instance alone is not enough: after a stall the same instance may have claimed the job
-    again, and the first run must not settle the second.
+    again, and the first run must not settle the second. Claims of others may lack the fields; a null
+    matches that.
     """
-    return {"status": "processing", "claimedBy": claim["claimedBy"], "attempt": attempt_of(claim)}
+    return {"status": "processing", "claimedBy": claim.get("claimedBy"), "attempt": claim.get("attempt")}
 
 
 def heartbeat(claim: Mapping[str, Any]) -> Transition:
@@ -90,13 +102,22 @@ def _heartbeat(claimed_by: str, attempt: int) -> Transition:
     )
 
 
-def complete(claim: Mapping[str, Any]) -> Transition:
-    """processing -> completed."""
-    return _complete(claim["claimedBy"], attempt_of(claim))
+def complete(claim: Mapping[str, Any], *, ran: timedelta = timedelta(0)) -> Transition:
+    """processing -> completed.
+
+    Jobs that ran about equally long share one transition, and so one write.
+    """
+    return _complete(claim["claimedBy"], attempt_of(claim), _rounded(milliseconds(ran)))
 
 
-@lru_cache(maxsize=256)
-def _complete(claimed_by: str, attempt: int) -> Transition:
+def _rounded(duration: int) -> int:
+    """Two significant digits: exact for short runs, within five per cent for long ones."""
+    unit: int = 10 ** max(0, len(str(duration)) - 2)
+    return round(duration / unit) * unit
+
+
+@lru_cache(maxsize=1024)
+def _complete(claimed_by: str, attempt: int, ran: int) -> Transition:
     return Transition(
         to=JobStatus.COMPLETED,
         when=owned({"claimedBy": claimed_by, "attempt": attempt}),
@@ -105,6 +126,7 @@ def _complete(claimed_by: str, attempt: int) -> Transition:
             "$unset": {**_NO_CLAIM, "failReason": "", "crashCount": ""},
             "$currentDate": {"updatedAt": True, "finishedAt": True},
         },
+        ran=timedelta(milliseconds=ran),
     )
 
 
@@ -268,13 +290,26 @@ def abandon_occurrence(schedule: Mapping[str, Any], *, run_at: datetime, leaves:
     Only if nothing happened to the claim since it was read: a heartbeat meanwhile means that the
     owner lives.
     """
-    claim = ("status", "claimedBy", "attempt", "lastHeartbeat", "repeatInterval", "timezone")
+    return Transition(to=JobStatus.PENDING, when=_untouched(schedule), then=_next_time(run_at), leaves=leaves)
+
+
+def abandon_schedule(schedule: Mapping[str, Any], *, reason: str) -> Transition:
+    """processing, owner dead once too often -> failed: it has no next time that we could read."""
     return Transition(
-        to=JobStatus.PENDING,
-        when={field: schedule.get(field) for field in claim},
-        then=_next_time(run_at),
-        leaves=leaves,
+        to=JobStatus.FAILED,
+        when=_untouched(schedule),
+        then={
+            "$set": {"status": "failed", "failReason": reason},
+            "$inc": {"crashCount": 1},
+            "$unset": _NO_CLAIM,
+            "$currentDate": {"updatedAt": True},
+        },
     )
+
+
+def _untouched(schedule: Mapping[str, Any]) -> Document:
+    claim = ("status", "claimedBy", "attempt", "lastHeartbeat", "repeatInterval", "timezone")
+    return {field: schedule.get(field) for field in claim}
 
 
 def hopeless_schedule(max_crashes: int) -> Document:

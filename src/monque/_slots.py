@@ -1,0 +1,91 @@
+"""Room for jobs: how many may run, and how many more are worth claiming ahead."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from monque._options import Options
+from monque._workers import Workers
+
+# Claim ahead only what will start within this time, judging by how long jobs of the name took lately.
+_HORIZON = 0.1
+_MOST_AHEAD = 500
+
+# Claimed and not yet settled: beyond this, settling is what is slow, and claiming more would not help.
+_MOST_UNSETTLED = 5_000
+
+
+class Slots:
+    """Counts what runs and what waits here, by job name.
+
+    A slot is taken while a handler runs, not while its result is being written. Short jobs are
+    claimed ahead of the free slots, so that one round trip to the database serves many of them; long
+    ones never are, they would wait here while another instance may be idle.
+    """
+
+    def __init__(self, workers: Workers, options: Options, running: Counter[str]) -> None:
+        self._workers = workers
+        self._options = options
+        self._running = running  # shared with earlier and later runners of the same instance
+        self._held: Counter[str] = Counter()
+        self._pace: dict[str, float] = {}
+
+    def hold(self, name: str) -> None:
+        """A claimed job waits for a slot."""
+        self._held[name] += 1
+
+    def let_go(self, name: str) -> None:
+        """It waits no longer: it starts, or was given back."""
+        self._held[name] -= 1
+
+    def start(self, name: str) -> None:
+        """A handler begins to run."""
+        self._running[name] += 1
+
+    def end(self, name: str, seconds: float) -> None:
+        """A handler has run this long.
+
+        One slow run counts at once, many quick ones make up for it gradually: claiming too few
+        costs a round trip, claiming too many makes jobs wait.
+        """
+        self._running[name] -= 1
+        pace = self._pace.get(name, seconds)
+        self._pace[name] = max(seconds, pace + (seconds - pace) * 0.1)
+
+    def may_start(self, name: str) -> bool:
+        """Whether a slot is free."""
+        limit = self._options.instance_concurrency
+        return self._running[name] < self._concurrency(name) and (
+            limit is None or self._running.total() < limit
+        )
+
+    def wanted(self, unsettled: int) -> tuple[dict[str, int], int]:
+        """How many jobs of each name to claim, and how many in all."""
+        room = {}
+        ahead_in_all = 0
+        for worker in self._workers:
+            name = worker.name
+            free = self._concurrency(name) - self._running[name]
+            ahead = self._ahead(name)
+            held = self._held[name]
+            # Let what is held run down to half before claiming again: few large claims, not many small.
+            if held > ahead // 2:
+                continue
+            if free + ahead - held > 0:
+                room[name] = free + ahead - held
+                ahead_in_all = max(ahead_in_all, ahead)
+        limit = min(sum(room.values()), _MOST_UNSETTLED - unsettled)
+        if self._options.instance_concurrency is not None:
+            free = self._options.instance_concurrency - self._running.total() - self._held.total()
+            limit = min(limit, free + ahead_in_all)
+        return room, max(limit, 0)
+
+    def _ahead(self, name: str) -> int:
+        pace = self._pace.get(name)
+        if pace is None or pace > _HORIZON:
+            return 0
+        return min(int(self._concurrency(name) * _HORIZON / max(pace, 1e-6)), _MOST_AHEAD)
+
+    def _concurrency(self, name: str) -> int:
+        worker = self._workers.get(name)
+        return (worker.concurrency if worker else None) or self._options.worker_concurrency
