@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 from bson import ObjectId
@@ -63,6 +64,13 @@ _KEY_LIMIT = 1024
 
 def check_name(name: object) -> str:
     """Return *name* if it may name a job."""
+    return (
+        _check_name(name) if isinstance(name, str) else _text("name", name, limit=0, example="'send-email'")
+    )
+
+
+@lru_cache(maxsize=4096)  # the same few names come again and again
+def _check_name(name: str) -> str:
     text = _text("name", name, limit=_NAME_LIMIT, example="'send-email'")
     if _WHITESPACE.search(text):
         raise _invalid("name", name, "must not contain whitespace; use for example 'send-email'")

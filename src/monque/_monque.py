@@ -499,7 +499,9 @@ class Monque(Management):
                 # One that is still stopping must be gone before the next one starts.
                 await self._runner.stop(self._options.shutdown_timeout.total_seconds())
                 continue
-            self._runner = Runner(self._open().context, self._workers, self._active)
+            before, self._runner = self._runner, Runner(self._open().context, self._workers, self._active)
+            if before is not None:
+                before.successor = self._runner
             self._runner.start()
         return self._runner
 

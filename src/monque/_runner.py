@@ -49,9 +49,11 @@ class Runner:
         """Started to run until it is stopped."""
         self.guests = 0
         """How many wait for it to be idle; if it is not lasting, it ends with the last of them."""
+        self.successor: Runner | None = None
+        """The runner that a later start made, if there was one."""
         self.bell = WakeUp(context.clock)
         self._slots = Slots(workers, context.options, active)
-        self._running = Running(context, workers, self._slots, on_room=self.bell.ring, on_bug=self._crash)
+        self._running = Running(context, workers, self._slots, on_room=self._tell_room, on_bug=self._crash)
         self._live = False
         self.in_contact = True
         self._closing = asyncio.Event()
@@ -179,6 +181,12 @@ class Runner:
             await self._context.clock.refresh(self._context.store.hello)
             await self._rest(random.uniform(0.001, 0.02))  # noqa: S311 - spreads contenders
         return look.more or look.missed > 0
+
+    def _tell_room(self) -> None:
+        """A slot is free. What outlived a stop takes a slot from the next runner until it ends."""
+        self.bell.ring()
+        if self.successor is not None:
+            self.successor._tell_room()
 
     def _tell_idle(self, waiters: list[asyncio.Future[None]]) -> None:
         for waiter in waiters:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from pymongo import ReadPreference, ReturnDocument, WriteConcern
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError, WriteError
+from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure, PyMongoError, WriteError
 from pymongo.read_concern import ReadConcern
 
 from monque._clock import Clock
@@ -24,6 +25,7 @@ from monque._options import Options
 from monque._store import indexes, transitions, unique
 from monque._store.candidates import Candidates
 from monque._store.document import CODEC_OPTIONS, Document, completed
+from monque._store.gather import Gather
 from monque._store.transitions import Transition
 
 logger = logging.getLogger("monque")
@@ -32,6 +34,7 @@ logger = logging.getLogger("monque")
 # (a cut cable, a silent firewall) is noticed and replaced.
 OPERATION_TIMEOUT = 20.0
 
+_INSERT_CHUNK = 1000
 _INDEX_CONFLICTS = (85, 86)
 _TOO_LARGE = (10334, 17419, 17420)
 
@@ -77,6 +80,7 @@ class Store:
         )
         self._candidates = Candidates(self.collection, clock, hint=options.create_indexes)
         self._doubtful: set[ObjectId] = set()
+        self._inserts: Gather[Document, None] = Gather(self._insert_together)
 
     async def hello(self) -> Document:
         """What the server says about itself, its time included."""
@@ -97,13 +101,42 @@ class Store:
     # Storing
 
     async def insert(self, document: Document, session: AsyncClientSession | None = None) -> None:
-        """Store a job without a key."""
-        await self.collection.insert_one(document, session=session)
+        """Store a job without a key; calls that come together share one write."""
+        if session is None:
+            await self._inserts.add(document)
+        else:
+            await self.collection.insert_one(document, session=session)
+
+    async def _insert_together(self, documents: list[Document]) -> Sequence[Exception | None]:
+        try:
+            if len(documents) == 1:
+                await self.collection.insert_one(documents[0])
+            else:
+                await self.collection.insert_many(documents, ordered=False)
+        except BulkWriteError as error:
+            refused = {entry["index"]: _refusal(entry) for entry in error.details["writeErrors"]}
+            doubt = None if refused else error
+            return [refused.get(place, doubt) for place in range(len(documents))]
+        except PyMongoError as error:
+            return [error] * len(documents)
+        return [None] * len(documents)
 
     async def insert_many(self, documents: list[Document], session: AsyncClientSession | None = None) -> None:
-        """Store jobs without keys."""
-        if documents:
-            await self.collection.insert_many(documents, ordered=session is not None, session=session)
+        """Store jobs without keys; outside of a session, with two writes on the way at a time."""
+        if not documents:
+            return
+        if session is not None:
+            await self.collection.insert_many(documents, session=session)
+            return
+        chunks = iter([documents[at : at + _INSERT_CHUNK] for at in range(0, len(documents), _INSERT_CHUNK)])
+
+        async def insert_chunks() -> None:
+            for chunk in chunks:
+                await self.collection.insert_many(chunk, ordered=False)
+
+        outcomes = await asyncio.gather(insert_chunks(), insert_chunks(), return_exceptions=True)
+        for error in filter(None, outcomes):
+            raise error
 
     async def insert_unique(self, document: Document, session: AsyncClientSession | None = None) -> Document:
         """Store a job with a key, or return the active job that holds it."""
@@ -337,6 +370,10 @@ class Store:
         return transitions.stale(
             tolerance=self._options.heartbeat_tolerance, lock_timeout=self._options.lock_timeout
         )
+
+
+def _refusal(entry: Mapping[str, Any]) -> WriteError:
+    return WriteError(entry.get("errmsg", "refused"), entry.get("code"), entry)
 
 
 def _by_transition(
