@@ -8,13 +8,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pymongo import AsyncMongoClient
+from pymongo import AsyncMongoClient, MongoClient
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.driver_info import DriverInfo
 from pymongo.errors import ConfigurationError as DriverConfigurationError
 from pymongo.errors import InvalidName, InvalidURI
 from pymongo.uri_parser import parse_uri
 
+from monque._derive import Find, derive, finder
 from monque._errors import ConfigurationError
 from monque._version import __version__
 
@@ -33,8 +34,8 @@ _DRIVER_DEFAULT_SELECTION = 30
 _DRIVER_INFO = DriverInfo("monque", __version__)
 
 _ACCEPTED = (
-    "a mongodb:// URI, an AsyncDatabase or AsyncMongoClient of PyMongo, or nothing for MONQUE_URI "
-    "or the embedded server"
+    "a mongodb:// URI; a database or client of PyMongo (async or blocking) or Motor; a Beanie document "
+    "class; the alias of a MongoEngine connection; or nothing for MONQUE_URI or the embedded server"
 )
 
 
@@ -45,12 +46,16 @@ class Connection:
     database: AsyncDatabase[Any]
     owned: bool
     embedded: EmbeddedMongo | None = None
+    own_timeout: bool = False
+    """The user named a server selection timeout, be it the driver's default."""
+    lender: MongoClient[Any] | None = None
+    """The blocking client that ours was made after: jobs can be part of its sessions."""
 
     @property
     def open_timeout(self) -> float | None:
         """How long the first contact may take; None leaves it to the client's own setting."""
         chosen = self.database.client.options.server_selection_timeout
-        return OPEN_TIMEOUT if chosen == _DRIVER_DEFAULT_SELECTION else None
+        return None if self.own_timeout or chosen != _DRIVER_DEFAULT_SELECTION else OPEN_TIMEOUT
 
     async def close(self) -> None:
         """Close what we opened, and nothing else."""
@@ -69,6 +74,8 @@ class Connector:
         given = given if given is not None else os.environ.get("MONQUE_URI") or None
         if given is None:
             self._connect = _start_embedded
+        elif (find := finder(given, default=DEFAULT_DATABASE)) is not None:
+            self._connect = lambda: _found(find)
         elif isinstance(given, str):
             _check_uri(given)
             self._connect = lambda: _from_uri(given)
@@ -88,7 +95,9 @@ class Connector:
 async def _from_uri(uri: str) -> Connection:
     try:
         client: AsyncMongoClient[Any] = AsyncMongoClient(uri, driver=_DRIVER_INFO)
-        return Connection(client.get_default_database(DEFAULT_DATABASE), owned=True)
+        own_timeout = "serverselectiontimeoutms=" in uri.lower()
+        database = client.get_default_database(DEFAULT_DATABASE)
+        return Connection(database, owned=True, own_timeout=own_timeout)
     except (DriverConfigurationError, InvalidURI, InvalidName, ValueError) as error:
         raise ConfigurationError(f"the MongoDB URI cannot be used: {error}") from error
 
@@ -96,6 +105,15 @@ async def _from_uri(uri: str) -> Connection:
 async def _lent(database: AsyncDatabase[Any]) -> Connection:
     database.client.append_metadata(_DRIVER_INFO)
     return Connection(database, owned=False)
+
+
+async def _found(find: Find) -> Connection:
+    database = find()
+    if isinstance(database, AsyncDatabase):
+        return await _lent(database)
+    derived = derive(database)
+    derived.client.append_metadata(_DRIVER_INFO)
+    return Connection(derived, owned=True, lender=database.client)
 
 
 async def _start_embedded() -> Connection:

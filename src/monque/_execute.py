@@ -22,7 +22,7 @@ from monque._events import ClaimLost, Event, EventBus, JobCompleted, JobError, J
 from monque._job import Job
 from monque._options import Options
 from monque._store import transitions
-from monque._store.document import Document, failed_occurrence, to_job
+from monque._store.document import Document, completed, failed_occurrence, to_job
 from monque._store.settler import Settler
 from monque._store.store import Store
 from monque._store.transitions import Transition
@@ -64,13 +64,21 @@ class Run:
     """When the last write of this claim that succeeded was sent (`time.monotonic`)."""
     held_since: float = 0.0
     """When it began to wait for a slot (`time.monotonic`)."""
-    job: Job[Any] = field(init=False)
+    _job: Job[Any] | None = field(default=None, init=False)
     task: asyncio.Task[None] | None = None
     settling: bool = False
     interruption: Interruption | None = None
 
-    def __post_init__(self) -> None:
-        self.job = to_job(self.claim)
+    @property
+    def job(self) -> Job[Any]:
+        """The job as claimed; its payload is decoded once the handler is about to get it."""
+        if self._job is None:
+            self._job = to_job(self.claim)
+        return self._job
+
+    @job.setter
+    def job(self, job: Job[Any]) -> None:
+        self._job = job
 
     def interrupt(self, why: Interruption) -> None:
         """Stop the handler, if it still runs and can be stopped.
@@ -103,9 +111,10 @@ async def execute(run: Run, context: Context, handled: Callable[[Run, Outcome], 
         return  # told when it was noticed; another owner may have it by now
     transition = decide(run.claim, outcome, context.options, now=context.clock.now())
     document = await settle(run, transition, outcome, context)
-    event = report(run, transition, outcome, document) if document else None
-    if event:
-        context.bus.tell(event)
+    if document is not None and not outcome.interrupted:
+        told = JobCompleted if outcome.error is None else JobFailed
+        if context.bus.hears(told):
+            context.bus.tell(report(run, transition, outcome, document, now=context.clock.now()))
 
 
 async def call(run: Run, context: Context) -> Outcome:
@@ -133,10 +142,10 @@ async def _handle(run: Run, context: Context) -> None:
     worker = run.worker
     try:
         data = worker.codec.decode(run.claim.get("data"), job_name=worker.name)
-        if data is not run.job.data:
-            run.job = to_job(run.claim, data=data)
+        run.job = to_job(run.claim, data=data)
     finally:
-        context.bus.tell(JobStarted(job=run.job))
+        if context.bus.hears(JobStarted):
+            context.bus.tell(JobStarted(job=run.job))
     if worker.is_async:
         await worker.handler(run.job)
     else:
@@ -249,10 +258,12 @@ def _lose(run: Run, context: Context) -> None:
     context.bus.tell(ClaimLost(job=run.job))
 
 
-def report(run: Run, transition: Transition, outcome: Outcome, document: Document) -> Event | None:
-    """The event that tells a settlement; a released job has none."""
-    if outcome.interrupted:
-        return None
+def report(
+    run: Run, transition: Transition, outcome: Outcome, document: Document, *, now: datetime
+) -> Event:
+    """The event that tells a settlement, with the job as it is after it."""
+    if document is run.claim:  # settled in a batch and not read back
+        document = completed(run.claim, now)
     job = to_job(transition.leaves or document, data=run.job.data)
     if outcome.error is None:
         return JobCompleted(job=job, duration=outcome.duration)

@@ -20,7 +20,7 @@ def payload_type(handler: Callable[..., Any], generic: type) -> Any:
         ConfigurationError: The handler cannot be called with the job alone, or a name in its
             annotation is unknown.
     """
-    _require_one_argument(handler)
+    require_one_argument(handler)
     try:
         annotation = _annotation(handler)
     except (NameError, AttributeError, TypeError, SyntaxError) as error:
@@ -34,7 +34,8 @@ def payload_type(handler: Callable[..., Any], generic: type) -> Any:
     return get_args(annotation)[0] if get_origin(annotation) is generic else Any
 
 
-def _require_one_argument(handler: Callable[..., Any]) -> None:
+def require_one_argument(handler: Callable[..., Any]) -> None:
+    """Refuse what cannot be called with the job alone."""
     try:
         inspect.signature(handler, follow_wrapped=False).bind("the job")
     except TypeError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
@@ -90,7 +90,7 @@ def check_unique_key(key: object) -> str:
 
 
 def check_time(label: str, moment: object) -> datetime:
-    """Return *moment* if it is an aware datetime that BSON can hold."""
+    """Return *moment* as BSON holds it, in UTC and whole milliseconds, if it is an aware datetime."""
     if not isinstance(moment, datetime):
         raise ConfigurationError(f"{label} must be an aware datetime, got {moment!r}")
     if moment.utcoffset() is None:
@@ -98,7 +98,13 @@ def check_time(label: str, moment: object) -> datetime:
             f"{label} must be an aware datetime, got the naive {moment.isoformat()}; "
             "give it a zone, for example datetime.now(UTC)"
         )
-    return moment
+    try:
+        moment = moment.astimezone(UTC)
+    except OverflowError:
+        raise ConfigurationError(
+            f"{label} must lie in the years 1 to 9999 of UTC, got {moment.isoformat()}"
+        ) from None
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
 def as_object_id(job_id: Any) -> ObjectId | None:

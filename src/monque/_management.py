@@ -52,7 +52,7 @@ class Management:
     _workers: Workers
     _active: Counter[str]
 
-    def _context(self, session: AsyncClientSession | None = None) -> Context:
+    def _context(self) -> Context:
         raise NotImplementedError
 
     def _wake(self, documents: Iterable[Document], session: AsyncClientSession | None = None) -> None:

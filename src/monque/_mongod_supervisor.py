@@ -31,7 +31,7 @@ from io import BufferedRandom
 from pathlib import Path
 from typing import Self
 
-LINGER = 2.0
+LINGER = 1.0
 """Seconds without a client before mongod is stopped, so that a restarted program finds it running."""
 START_TIMEOUT = 120.0
 STOP_TIMEOUT = 15.0

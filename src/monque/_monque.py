@@ -7,7 +7,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
@@ -34,6 +34,7 @@ from monque._management import Management
 from monque._newjob import NewJob, build, build_schedule
 from monque._options import Options
 from monque._runner import Runner
+from monque._sessions import Session, join
 from monque._signals import on_signals
 from monque._store.document import Document, to_job
 from monque._store.settler import Settler
@@ -65,8 +66,9 @@ class Monque(Management):
 
     Args:
         database: A `mongodb://` URI, an `AsyncDatabase` or an `AsyncMongoClient` (which stay yours
-            to close); None for the environment variable `MONQUE_URI`, and without it an embedded
-            MongoDB on this machine.
+            to close), or what other libraries hold: a blocking `Database` or `MongoClient`, one of
+            Motor, a Beanie document class, the alias of a MongoEngine connection. None for the
+            environment variable `MONQUE_URI`, and without it an embedded MongoDB on this machine.
         options: How it behaves.
         workers: Workers declared apart, see `Workers`.
 
@@ -260,7 +262,7 @@ class Monque(Management):
         run_at: datetime | None = None,
         delay: timedelta | None = None,
         unique_key: str | None = None,
-        session: AsyncClientSession | None = None,
+        session: Session | None = None,
     ) -> Job[None]: ...
 
     @overload
@@ -272,7 +274,7 @@ class Monque(Management):
         run_at: datetime | None = None,
         delay: timedelta | None = None,
         unique_key: str | None = None,
-        session: AsyncClientSession | None = None,
+        session: Session | None = None,
     ) -> Job[T]: ...
 
     async def enqueue(
@@ -283,7 +285,7 @@ class Monque(Management):
         run_at: datetime | None = None,
         delay: timedelta | None = None,
         unique_key: str | None = None,
-        session: AsyncClientSession | None = None,
+        session: Session | None = None,
     ) -> Job[Any]:
         """Store a job and return it; it runs as soon as it is due and a worker is free.
 
@@ -295,7 +297,8 @@ class Monque(Management):
             unique_key: If a job of this name with this key is pending or processing, that one is
                 returned and nothing is stored.
             session: Make the job part of this session's transaction: it exists, and workers are
-                woken, only when the transaction commits.
+                woken, only when the transaction commits. A session of `monque.client`, or of the
+                blocking or Motor client that was handed to Monque.
 
         Raises:
             PayloadError: The data cannot be stored, or does not fit what the worker expects.
@@ -305,29 +308,29 @@ class Monque(Management):
         Example:
             >>> await monque.enqueue(send_email, Email(to="ada@example.org"), unique_key="welcome-ada")
         """
-        context = self._context(session)
+        context, joined = self._within(session)
         new = NewJob(job, data, run_at=run_at, delay=delay, unique_key=unique_key)
         document = build(new, self._workers, self._options, now=context.clock.now())
         with driver_errors("store the job"):
-            stored = await insert(context.store, document, session)
-        self._wake([stored], session)
+            stored = await insert(context.store, document, joined)
+        self._wake([stored], joined)
         return to_job(stored, data=data) if stored["_id"] == document["_id"] else to_job(stored)
 
     async def enqueue_many(
-        self, jobs: Iterable[NewJob[Any]], *, session: AsyncClientSession | None = None
+        self, jobs: Iterable[NewJob[Any]], *, session: Session | None = None
     ) -> list[Job[Any]]:
         """Store many jobs in few round trips; each is returned as by `enqueue`, in the same order.
 
         Everything is checked before anything is stored. Unique keys are honoured one by one, also
         among the jobs given.
         """
-        context = self._context(session)
+        context, joined = self._within(session)
         news = [_new_job(job) for job in jobs]
         now = context.clock.now()
         documents = [build(new, self._workers, self._options, now=now) for new in news]
         with driver_errors("store the jobs"):
-            stored = await insert_all(context.store, documents, session)
-        self._wake(stored, session)
+            stored = await insert_all(context.store, documents, joined)
+        self._wake(stored, joined)
         return [
             to_job(after, data=new.data) if after["_id"] == before["_id"] else to_job(after)
             for new, before, after in zip(news, documents, stored, strict=True)
@@ -353,7 +356,7 @@ class Monque(Management):
         *,
         unique_key: str | None = None,
         timezone: str = "UTC",
-        session: AsyncClientSession | None = None,
+        session: Session | None = None,
     ) -> Job[None]: ...
 
     @overload
@@ -365,7 +368,7 @@ class Monque(Management):
         *,
         unique_key: str | None = None,
         timezone: str = "UTC",
-        session: AsyncClientSession | None = None,
+        session: Session | None = None,
     ) -> Job[T]: ...
 
     async def schedule(
@@ -376,7 +379,7 @@ class Monque(Management):
         *,
         unique_key: str | None = None,
         timezone: str = "UTC",
-        session: AsyncClientSession | None = None,
+        session: Session | None = None,
     ) -> Job[Any]:
         """Store a recurring job, or bring the one that is there up to date; safe at every start.
 
@@ -398,15 +401,15 @@ class Monque(Management):
         Example:
             >>> await monque.schedule("0 9 * * MON-FRI", "report", timezone="Europe/Berlin")
         """
-        context = self._context(session)
+        context, joined = self._within(session)
         parsed = Cron.parse(cron, timezone)
         new = NewJob(job, data, unique_key=unique_key)
         with driver_errors("store the schedule"):
             while True:
                 document = build_schedule(parsed, new, self._workers, self._options, now=context.clock.now())
-                stored = await insert_or_update_schedule(context.store, document, session)
+                stored = await insert_or_update_schedule(context.store, document, joined)
                 if stored is not None:
-                    self._wake([stored], session)
+                    self._wake([stored], joined)
                     return to_job(stored, data=data)
 
     @overload
@@ -483,11 +486,16 @@ class Monque(Management):
             )
         return self._opened
 
-    def _context(self, session: AsyncClientSession | None = None) -> Context:
+    def _context(self) -> Context:
+        return self._open().context
+
+    def _within(self, session: Session | None) -> tuple[Context, AsyncClientSession | None]:
+        """What to store with, so that it is part of the caller's transaction if there is one."""
         opened = self._open()
-        if session is not None:
-            _check_session(session, opened.connection.database.client)
-        return opened.context
+        if session is None:
+            return opened.context, None
+        store, joined = join(session, opened.context.store, opened.connection)
+        return replace(opened.context, store=store), joined
 
     def _is_running(self) -> bool:
         return self._runner is not None and self._runner.is_running
@@ -555,18 +563,6 @@ def _new_job(job: object) -> NewJob[Any]:
     if not isinstance(job, NewJob):
         raise ConfigurationError(f"enqueue_many takes NewJob(...) values, got {job!r}")
     return job
-
-
-def _check_session(session: object, client: AsyncMongoClient[Any]) -> None:
-    if not isinstance(session, AsyncClientSession):
-        raise ConfigurationError(
-            f"session must be a session of monque.client, an AsyncClientSession, not {type(session).__name__}"
-        )
-    if session.client is not client:
-        raise ConfigurationError(
-            "the session belongs to another client; start it with monque.client.start_session(), "
-            "or hand your own client to Monque(...)"
-        )
 
 
 def _timeout(given: timedelta | float | None, default: timedelta) -> float:

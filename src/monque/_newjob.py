@@ -100,6 +100,6 @@ def _run_at(new: NewJob[Any], now: datetime) -> datetime:
             f"delay must not be negative, got {new.delay}; for a time in the past use run_at"
         )
     try:
-        return now + new.delay
+        return check_time("run_at", now + new.delay)
     except OverflowError:
         raise ConfigurationError(f"delay {new.delay} leads beyond the year 9999") from None

@@ -36,6 +36,10 @@ logger = logging.getLogger("monque")
 _GRACE = 3.0
 _LONGEST_PAUSE = 5.0
 
+# The server pays for each write that passes a change stream. After this long with always more work
+# at hand, nobody needs to be woken: the stream is closed until the backlog is gone.
+_BACKLOG_SECONDS = 1.0
+
 
 class Runner:
     """Everything that goes on between `start()` and `stop()`; made anew by each start."""
@@ -55,6 +59,10 @@ class Runner:
         self._slots = Slots(workers, context.options, active)
         self._running = Running(context, workers, self._slots, on_room=self._tell_room, on_bug=self._crash)
         self._live = False
+        self._listening: asyncio.Timeout | None = None
+        self._backlog_since: float | None = None
+        self._caught_up = asyncio.Event()
+        self._caught_up.set()
         self.in_contact = True
         self._closing = asyncio.Event()
         self._late = asyncio.Event()
@@ -74,12 +82,7 @@ class Runner:
 
     async def stop(self, timeout: float) -> None:
         """Stop in order; concurrent calls share one drain and the earliest deadline."""
-        self._hurry(timeout)
-        self._closing.set()
-        self.bell.ring()
-        if self._stopping is None:
-            self._stopping = asyncio.create_task(self._shut_down(), name="monque-stop")
-        await asyncio.shield(self._stopping)
+        await asyncio.shield(self._begin_stop(timeout))
 
     def watch(self) -> None:
         """Listen to the change stream, from now on."""
@@ -130,10 +133,7 @@ class Runner:
             self.failure = bug
             logger.critical("the scheduler has a bug and stops", exc_info=bug)
             self._context.bus.tell(JobError(error=bug))
-        self._hurry(0)
-        self._closing.set()
-        if self._stopping is None:
-            self._stopping = asyncio.create_task(self._shut_down(), name="monque-stop")
+        self._begin_stop(0)
 
     # Claiming
 
@@ -155,6 +155,9 @@ class Runner:
             pause = 0.1
             if not again:
                 await self.bell.wait(self._longest_wait())
+        with suppress(PyMongoError):
+            # The answer to the last claim may have been lost; what it took, nobody here will run.
+            await self._running.give_back(await self._context.store.claimed_in_doubt())
 
     async def _look(self, waiters: list[asyncio.Future[None]]) -> bool:
         """Claim what there is room for and start it; whether to look again at once."""
@@ -172,6 +175,7 @@ class Runner:
             await self._running.give_back(look.claimed)
             return False
         self._running.take(look.claimed, sent=sent)
+        self._note_backlog(look.backlog)
         if look.next_due is not None:
             self.bell.ring_at(look.next_due)
         if not look.claimed and not look.more and not look.missed and not self._running:
@@ -181,6 +185,18 @@ class Runner:
             await self._context.clock.refresh(self._context.store.hello)
             await self._rest(random.uniform(0.001, 0.02))  # noqa: S311 - spreads contenders
         return look.more or look.missed > 0
+
+    def _note_backlog(self, backlog: bool) -> None:
+        now = time.monotonic()
+        if not backlog:
+            self._backlog_since = None
+            self._caught_up.set()
+        elif self._backlog_since is None:
+            self._backlog_since = now
+        elif now - self._backlog_since > _BACKLOG_SECONDS:
+            self._caught_up.clear()
+            if self._listening is not None:
+                self._listening.reschedule(asyncio.get_running_loop().time())
 
     def _tell_room(self) -> None:
         """A slot is free. What outlived a stop takes a slot from the next runner until it ends."""
@@ -256,6 +272,7 @@ class Runner:
     async def _watch_loop(self) -> None:
         pause = 0.1
         while True:
+            await self._caught_up.wait()
             try:
                 watch = await Watch.open(self._context.store)
             except WatchUnavailableError as error:
@@ -275,25 +292,31 @@ class Runner:
         self._context.bus.tell(WatchConnected())
         self.bell.ring()  # whatever was stored before the stream was open is found by looking
         try:
-            async for hint in watch.hints():
-                if hint.name is not None and hint.name not in self._workers:
-                    continue
-                if hint.run_at is None:
-                    self.bell.ring()
-                else:
-                    self.bell.ring_at(hint.run_at)
+            async with asyncio.timeout(None) as self._listening:
+                await self._ring_for(watch)
             self._context.bus.tell(WatchClosed())
             await self._restore_indexes()
-        except asyncio.CancelledError:
+        except (TimeoutError, asyncio.CancelledError) as ending:
             self._context.bus.tell(WatchClosed())
-            raise
+            if isinstance(ending, asyncio.CancelledError):
+                raise
         except PyMongoError as error:
             self._watch_failed(error)
         finally:
+            self._listening = None
             self._live = False
             self.bell.ring()  # from now on the short interval counts, not the long one being waited for
             with suppress(PyMongoError):
                 await watch.close()
+
+    async def _ring_for(self, watch: Watch) -> None:
+        async for hint in watch.hints():
+            if hint.name is not None and hint.name not in self._workers:
+                continue
+            if hint.run_at is None:
+                self.bell.ring()
+            else:
+                self.bell.ring_at(hint.run_at)
 
     def _watch_failed(self, error: PyMongoError) -> None:
         self.in_contact = False
@@ -301,6 +324,15 @@ class Runner:
         self._context.bus.tell(WatchFailed(error=error))
 
     # Ending
+
+    def _begin_stop(self, timeout: float) -> asyncio.Task[None]:
+        self._hurry(timeout)
+        self._closing.set()
+        self._running.close()
+        self.bell.ring()
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._shut_down(), name="monque-stop")
+        return self._stopping
 
     def _hurry(self, timeout: float) -> None:
         """The earliest deadline counts."""
@@ -313,7 +345,6 @@ class Runner:
 
     async def _shut_down(self) -> None:
         """Intake first, then drain (heartbeats go on), then cancel and release, then upkeep."""
-        self.bell.ring()
         await self._end_intake()
         await self._running.release_held()
         await self._drained_or_late()

@@ -50,6 +50,7 @@ class Running:
         self._on_bug = on_bug
         self._runs: dict[tuple[ObjectId, int], Run] = {}
         self._held: dict[str, deque[Run]] = {}
+        self._closed = False
         self.empty = asyncio.Event()
         self.empty.set()
 
@@ -85,7 +86,7 @@ class Running:
     def _start_next(self, name: str) -> None:
         """Start the oldest job of a name that waits, if there is a slot."""
         held = self._held.get(name)
-        if held and self._slots.may_start(name):
+        if held and not self._closed and self._slots.may_start(name):
             self._start(held.popleft())
 
     def _start(self, run: Run) -> None:
@@ -120,6 +121,10 @@ class Running:
         del self._runs[run.claim["_id"], attempt_of(run.claim)]
         if not self._runs:
             self.empty.set()
+
+    def close(self) -> None:
+        """Start nothing any more; what runs goes on."""
+        self._closed = True
 
     async def beat(self) -> None:
         """Mark what is held or runs as alive; let go of what turns out not to be ours any more."""

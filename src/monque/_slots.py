@@ -84,7 +84,12 @@ class Slots:
         pace = self._pace.get(name)
         if pace is None or pace > _HORIZON:
             return 0
-        return min(int(self._concurrency(name) * _HORIZON / max(pace, 1e-6)), _MOST_AHEAD)
+        slots, shared = self._concurrency(name), self._options.instance_concurrency
+        if shared is not None:
+            if len(self._workers) > 1:
+                return 0  # a slot is for the oldest job of all names: one held here would overtake it
+            slots = min(slots, shared)
+        return min(int(slots * _HORIZON / max(pace, 1e-6)), _MOST_AHEAD)
 
     def _concurrency(self, name: str) -> int:
         worker = self._workers.get(name)

@@ -7,7 +7,7 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 
 from monque._errors import JobStateError
 from monque._job import JobStatus
-from monque._store import transitions
+from monque._store import transitions, unique
 from monque._store.document import Document
 from monque._store.store import Store
 
@@ -44,7 +44,14 @@ async def insert_or_update_schedule(
 async def _bring_up_to_date(
     store: Store, holder: Document, wanted: Document, session: AsyncClientSession | None
 ) -> Document | None:
-    """Change what differs in the schedule that holds the key; None if it changed meanwhile."""
+    """Change what differs in the schedule that holds the key; None if it changed meanwhile.
+
+    A transaction goes by what it sees itself: it may have changed the schedule before. What others
+    did since its snapshot it can neither see nor change, however often it looks: it must run again.
+    """
+    in_transaction = session is not None and session.in_transaction
+    if in_transaction:
+        holder = await store.get(holder["_id"], session) or holder
     if holder.get("repeatInterval") is None:
         raise JobStateError(
             f"the key {wanted['uniqueKey']!r} of {wanted['name']!r} is held by the one-off job "
@@ -56,7 +63,11 @@ async def _bring_up_to_date(
     changes = _changes(holder, wanted)
     if not changes:
         return holder
-    return await store.change(holder["_id"], transitions.change_schedule(holder, changes=changes), session)
+    change = transitions.change_schedule(holder, changes=changes)
+    changed = await store.change(holder["_id"], change, session)
+    if changed is None and in_transaction:
+        raise unique.conflict(wanted)
+    return changed
 
 
 def _changes(holder: Document, wanted: Document) -> Document:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, overload
 
 from monque._errors import ConfigurationError, WorkerRegistrationError
-from monque._handlers import payload_type
+from monque._handlers import payload_type, require_one_argument
 from monque._job import Job, check_name
 from monque._payload import Codec
 
@@ -86,9 +86,14 @@ class Workers:
             raise WorkerRegistrationError(
                 f"the handler of {name!r} must be callable, got {handler!r}", job_name=name
             )
-        handler = handler.handler if isinstance(handler, Worker) else handler
+        declared = handler if isinstance(handler, Worker) else None
+        handler = handler if declared is None else declared.handler
         try:
-            codec: Codec[T] = Codec.of(payload_type(handler, Job))
+            if declared is None:
+                codec: Codec[T] = Codec.of(payload_type(handler, Job))
+            else:  # declared elsewhere, where its payload type was found out
+                require_one_argument(handler)
+                codec = declared.codec
         except ConfigurationError as error:
             raise WorkerRegistrationError(
                 f"the handler of {name!r} cannot be used: {error}", job_name=name

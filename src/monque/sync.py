@@ -19,7 +19,6 @@ from typing import Any, Self, TypeVar, overload
 
 from bson import ObjectId
 from pymongo import AsyncMongoClient
-from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 
 from monque import (
@@ -39,6 +38,7 @@ from monque import (
     Worker,
     Workers,
 )
+from monque._sessions import Session
 from monque._views import Direction, Sort
 
 R = TypeVar("R")
@@ -90,11 +90,12 @@ class SyncMonque:
 
     def open(self) -> Self:
         """As `Monque.open`."""
-        self._thread.start()
+        started = self._thread.start()
         try:
             self._call(self._monque.open())
         except BaseException:
-            self._thread.stop()
+            if started:
+                self._thread.stop()
             raise
         return self
 
@@ -163,7 +164,7 @@ class SyncMonque:
         run_at: datetime | None = None,
         delay: timedelta | None = None,
         unique_key: str | None = None,
-        session: AsyncClientSession | None = None,
+        session: Session | None = None,
     ) -> Job[None]: ...
 
     @overload
@@ -175,7 +176,7 @@ class SyncMonque:
         run_at: datetime | None = None,
         delay: timedelta | None = None,
         unique_key: str | None = None,
-        session: AsyncClientSession | None = None,
+        session: Session | None = None,
     ) -> Job[T]: ...
 
     def enqueue(
@@ -186,7 +187,7 @@ class SyncMonque:
         run_at: datetime | None = None,
         delay: timedelta | None = None,
         unique_key: str | None = None,
-        session: AsyncClientSession | None = None,
+        session: Session | None = None,
     ) -> Job[Any]:
         """As `Monque.enqueue`."""
         return self._call(
@@ -196,7 +197,7 @@ class SyncMonque:
         )
 
     def enqueue_many(
-        self, jobs: Iterable[NewJob[Any]], *, session: AsyncClientSession | None = None
+        self, jobs: Iterable[NewJob[Any]], *, session: Session | None = None
     ) -> list[Job[Any]]:
         """As `Monque.enqueue_many`."""
         return self._call(self._monque.enqueue_many(jobs, session=session))
@@ -220,7 +221,7 @@ class SyncMonque:
         *,
         unique_key: str | None = None,
         timezone: str = "UTC",
-        session: AsyncClientSession | None = None,
+        session: Session | None = None,
     ) -> Job[None]: ...
 
     @overload
@@ -232,7 +233,7 @@ class SyncMonque:
         *,
         unique_key: str | None = None,
         timezone: str = "UTC",
-        session: AsyncClientSession | None = None,
+        session: Session | None = None,
     ) -> Job[T]: ...
 
     def schedule(
@@ -243,7 +244,7 @@ class SyncMonque:
         *,
         unique_key: str | None = None,
         timezone: str = "UTC",
-        session: AsyncClientSession | None = None,
+        session: Session | None = None,
     ) -> Job[Any]:
         """As `Monque.schedule`."""
         return self._call(
@@ -398,17 +399,20 @@ class _LoopThread:
 
     @property
     def is_running(self) -> bool:
-        return self._loop is not None
+        return self._loop is not None and self._process == os.getpid()
 
-    def start(self) -> None:
+    def start(self) -> bool:
+        """Begin to serve; False if it did before."""
         with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._process = os.getpid()
-                self._thread = threading.Thread(
-                    target=self._serve, args=(self._loop,), name="monque", daemon=True
-                )
-                self._thread.start()
+            if self._loop is not None:
+                return False
+            self._loop = asyncio.new_event_loop()
+            self._process = os.getpid()
+            self._thread = threading.Thread(
+                target=self._serve, args=(self._loop,), name="monque", daemon=True
+            )
+            self._thread.start()
+            return True
 
     def submit(self, method: Coroutine[Any, Any, R]) -> Future[R]:
         problem = self._problem()
@@ -444,11 +448,20 @@ class _LoopThread:
         asyncio.set_event_loop(loop)
         try:
             loop.run_forever()
-            for task in asyncio.all_tasks(loop):
-                task.cancel()
+            loop.run_until_complete(_end_tasks(asyncio.all_tasks(loop)))
             loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
             loop.close()
+
+
+async def _end_tasks(tasks: set[asyncio.Task[Any]]) -> None:
+    """Let what is about to end do so, then cancel the rest: whoever waits for it must get an answer."""
+    if tasks:
+        _, late = await asyncio.wait(tasks, timeout=0.1)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late, timeout=1)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Mapping
 from datetime import datetime
+from typing import NamedTuple
 
 from bson import ObjectId
 from pymongo.asynchronous.collection import AsyncCollection
@@ -21,6 +22,18 @@ _NAMES_IN_ONE_LOOK = 150
 _WIDEST_SPREAD = 32
 
 
+class Choice(NamedTuple):
+    """What to try to claim, and what else was seen."""
+
+    ids: list[ObjectId]
+    next_due: datetime | None
+    """When the earliest job that is not due yet will be."""
+    more: bool
+    """Due jobs are left for which there are slots."""
+    backlog: bool
+    """Due jobs are left, with slots for them or not."""
+
+
 class Candidates:
     """Chooses among the pending jobs. What it reads comes from the index alone, no document is touched."""
 
@@ -31,10 +44,8 @@ class Candidates:
         self._spread = 1
         self._avoided: set[ObjectId] = set()
 
-    async def choose(
-        self, slots: Mapping[str, int], limit: int
-    ) -> tuple[list[ObjectId], datetime | None, bool]:
-        """The ids to try to claim; when the next job will be due; whether more are due already."""
+    async def choose(self, slots: Mapping[str, int], limit: int) -> Choice:
+        """The oldest due jobs, at most *limit*, and of each name as many as it has slots."""
         room = dict(slots)
         chosen: dict[ObjectId, str] = {}
         next_due: datetime | None = None
@@ -56,8 +67,8 @@ class Candidates:
                     if not room[name]:
                         del room[name]
             if future or len(found) <= most:
-                return list(chosen), next_due, False  # all that is due was seen
-        return list(chosen), next_due, bool(room)
+                return Choice(list(chosen), next_due, more=False, backlog=False)  # all that is due was seen
+        return Choice(list(chosen), next_due, more=bool(room), backlog=True)
 
     def learn(self, *, chosen: int, won: int) -> None:
         """Widen the choice after losing jobs to others, narrow it again when nobody else is after them."""

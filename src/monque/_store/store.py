@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -24,7 +25,7 @@ from monque._job import JobStatus
 from monque._options import Options
 from monque._store import indexes, transitions, unique
 from monque._store.candidates import Candidates
-from monque._store.document import CODEC_OPTIONS, Document, completed
+from monque._store.document import CODEC_OPTIONS, Document
 from monque._store.gather import Gather
 from monque._store.transitions import Transition
 
@@ -48,8 +49,10 @@ class Look:
     """When the earliest job that was not due yet will be."""
     more: bool
     """Due jobs were left for which there are free slots: look again at once."""
-    missed: int
+    missed: int = 0
     """Chosen, but somebody else was faster."""
+    backlog: bool = False
+    """Due jobs were left, with free slots for them or not."""
 
 
 class Store:
@@ -81,6 +84,12 @@ class Store:
         self._candidates = Candidates(self.collection, clock, hint=options.create_indexes)
         self._doubtful: set[ObjectId] = set()
         self._inserts: Gather[Document, None] = Gather(self._insert_together)
+
+    def through(self, collection: AsyncCollection[Document]) -> Store:
+        """The same store with another handle of its collection: that of the driver a session belongs to."""
+        other = copy(self)
+        other.collection = collection
+        return other
 
     async def hello(self) -> Document:
         """What the server says about itself, its time included."""
@@ -173,18 +182,19 @@ class Store:
         job and claiming it, another instance may have run it and put it back.
         """
         with pymongo.timeout(OPERATION_TIMEOUT):
-            resumed = await self._claimed_in_doubt()
+            resumed = await self.claimed_in_doubt()
             if resumed:
-                return Look(resumed, None, more=True, missed=0)
-            chosen, next_due, more = await self._candidates.choose(slots, limit)
+                return Look(resumed, None, more=True)
+            choice = await self._candidates.choose(slots, limit)
+            chosen = choice.ids
             if not chosen:
-                return Look([], next_due, more=False, missed=0)
+                return Look([], choice.next_due, more=False)
             # Until we have read what we own, these may be ours without our knowing.
             self._doubtful.update(chosen)
             claimed = await self._take(chosen)
             self._doubtful.clear()
         self._candidates.learn(chosen=len(chosen), won=len(claimed))
-        return Look(claimed, next_due, more=more, missed=len(chosen) - len(claimed))
+        return Look(claimed, choice.next_due, choice.more, len(chosen) - len(claimed), choice.backlog)
 
     async def _take(self, chosen: list[ObjectId]) -> list[Document]:
         if len(chosen) == 1:
@@ -226,11 +236,12 @@ class Store:
         mine = {"_id": {"$in": list(job_ids)}, "status": "processing", "claimedBy": self.instance_id}
         return await self.collection.find(mine, hint="_id_").to_list()
 
-    async def _claimed_in_doubt(self) -> list[Document]:
+    async def claimed_in_doubt(self) -> list[Document]:
         """What an earlier claim took although its answer never came (the connection broke)."""
         if not self._doubtful:
             return []
-        documents = await self._owned(self._doubtful)
+        with pymongo.timeout(OPERATION_TIMEOUT):
+            documents = await self._owned(self._doubtful)
         self._doubtful.clear()
         return documents
 
@@ -271,7 +282,7 @@ class Store:
     async def settle_many(self, settlements: Sequence[tuple[Document, Transition]]) -> list[Document | None]:
         """Settle claims in one write; for each the document after it, or None if the claim was lost.
 
-        Completed documents are not read back: they are what was claimed, less the claim.
+        Completed ones are not read back: the claim itself stands for what is known of them.
         """
         with pymongo.timeout(OPERATION_TIMEOUT):
             groups = _by_transition(settlements)
@@ -283,8 +294,7 @@ class Store:
             if matched == len(settlements) and all(
                 transition.to is JobStatus.COMPLETED for _, transition in settlements
             ):
-                now = self._clock.now()
-                return [completed(claim, now) for claim, _ in settlements]
+                return [claim for claim, _ in settlements]
             ids = [claim["_id"] for claim, _ in settlements]
             after = {
                 document["_id"]: document

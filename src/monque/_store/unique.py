@@ -70,11 +70,11 @@ async def insert_unique_in_transaction(
     if seen is not None:
         if await collection.find_one({"_id": seen["_id"]}, {"_id": 1}) is None:
             return seen  # stored earlier in this same transaction
-        raise _conflict(document)  # ended since the snapshot: this job must run once more
+        raise conflict(document)  # ended since the snapshot: this job must run once more
     try:
         await collection.insert_one(document, session=session)
     except DuplicateKeyError as error:
-        raise _conflict(document) from error
+        raise conflict(document) from error
     return document
 
 
@@ -107,7 +107,8 @@ def holder_of(document: Document) -> Document:
     return {"name": document["name"], "uniqueKey": document["uniqueKey"], "status": active}
 
 
-def _conflict(document: Document) -> ConnectionError:
+def conflict(document: Document) -> ConnectionError:
+    """What a transaction must be told that cannot go on because of what others did with its key."""
     return ConnectionError(
         f"the unique key {document['uniqueKey']!r} of {document['name']!r} changed hands while this "
         "transaction ran; run the transaction again (with_transaction does so by itself)",

@@ -1,0 +1,75 @@
+"""Jobs as part of the caller's transaction, whichever driver that runs in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias, cast
+
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.client_session import ClientSession
+from pymongo.collection import Collection
+
+from monque._connect import Connection
+from monque._errors import ConfigurationError
+from monque._store.document import Document
+from monque._store.store import Store
+
+Session: TypeAlias = AsyncClientSession | ClientSession
+
+
+def join(session: object, store: Store, connection: Connection) -> tuple[Store, AsyncClientSession]:
+    """The store and the session to use so that what is stored is part of the caller's transaction.
+
+    Raises:
+        ConfigurationError: It could not be part of it.
+    """
+    if isinstance(session, AsyncClientSession):
+        if session.client is connection.database.client:
+            return store, session
+        raise ConfigurationError(
+            "the session belongs to another client, so the job would not be part of its transaction; start "
+            "it with monque.client.start_session(), or hand your own client to Monque(...)"
+        )
+    blocking = getattr(session, "delegate", session)  # of a Motor session
+    if not isinstance(blocking, ClientSession):
+        raise ConfigurationError(f"session must be a session of a MongoDB client, got {session!r}")
+    if blocking.client is not connection.lender:
+        raise ConfigurationError(
+            "the session belongs to a blocking client that this Monque does not know, so the job would not be "
+            "part of its transaction; hand that very client, or a database of it, to Monque(...)"
+        )
+    collection = _blocking_collection(store, blocking)
+    return store.through(collection), cast("AsyncClientSession", blocking)
+
+
+def _blocking_collection(store: Store, session: ClientSession) -> AsyncCollection[Document]:
+    """The jobs through the client of a blocking session, with the guarantees that the store's own handle has."""
+    own = store.collection
+    handle: Collection[Document] = session.client[own.database.name].get_collection(
+        own.name,
+        codec_options=own.codec_options,
+        read_preference=own.read_preference,
+        read_concern=own.read_concern,
+        write_concern=own.write_concern,
+    )
+    return cast("AsyncCollection[Document]", _InThreads(handle))
+
+
+class _InThreads:
+    """A blocking collection whose methods are awaited; each call runs in a thread.
+
+    A session must not be used by two at a time; nobody does, while the caller awaits the call.
+    """
+
+    def __init__(self, collection: Collection[Document]) -> None:
+        self._collection = collection
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        method = getattr(self._collection, name)
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await asyncio.to_thread(method, *args, **kwargs)
+
+        return call

@@ -1,0 +1,20 @@
+"""Monque in a FastAPI application: declared jobs with dependencies, started and stopped with the app."""
+
+from monque.fastapi.deps import MonqueDep, get_monque
+from monque.fastapi.handler import JobHandler
+from monque.fastapi.health import health_router
+from monque.fastapi.lifespan import run_workers, setup_monque
+from monque.fastapi.router import JobRouter, cron, job, job_controller
+
+__all__ = [
+    "JobHandler",
+    "JobRouter",
+    "MonqueDep",
+    "cron",
+    "get_monque",
+    "health_router",
+    "job",
+    "job_controller",
+    "run_workers",
+    "setup_monque",
+]

@@ -1,0 +1,122 @@
+"""A declared handler: a worker that knows what it depends on."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
+
+from fastapi import FastAPI
+
+from monque import Job, Worker, WorkerRegistrationError, Workers
+from monque.fastapi.inject import Surroundings, make_runner
+from monque.fastapi.plan import Overrides, Recipe
+from monque.fastapi.signatures import RefusedError, behaves_as, dependency, handler_needs
+
+T = TypeVar("T")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a decorator was told; without a name, that of what it decorates counts."""
+
+    name: str | None
+    concurrency: int | None
+    cron: str | None = None
+    timezone: str = "UTC"
+
+    def name_of(self, target: Callable[..., Any], namespace: str | None) -> str:
+        """The job name, in its namespace."""
+        name = target.__name__ if self.name is None else self.name
+        return name if namespace is None else f"{namespace}.{name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class JobHandler(Worker[T], Generic[T, P, R]):
+    """What a decorated function becomes: hand it to `enqueue` like any worker, call it like the function."""
+
+    recipe: Recipe
+    cron: str | None
+    timezone: str
+
+    def __call__(self, job: Job[T], /, *args: P.args, **kwargs: P.kwargs) -> R:  # type: ignore[override]
+        """Call the function itself, its dependencies given by hand: a unit test."""
+        function = cast("Callable[Concatenate[Job[T], P], R]", self.handler)
+        return function(job, *args, **kwargs)
+
+    @property
+    def place(self) -> str:
+        """Where it stands in the code."""
+        function = inspect.unwrap(self.handler)
+        line = function.__code__.co_firstlineno
+        return (
+            f"{function.__module__}.{function.__qualname__} ({Path(inspect.getfile(function)).name}:{line})"
+        )
+
+    def bound(
+        self,
+        app: FastAPI | None = None,
+        *,
+        state: Mapping[str, Any] | None = None,
+        overrides: Overrides | None = None,
+    ) -> Worker[T]:
+        """A plain worker that finds the dependencies of each run by itself. To be made in the running loop.
+
+        Args:
+            app: What `request.app` is, and whose `dependency_overrides` count.
+            state: What `request.state` holds at first.
+            overrides: Dependencies to replace beside those, and by what.
+        """
+        around = Surroundings(app or FastAPI(), state or {}, overrides or {})
+        run = make_runner(self.handler, self.recipe, around, is_async=self.is_async)
+        return Worker(
+            name=self.name,
+            handler=functools.wraps(self.handler)(run),
+            concurrency=self.concurrency,
+            codec=self.codec,
+            is_async=self.is_async,
+        )
+
+
+def make_handler(
+    name: str, function: Callable[..., Any], wish: Wish, *, owner: type | None = None
+) -> JobHandler[Any, ..., Any]:
+    """Look at a function, or at a method of *owner*, and note what it will need.
+
+    Raises:
+        WorkerRegistrationError: It is no handler, or it depends on what only an HTTP request has.
+    """
+    try:
+        needs = handler_needs(function, is_method=owner is not None)
+        recipe = Recipe(needs, None if owner is None else dependency(owner))
+    except RefusedError as refused:
+        raise WorkerRegistrationError(
+            f"the handler of {name!r} cannot be used: {refused}", job_name=name
+        ) from refused.__cause__
+    worker = Workers().worker(name, _with_job_alone(function, owner), concurrency=wish.concurrency)
+    return JobHandler(
+        name=name,
+        handler=function,
+        concurrency=wish.concurrency,
+        codec=worker.codec,
+        is_async=behaves_as(inspect.iscoroutinefunction, function),
+        recipe=recipe,
+        cron=wish.cron,
+        timezone=wish.timezone,
+    )
+
+
+def _with_job_alone(function: Callable[..., Any], owner: type | None) -> Callable[[Job[Any]], Any]:
+    """The handler as the core wants to see it, to learn the type of the payload: with the job and no more."""
+
+    @functools.wraps(function)
+    def handler(_job: Job[Any]) -> None: ...
+
+    parameters = list(inspect.signature(function).parameters.values())[0 if owner is None else 1 :]
+    handler.__signature__ = inspect.Signature(parameters[:1])  # type: ignore[attr-defined]
+    return handler

@@ -1,0 +1,116 @@
+"""The life of a Monque inside the life of an application."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastapi import FastAPI
+
+from monque import ConfigurationError, Monque, WorkerRegistrationError
+from monque.fastapi.discover import find_handlers
+from monque.fastapi.router import AnyHandler
+
+
+def setup_monque(
+    app: FastAPI,
+    monque: Monque,
+    *,
+    routers: Iterable[object] = (),
+    discover: Iterable[str] = (),
+    process_jobs: bool = True,
+) -> None:
+    """Let *monque* live as long as *app*: it opens and starts after the app's own start-up, and is stopped
+    gracefully before the app's own clean-up. Call it after all routers are included.
+
+    Args:
+        app: Its lifespan is joined, whether it has one of its own or not.
+        monque: On any connection; afterwards `MonqueDep` gives it to routes and jobs.
+        routers: Where jobs are declared: `JobRouter`s, and decorated classes and functions.
+        discover: Packages to import with all their modules; every job declared there is registered.
+        process_jobs: False for a producer: it stores and manages jobs and runs none. Its jobs are
+            run by other processes, see `run_workers`.
+
+    Example:
+        >>> app = FastAPI()
+        >>> setup_monque(app, Monque("mongodb://localhost:27017/shop"), discover=["shop.jobs"])
+    """
+    if not isinstance(monque, Monque):
+        raise ConfigurationError(
+            f"setup_monque takes a Monque, such as Monque(your_database), got {monque!r}"
+        )
+    if getattr(app.state, "monque_life", None) is not None:
+        raise ConfigurationError("this application has a Monque already; call setup_monque once")
+    packages = (discover,) if isinstance(discover, str) else tuple(discover)
+    life = _Life(monque, tuple(routers), packages, process_jobs)
+    app.state.monque, app.state.monque_life = monque, life
+    own_lifespan = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def lifespan(app: Any) -> AsyncIterator[Any]:
+        async with own_lifespan(app) as state, life.running(app, state or {}):
+            yield state
+
+    app.router.lifespan_context = lifespan
+
+
+async def run_workers(app: FastAPI) -> None:
+    """Process the jobs of *app* in this process, without serving requests, until SIGINT or SIGTERM.
+
+    The app's lifespan is run, so that its jobs find everything they find in the app. Jobs are processed
+    here also if the app itself was set up with `process_jobs=False`.
+
+    Example:
+        >>> asyncio.run(run_workers(app))
+    """
+    life: _Life | None = getattr(app.state, "monque_life", None)
+    if life is None:
+        raise ConfigurationError("this application has no Monque; call setup_monque(app, monque) first")
+    life.process_jobs = True
+    async with app.router.lifespan_context(app):
+        await life.monque.run()
+
+
+def processes_jobs(app: Any) -> bool:
+    """Whether the jobs of an application are to be processed in this process."""
+    life: _Life | None = getattr(app.state, "monque_life", None)
+    return life is None or life.process_jobs
+
+
+@dataclass(slots=True)
+class _Life:
+    """What `setup_monque` was told, and what came of it."""
+
+    monque: Monque
+    routers: tuple[object, ...]
+    packages: tuple[str, ...]
+    process_jobs: bool
+    registered: set[str] = field(default_factory=set)
+
+    @asynccontextmanager
+    async def running(self, app: FastAPI, state: Mapping[str, Any]) -> AsyncIterator[None]:
+        async with self.monque:
+            handlers = find_handlers(self.routers, self.packages)
+            for handler in handlers:
+                self._register(handler, app, state)
+            if self.process_jobs:
+                await self._schedule(handlers)
+                await self.monque.start()
+            yield
+
+    def _register(self, handler: AnyHandler, app: FastAPI, state: Mapping[str, Any]) -> None:
+        again = handler.name in self.registered  # the app was started before, as tests do
+        try:
+            self.monque.worker(
+                handler.name, handler.bound(app, state=state), concurrency=handler.concurrency, replace=again
+            )
+        except WorkerRegistrationError as error:
+            raise WorkerRegistrationError(f"{handler.place}: {error}", job_name=handler.name) from error
+        self.registered.add(handler.name)
+
+    async def _schedule(self, handlers: Iterable[AnyHandler]) -> None:
+        for handler in handlers:
+            if handler.cron is not None:
+                await self.monque.schedule(handler.cron, handler, timezone=handler.timezone)

@@ -1,0 +1,200 @@
+"""Declaring jobs: a router for functions and classes, and decorators that do without one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, overload
+
+from monque import Job, WorkerRegistrationError
+from monque.fastapi.handler import JobHandler, Wish, make_handler
+
+T = TypeVar("T")
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C", bound=type)
+F = TypeVar("F", bound=Callable[..., Any])
+
+AnyHandler: TypeAlias = JobHandler[Any, ..., Any]
+
+# Where a decorated class or method keeps its handlers, and a method, until its class is known, its wish.
+_HANDLERS = "__monque_handlers__"
+_WISH = "__monque_wish__"
+
+
+class Declare(Protocol):
+    """A decorator: a function becomes a `JobHandler`; a class or a method stays what it is."""
+
+    @overload
+    def __call__(self, target: Callable[Concatenate[Job[T], P], R], /) -> JobHandler[T, P, R]: ...
+
+    @overload
+    def __call__(self, target: F, /) -> F: ...
+
+
+class JobRouter:
+    """A set of jobs, declared apart from the application and handed to `setup_monque`.
+
+    Args:
+        namespace: Stands before each name: `send` in the namespace `email` is `email.send`.
+
+    Example:
+        >>> jobs = JobRouter(namespace="email")
+        >>> @jobs.job("send", concurrency=3)
+        ... async def send(job: Job[Email], mailer: Annotated[Mailer, Depends(get_mailer)]) -> None:
+        ...     await mailer.send(job.data)
+    """
+
+    def __init__(self, namespace: str | None = None) -> None:
+        self._namespace = namespace
+        self.handlers: list[AnyHandler] = []
+
+    def job(self, name: str, *, concurrency: int | None = None) -> Declare:
+        """Declare the handler of a job name: a function, or a class with a method `handle(self, job)`.
+
+        The first parameter takes the job; all others are dependencies, as in a route.
+
+        Raises:
+            WorkerRegistrationError: It depends on something that only an HTTP request has.
+        """
+        return self._declare(Wish(name=name, concurrency=concurrency))
+
+    def cron(
+        self,
+        expression: str,
+        name: str | None = None,
+        *,
+        timezone: str = "UTC",
+        concurrency: int | None = None,
+    ) -> Declare:
+        """As `job`, for a recurring job: it is scheduled when the application starts.
+
+        Args:
+            expression: Five fields, or one of @yearly @monthly @weekly @daily @hourly.
+            name: The job name; default: the name of the function or class.
+            timezone: The IANA zone the fields are meant in.
+            concurrency: How many of these jobs run at once in this process.
+        """
+        return self._declare(Wish(name=name, concurrency=concurrency, cron=expression, timezone=timezone))
+
+    def _declare(self, wish: Wish) -> Declare:
+        def declare(target: Any) -> Any:
+            if _is_method(target):
+                raise WorkerRegistrationError(
+                    f"{target.__qualname__} is a method: mark it with monque.fastapi.job or cron, "
+                    "and its class with job_controller",
+                    job_name=wish.name_of(target, self._namespace),
+                )
+            declared = _declared(target, wish, self._namespace)
+            self.handlers += handlers_of(declared)
+            return declared
+
+        return declare
+
+
+def job(name: str, *, concurrency: int | None = None) -> Declare:
+    """Declare the handler of a job name without a router; `setup_monque(discover=...)` finds it.
+
+    It stands on a function, on a class with a method `handle(self, job)`, or on a method of a class
+    that is a `job_controller`.
+
+    Example:
+        >>> @job("process-order")
+        ... class ProcessOrder:
+        ...     async def handle(self, job: Job[Order]) -> None: ...
+    """
+    return _declare_apart(Wish(name=name, concurrency=concurrency))
+
+
+def cron(
+    expression: str, name: str | None = None, *, timezone: str = "UTC", concurrency: int | None = None
+) -> Declare:
+    """As `job`, for a recurring job; the arguments are those of `JobRouter.cron`."""
+    return _declare_apart(Wish(name=name, concurrency=concurrency, cron=expression, timezone=timezone))
+
+
+def job_controller(namespace: str | None = None) -> Callable[[C], C]:
+    """Declare several jobs in one class: its methods marked with `job` and `cron`.
+
+    Each run has an instance of its own, made with the dependencies of the constructor.
+
+    Example:
+        >>> @job_controller("billing")
+        ... class Billing:
+        ...     def __init__(self, db: DbDep) -> None:
+        ...         self.db = db
+        ...
+        ...     @job("charge")
+        ...     async def charge(self, job: Job[Charge]) -> None: ...
+    """
+
+    def declare(cls: C) -> C:
+        marked = [method for _, method in inspect.getmembers(cls, inspect.isfunction) if _wish(method)]
+        if not marked:
+            raise WorkerRegistrationError(
+                f"{cls.__qualname__} has no method marked with job or cron", job_name=namespace or ""
+            )
+        handlers: list[AnyHandler] = []
+        for method in marked:
+            wish = getattr(method, _WISH)
+            handler = make_handler(wish.name_of(method, namespace), method, wish, owner=cls)
+            setattr(method, _HANDLERS, (handler,))
+            handlers.append(handler)
+        setattr(cls, _HANDLERS, tuple(handlers))
+        return cls
+
+    return declare
+
+
+def handlers_of(declared: object) -> tuple[AnyHandler, ...]:
+    """The handlers that a router or something decorated stands for; none for anything else."""
+    if isinstance(declared, JobRouter):
+        return tuple(declared.handlers)
+    if isinstance(declared, JobHandler):
+        return (declared,)
+    if not isinstance(declared, type | FunctionType):
+        return ()
+    # Not inherited: a subclass of a decorated class is another class.
+    handlers: tuple[AnyHandler, ...] = vars(declared).get(_HANDLERS, ())
+    return handlers
+
+
+def forgotten_methods(cls: type) -> list[str]:
+    """The methods marked as jobs in a class that is no `job_controller`."""
+    return [] if handlers_of(cls) else [name for name, value in vars(cls).items() if _wish(value)]
+
+
+def _declare_apart(wish: Wish) -> Declare:
+    def declare(target: Any) -> Any:
+        if _is_method(target):
+            setattr(target, _WISH, wish)
+            return target
+        return _declared(target, wish, None)
+
+    return declare
+
+
+def _declared(target: Any, wish: Wish, namespace: str | None) -> Any:
+    if not isinstance(target, type):
+        if not inspect.isfunction(target):
+            raise WorkerRegistrationError(
+                f"a job is a function or a class, not {target!r}", job_name=wish.name or ""
+            )
+        return make_handler(wish.name_of(target, namespace), target, wish)
+    name = wish.name_of(target, namespace)
+    method = getattr(target, "handle", None)
+    if not inspect.isfunction(method):
+        raise WorkerRegistrationError(f"{target.__qualname__} has no method handle(self, job)", job_name=name)
+    setattr(target, _HANDLERS, (make_handler(name, method, wish, owner=target),))
+    return target
+
+
+def _is_method(target: Any) -> bool:
+    """Whether it is a function that stands in the body of a class."""
+    around = getattr(target, "__qualname__", "").rpartition(".")[0]
+    return inspect.isfunction(target) and around != "" and not around.endswith("<locals>")
+
+
+def _wish(value: object) -> Wish | None:
+    return getattr(value, _WISH, None)

@@ -1,0 +1,88 @@
+"""What the pages list is what there is: options, events, errors, indexes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import MISSING, fields
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import monque
+from monque import Event, Options, Retention
+
+DOCS = Path(__file__).parents[2] / "docs"
+UNITS = {"s": "seconds", "min": "minutes", "h": "hours"}
+
+
+def table(page: str, heading: str) -> dict[str, str]:
+    """The first table below a heading: first column to second, without their backquotes."""
+    section = (DOCS / page).read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    rows = [[cell.strip().strip("`") for cell in line.split("|")[1:-1]] for line in section.splitlines()]
+    return {
+        row[0]: row[1] for row in rows if len(row) > 1 and row[0] not in ("Option", "Field", "kind", "---")
+    }
+
+
+def shown(default: Any) -> Any:
+    """A default as the table writes it: durations in words, all else as in Python."""
+    if isinstance(default, timedelta):
+        return default
+    return repr(default)
+
+
+def read(text: str) -> Any:
+    found = re.fullmatch(r"(\d+) (s|min|h)", text)
+    return timedelta(**{UNITS[found[2]]: int(found[1])}) if found else text.replace('"', "'")
+
+
+@pytest.mark.parametrize(("heading", "values"), [("Options", Options), ("Retention", Retention)])
+def test_the_configuration_page_lists_every_option_with_its_default(heading: str, values: type) -> None:
+    listed = table("getting-started/configuration.md", heading)
+
+    assert {name: read(default) for name, default in listed.items()} == {
+        field.name: shown(field.default) for field in fields(values) if field.default is not MISSING
+    }
+
+
+def test_the_quickstart_lists_events_with_their_classes() -> None:
+    listed = table("getting-started/quickstart.md", "Hearing what happens")
+
+    assert listed
+    assert {kind: getattr(monque, name).kind for kind, name in listed.items()} == {
+        kind: kind for kind in listed
+    }
+    operators = {"job:cancelled", "job:retried", "job:deleted"}
+    operators |= {"jobs:cancelled", "jobs:retried", "jobs:deleted"}
+    assert set(listed) == {event.kind for event in Event.__subclasses__()} - operators
+
+
+def test_the_page_on_errors_names_only_errors_that_exist() -> None:
+    page = (DOCS / "guides/retries.md").read_text().partition("## Errors of the library")[2]
+    named = set(re.findall(r"`(\w+Error)`", page)) - {"ValueError", "PyMongoError"}
+
+    assert len(named) > 8
+    assert [name for name in named if not issubclass(getattr(monque, name), monque.MonqueError)] == []
+
+
+async def test_the_page_on_indexes_lists_those_that_are_created(make_monque: Any, collection: Any) -> None:
+    rows = re.findall(r"^\| `(\w+)` \| `([\w, ]+)`", (DOCS / "concepts/indexes.md").read_text(), re.MULTILINE)
+    await make_monque(options=Options(retention=Retention(completed=timedelta(days=1)))).open()
+
+    created = await collection.index_information()
+    assert {name: keys.split(", ") for name, keys in rows} == {
+        name: [key for key, _ in index["key"]] for name, index in created.items() if name != "_id_"
+    }
+
+
+def test_the_tour_names_files_that_exist() -> None:
+    package = Path(monque.__file__).parent
+    named = re.findall(r"`((?:_\w+/)?_?\w+)(?:\.py)?`", (DOCS / "internals/tour.md").read_text())
+    files = [name for name in named if name.startswith("_")] + re.findall(
+        r"`(\w+\.py)`", (DOCS / "internals/tour.md").read_text()
+    )
+
+    assert len(files) > 15
+    assert [name for name in files if not list(package.glob(name.removesuffix(".py") + "*"))] == []

@@ -1,0 +1,66 @@
+"""Fixtures: servers that may be broken. Each test gets a database on one of them, the `host`."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from pymongo import AsyncMongoClient
+from pymongo.asynchronous.database import AsyncDatabase
+
+from support.proxy import Proxy
+from support.servers import Servers
+
+
+@pytest.fixture(scope="session")
+def fault_server() -> Iterator[Servers]:
+    """A one-node replica set with fail points; not to be killed."""
+    with Servers(fail_points=True) as servers:
+        yield servers
+
+
+@pytest.fixture(scope="session")
+def standalone() -> Iterator[Servers]:
+    """A server without change streams, transactions and retryable writes."""
+    with Servers(replica_set=False) as servers:
+        yield servers
+
+
+@pytest.fixture(scope="session")
+def mortal() -> Iterator[Servers]:
+    """A one-node replica set; who kills it starts it again."""
+    with Servers() as servers:
+        yield servers
+
+
+@pytest.fixture(scope="session")
+def three_nodes() -> Iterator[Servers]:
+    """A replica set that survives the loss of a node; who kills one starts it again."""
+    with Servers(nodes=3) as servers:
+        yield servers
+
+
+@pytest.fixture
+def host(fault_server: Servers) -> Servers:
+    """Where this test's database is; a test class overrides it to be elsewhere."""
+    return fault_server
+
+
+@pytest.fixture
+async def database(
+    host: Servers, request: pytest.FixtureRequest
+) -> AsyncIterator[AsyncDatabase[dict[str, Any]]]:
+    name = re.sub(r"\W", "_", request.node.name)[:30] + "_" + uuid.uuid4().hex[:8]
+    async with AsyncMongoClient(host.uri(), tz_aware=True) as client:
+        yield client[name]
+        await client.drop_database(name)
+
+
+@pytest.fixture
+async def proxy(database: AsyncDatabase[dict[str, Any]]) -> AsyncIterator[Proxy]:
+    """A way to the host that can be cut."""
+    async with Proxy(await database.client.address) as proxy:
+        yield proxy

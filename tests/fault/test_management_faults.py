@@ -1,0 +1,171 @@
+"""Management while the server fails: time limits, writes in doubt, connections that break."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from bson import ObjectId
+from pymongo import AsyncMongoClient
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import ExecutionTimeout
+from pymongo.monitoring import CommandListener
+
+from monque import AggregationTimeoutError, ConnectionError, JobFilter, JobNotFoundError, Monque
+from support.clocks import ahead
+from support.jobs import document
+from support.servers import Servers, failing
+from support.waiting import Heard
+
+APP = "managed"
+UNAUTHORIZED = 13
+
+
+@pytest.fixture
+async def monque(host: Servers, database: AsyncDatabase[Any]) -> AsyncIterator[Monque]:
+    async with Monque(host.uri(database.name, appName=APP)) as monque:
+        yield monque
+
+
+@asynccontextmanager
+async def out_of_time(client: AsyncMongoClient[Any]) -> AsyncIterator[None]:
+    """While this lasts, every command with a time limit has used it up."""
+    fail_point = {"configureFailPoint": "maxTimeAlwaysTimeOut"}
+    await client.admin.command({**fail_point, "mode": "alwaysOn"})
+    try:
+        yield
+    finally:
+        await client.admin.command({**fail_point, "mode": "off"})
+
+
+# Statistics
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [Monque.queue_stats, lambda monque: monque.queue_stats(name="work"), Monque.queue_views],
+    ids=["stats", "stats-of-a-name", "views"],
+)
+async def test_statistics_that_take_too_long_are_an_error_that_says_what_to_do(
+    monque: Monque, database: AsyncDatabase[Any], ask: Callable[[Monque], Any]
+) -> None:
+    await monque.enqueue("work")
+
+    async with out_of_time(database.client):
+        with pytest.raises(AggregationTimeoutError, match="longer than 30 s; ask for one name, or") as error:
+            await ask(monque)
+
+    assert isinstance(error.value.__cause__, ExecutionTimeout)
+    assert await ask(monque)
+
+
+async def test_the_server_is_given_thirty_seconds_and_one_command_for_statistics(
+    host: Servers, database: AsyncDatabase[Any]
+) -> None:
+    class Sent(CommandListener):
+        def started(self, event: Any) -> None:
+            commands.append(event.command)
+
+        def succeeded(self, event: Any) -> None: ...
+
+        def failed(self, event: Any) -> None: ...
+
+    commands: list[Any] = []
+    async with (
+        AsyncMongoClient(host.uri(), event_listeners=[Sent()]) as client,
+        Monque(client[database.name]) as monque,
+    ):
+        await monque.enqueue("work")
+        commands.clear()
+        await monque.queue_stats()
+        await monque.queue_views()
+
+    assert [next(iter(command)) for command in commands[:2]] == ["aggregate", "aggregate"]
+    assert [command["maxTimeMS"] for command in commands[:2]] == [30_000, 30_000]
+
+
+# Writes
+
+
+async def test_a_job_is_deleted_although_the_connection_breaks(
+    monque: Monque, database: AsyncDatabase[Any]
+) -> None:
+    job = await monque.enqueue("work")
+    heard = Heard(monque)
+
+    async with failing(database.client, ["delete"], app_name=APP, times=1, closeConnection=True):
+        await monque.delete_job(job.id)
+
+    assert heard.kinds() == ["job:deleted"]
+    with pytest.raises(JobNotFoundError):
+        await monque.delete_job(job.id)
+
+
+@pytest.mark.parametrize("action", ["cancel", "retry", "reschedule"])
+async def test_one_job_is_changed_once_although_the_connection_breaks(
+    monque: Monque, database: AsyncDatabase[Any], action: str
+) -> None:
+    job = document(status="failed" if action == "retry" else "pending")
+    await database["monque_jobs"].insert_one(job)
+    arguments = (ahead(hours=1),) if action == "reschedule" else ()
+
+    async with failing(database.client, ["findAndModify"], app_name=APP, times=1, closeConnection=True):
+        changed = await getattr(monque, f"{action}_job")(job["_id"], *arguments)
+
+    assert changed == await monque.get_job(job["_id"])
+    assert changed.updated_at > job["updatedAt"]
+
+
+async def test_bulk_retries_in_doubt_are_an_error_and_not_a_count(
+    monque: Monque, database: AsyncDatabase[Any]
+) -> None:
+    """The writes for keyed jobs reach the primary, but not the majority."""
+    await database["monque_jobs"].insert_one(document(status="failed", uniqueKey="k"))
+    heard = Heard(monque)
+    in_doubt = {
+        "failCommands": ["update"],
+        "appName": APP,
+        "writeConcernError": {"code": 64, "errmsg": "waiting for replication timed out"},
+    }
+    fail_point = {"configureFailPoint": "failCommand"}
+
+    # The first update is the one for all jobs without a key.
+    await database.client.admin.command({**fail_point, "mode": {"skip": 1}, "data": in_doubt})
+    try:
+        with pytest.raises(ConnectionError, match="could not retry the jobs"):
+            await monque.retry_jobs(JobFilter())
+    finally:
+        await database.client.admin.command({**fail_point, "mode": "off"})
+
+    assert heard.events == []
+
+
+async def test_what_the_server_refuses_is_an_error_of_ours(
+    monque: Monque, database: AsyncDatabase[Any]
+) -> None:
+    job = await monque.enqueue("work")
+    calls: dict[str, Callable[[], Any]] = {
+        "read the job": lambda: monque.get_job(job.id),
+        "read the jobs": monque.get_jobs,
+        "list the jobs": monque.list_jobs,
+        "read the statistics": monque.queue_views,
+        "cancel the job": lambda: monque.cancel_job(job.id),
+        "retry the job": lambda: monque.retry_job(ObjectId()),
+        "reschedule the job": lambda: monque.reschedule_job(job.id, ahead(hours=1)),
+        "delete the job": lambda: monque.delete_job(job.id),
+        "cancel the jobs": lambda: monque.cancel_jobs(JobFilter()),
+        "retry the jobs": lambda: monque.retry_jobs(JobFilter()),
+        "delete the jobs": lambda: monque.delete_jobs(JobFilter()),
+    }
+    heard = Heard(monque)
+    commands = ["find", "aggregate", "findAndModify", "update", "delete"]
+
+    async with failing(database.client, commands, app_name=APP, errorCode=UNAUTHORIZED):
+        for doing, call in calls.items():
+            with pytest.raises(ConnectionError, match=f"could not {doing}: "):
+                await call()
+
+    assert heard.events == []
+    assert await monque.get_job(job.id) == job

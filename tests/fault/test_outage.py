@@ -1,0 +1,592 @@
+"""Servers die, hang and change roles, networks break, change streams end: work goes on without a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pymongo import AsyncMongoClient
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.errors import PyMongoError
+from pymongo.monitoring import CommandListener, CommandStartedEvent
+
+from conftest import QUICK
+from monque import ConnectionError, Event, Job, Monque
+from support.clocks import ahead
+from support.jobs import document
+from support.proxy import Proxy
+from support.servers import Node, Servers, failing, frozen
+from support.waiting import Heard, eventually
+
+Collection = AsyncCollection[dict[str, Any]]
+Make = Callable[..., Monque]
+
+VICTIM = "victim"
+# A minute between looks: what runs sooner was found by a wake-up.
+RARELY = replace(QUICK, poll_interval=timedelta(minutes=1), safety_poll_interval=timedelta(minutes=1))
+# A minute between looks only while the change stream lives.
+FALLING_BACK = replace(RARELY, poll_interval=timedelta(milliseconds=100))
+
+
+class Traffic(CommandListener):
+    """Counts the commands a client sends."""
+
+    def __init__(self) -> None:
+        self.sent: Counter[str] = Counter()
+
+    def started(self, event: CommandStartedEvent) -> None:
+        self.sent[event.command_name] += 1
+
+    def succeeded(self, event: object) -> None:
+        pass
+
+    def failed(self, event: object) -> None:
+        pass
+
+
+class Work:
+    """A handler that counts its runs and may be made to wait."""
+
+    def __init__(self, *, waits: bool = False) -> None:
+        self.runs: Counter[Any] = Counter()
+        self.done = asyncio.Event()
+        if not waits:
+            self.done.set()
+
+    async def __call__(self, job: Job[Any]) -> None:
+        self.runs[job.data] += 1
+        await self.done.wait()
+
+
+async def healthy(monque: Monque, expected: bool = True, *, within: float = 20.0) -> None:
+    def check() -> None:
+        assert monque.is_healthy() is expected
+
+    await eventually(check, within=within)
+
+
+async def passed(seconds: float) -> None:
+    """For claims about what does *not* happen in a while."""
+    await asyncio.sleep(seconds)
+
+
+def troubles(heard: Heard) -> list[Event]:
+    return [event for event in heard.events if event.kind in ("job:error", "changestream:error")]
+
+
+# The change stream
+
+
+async def watching(
+    host: Servers, collection: Collection, make_monque: Make, options: Any
+) -> tuple[Monque, Heard]:
+    """An instance whose change stream is live, with a worker for `work`."""
+    monque = await make_monque(host.uri(collection.database.name, appName=VICTIM), options=options).open()
+    monque.worker("work", Work())
+    heard = Heard(monque)
+    await monque.start()
+    await heard.wait("changestream:connected")
+    return monque, heard
+
+
+async def stream_of(collection: Collection) -> dict[str, Any]:
+    """The operation in which the server waits for something to tell a change stream."""
+
+    async def check() -> dict[str, Any]:
+        pipeline = [
+            {"$currentOp": {"allUsers": True}},
+            {"$match": {"ns": collection.full_name, "appName": VICTIM, "cursor.cursorId": {"$exists": True}}},
+        ]
+        cursor = await collection.database.client.admin.aggregate(pipeline)
+        operations = await cursor.to_list()
+        assert operations, "there is no change stream"
+        return dict(operations[0])
+
+    return dict(await eventually(check))
+
+
+async def test_a_killed_stream_cursor_is_resumed(
+    host: Servers, collection: Collection, make_monque: Make
+) -> None:
+    _, heard = await watching(host, collection, make_monque, RARELY)
+    cursor = (await stream_of(collection))["cursor"]["cursorId"]
+    await collection.database.command("killCursors", collection.name, cursors=[cursor])
+
+    async def another_stream() -> None:
+        assert (await stream_of(collection))["cursor"]["cursorId"] != cursor
+
+    await eventually(another_stream)
+    await collection.insert_one(document())
+    await heard.wait("job:complete")
+
+
+async def test_a_stream_that_was_ended_is_opened_again(
+    host: Servers, collection: Collection, make_monque: Make
+) -> None:
+    monque, heard = await watching(host, collection, make_monque, RARELY)
+    operation = await stream_of(collection)
+    await collection.database.client.admin.command("killOp", op=operation["opid"])
+    [error] = await heard.wait("changestream:error")
+    await heard.wait("changestream:connected", 2)
+
+    assert isinstance(error.error, PyMongoError)
+    await healthy(monque)
+    await collection.insert_one(document())
+    await heard.wait("job:complete")
+
+
+async def test_jobs_stored_while_the_stream_was_down_are_found(
+    host: Servers, collection: Collection, make_monque: Make
+) -> None:
+    """The stream breaks, a job is stored, the stream is live again: nothing but a look can find the job."""
+    _, heard = await watching(host, collection, make_monque, RARELY)
+    async with failing(collection.database.client, ["aggregate", "getMore"], app_name=VICTIM, errorCode=8):
+        await collection.insert_one(document(name="nobody's"))
+        await heard.wait("changestream:error", 2)
+        await collection.insert_one(document())
+    await heard.wait("changestream:connected", 2)
+    await heard.wait("job:complete")
+
+
+async def test_without_its_stream_an_instance_polls_at_once(
+    host: Servers, collection: Collection, make_monque: Make
+) -> None:
+    """When the stream broke, the instance was waiting for a minute to pass."""
+    _, heard = await watching(host, collection, make_monque, FALLING_BACK)
+    async with failing(collection.database.client, ["aggregate", "getMore"], app_name=VICTIM, errorCode=8):
+        await collection.insert_one(document(name="nobody's"))
+        await heard.wait("changestream:error")
+        for found in range(1, 4):
+            await collection.insert_one(document())
+            await heard.wait("job:complete", found)
+        assert len(heard.of("changestream:connected")) == 1
+    await heard.wait("changestream:connected", 2)
+
+
+async def test_a_stream_that_breaks_again_and_again_is_not_opened_in_a_busy_loop(
+    host: Servers, collection: Collection, make_monque: Make
+) -> None:
+    """Opening it works each time; reading from it never does."""
+    monque, heard = await watching(host, collection, make_monque, FALLING_BACK)
+    async with failing(collection.database.client, ["getMore"], app_name=VICTIM, errorCode=8):
+        await collection.insert_one(document())
+        await heard.wait("job:complete")
+        await heard.wait("changestream:error")
+        before = len(troubles(heard))
+        await passed(2)
+        assert len(troubles(heard)) - before < 10
+        await collection.insert_one(document())
+        await heard.wait("job:complete", 2)
+    await healthy(monque)
+
+
+async def test_a_busy_instance_is_healthy_when_its_stream_is_back(
+    host: Servers, collection: Collection, make_monque: Make
+) -> None:
+    """All slots are taken, so that it does not look for work; the stream is contact enough."""
+    monque = await make_monque(host.uri(collection.database.name, appName=VICTIM)).open()
+    monque.worker("work", work := Work(waits=True), concurrency=1)
+    heard = Heard(monque)
+    await monque.start()
+    await heard.wait("changestream:connected")
+    await monque.enqueue("work")
+    await heard.wait("job:start")
+    operation = await stream_of(collection)
+    await collection.database.client.admin.command("killOp", op=operation["opid"])
+    await heard.wait("changestream:connected", 2)
+
+    await healthy(monque, within=5)
+    work.done.set()
+
+
+async def test_a_dropped_collection_gets_its_indexes_back_and_work_goes_on(
+    host: Servers, collection: Collection, make_monque: Make
+) -> None:
+    monque = await make_monque(
+        host.uri(collection.database.name, appName=VICTIM),
+        options=replace(RARELY, heartbeat_interval=timedelta(milliseconds=100)),
+    ).open()
+    monque.worker("work", work := Work())
+    monque.worker("long", Work(waits=True))
+    heard = Heard(monque)
+    await monque.start()
+    await heard.wait("changestream:connected")
+    await monque.enqueue("long")
+    await heard.wait("job:start")
+    wanted = await collection.index_information()
+    await collection.drop()
+    await heard.wait("job:lost")
+    await heard.wait("changestream:connected", 2)
+    await monque.enqueue("work", 1)
+    await collection.insert_one(document(data=2))
+    await heard.wait("job:complete", 2)
+
+    assert await collection.index_information() == wanted
+    assert work.runs == {1: 1, 2: 1}
+    assert await collection.count_documents({}) == 2
+
+
+class TestLostHistory:
+    """A server whose oplog forgets within megabytes."""
+
+    @pytest.fixture
+    def host(self) -> Iterator[Servers]:
+        with Servers(oplog_mb=1) as servers:
+            yield servers
+
+    async def test_a_stream_whose_place_in_history_is_gone_starts_anew(
+        self, proxy: Proxy, collection: Collection, make_monque: Make
+    ) -> None:
+        monque = await make_monque(proxy.uri(collection.database.name), options=RARELY).open()
+        monque.worker("work", Work())
+        heard = Heard(monque)
+        await monque.start()
+        await heard.wait("changestream:connected")
+        await proxy.cut()
+        await collection.insert_one(document())
+        await forget(collection)
+        await proxy.restore()
+        errors = await heard.wait("changestream:error")
+        await heard.wait("changestream:connected", 2)
+
+        assert [getattr(event.error, "code", event.error) for event in errors] == [286]
+        await heard.wait("job:complete")
+        await collection.insert_one(document())
+        await heard.wait("job:complete", 2)
+
+
+async def forget(collection: Collection) -> None:
+    """Write so much that the oplog lets go of everything that is there now."""
+    oplog = collection.database.client.local["oplog.rs"]
+    newest = (await oplog.find().sort("$natural", -1).limit(1).to_list())[0]["ts"]
+    filler = collection.database["filler"]
+
+    async def forgotten() -> None:
+        await filler.insert_many([{"_": "x" * 200_000} for _ in range(10)])
+        await collection.database.client.admin.command("fsync")
+        oldest = (await oplog.find().sort("$natural", 1).limit(1).to_list())[0]["ts"]
+        assert oldest > newest
+
+    await eventually(forgotten, within=30)
+
+
+# Errors instead of answers
+
+
+async def test_a_server_that_only_answers_with_errors_is_not_asked_in_a_busy_loop(
+    host: Servers, collection: Collection, make_monque: Make
+) -> None:
+    traffic = Traffic()
+    async with AsyncMongoClient(host.uri(appName=VICTIM), event_listeners=[traffic]) as client:
+        monque = await make_monque(client[collection.database.name]).open()
+        monque.worker("work", Work())
+        heard = Heard(monque)
+        await monque.start()
+        await healthy(monque)
+        everything = ["find", "findAndModify", "update", "aggregate", "getMore", "hello", "createIndexes"]
+        async with failing(collection.database.client, everything, app_name=VICTIM, errorCode=8):
+            await collection.insert_one(document())
+            await healthy(monque, False)
+            traffic.sent.clear()
+            before = len(troubles(heard))
+            await passed(2)
+            assert traffic.sent.total() < 60, traffic.sent
+            assert 1 <= len(troubles(heard)) - before < 20
+        await heard.wait("job:complete")
+        await healthy(monque)
+        await monque.close()
+
+
+# The network
+
+
+async def test_work_goes_on_after_the_network_was_gone(
+    proxy: Proxy, collection: Collection, make_monque: Make
+) -> None:
+    monque = await make_monque(proxy.uri(collection.database.name, "serverSelectionTimeoutMS=200")).open()
+    monque.worker("work", work := Work(waits=True), concurrency=3)
+    heard = Heard(monque)
+    await monque.start()
+    await heard.wait("changestream:connected")
+    for number in range(3):
+        await monque.enqueue("work", number)
+    await heard.wait("job:start", 3)
+    await proxy.cut()
+    work.done.set()
+    await healthy(monque, False)
+    with pytest.raises(ConnectionError):
+        await monque.enqueue("work", "refused")
+    before = len(troubles(heard))
+    await passed(1.5)
+    assert len(troubles(heard)) - before < 20
+    assert heard.of("job:complete") == []
+    await proxy.restore()
+    await heard.wait("job:complete", 3)
+    await monque.enqueue("work", "afterwards")
+    await heard.wait("job:complete", 4)
+    await healthy(monque)
+    await heard.wait("changestream:connected", 2)
+
+    assert work.runs == {0: 1, 1: 1, 2: 1, "afterwards": 1}
+    assert heard.of("job:lost") == []
+
+
+async def test_connections_that_fell_silent_are_replaced(
+    proxy: Proxy, collection: Collection, make_monque: Make
+) -> None:
+    """Nobody closed them, nobody answers any more: a cable was cut, a firewall forgot them."""
+    impatient = "heartbeatFrequencyMS=500&connectTimeoutMS=500"
+    monque = await make_monque(proxy.uri(collection.database.name, impatient), options=RARELY).open()
+    monque.worker("work", work := Work(waits=True))
+    heard = Heard(monque)
+    await monque.start()
+    await heard.wait("changestream:connected")
+    await monque.enqueue("work", 1)
+    await heard.wait("job:start")
+    proxy.silence()
+    work.done.set()
+    await collection.insert_one(document(data=2))
+    await heard.wait("job:complete", 2, within=30)
+    await monque.enqueue("work", 3)
+    await heard.wait("job:complete", 3)
+
+    assert work.runs == {1: 1, 2: 1, 3: 1}
+
+
+# The server
+
+
+class TestKilledServer:
+    @pytest.fixture
+    def host(self, mortal: Servers) -> Servers:
+        return mortal
+
+    async def test_workers_and_producers_outlive_a_server_that_was_killed(
+        self, host: Servers, collection: Collection, make_monque: Make
+    ) -> None:
+        """It comes back with its data after a while, as after a power cut."""
+        uri = host.uri(collection.database.name, serverSelectionTimeoutMS=300)
+        producer = await make_monque(uri).open()
+        monque = await make_monque(uri).open()
+        monque.worker("work", work := Work(waits=True), concurrency=10)
+        heard = Heard(monque)
+        await monque.start()
+        await heard.wait("changestream:connected")
+        for number in range(10):
+            await producer.enqueue("work", number)
+        await heard.wait("job:start", 10)
+        await producer.enqueue("work", "future", run_at=ahead(seconds=2))
+        with killed(host.nodes[0]):
+            work.done.set()
+            await healthy(monque, False)
+            with pytest.raises(ConnectionError):
+                await producer.enqueue("work", "refused")
+            before = len(troubles(heard))
+            await passed(1.5)
+            assert len(troubles(heard)) - before < 20
+        await healthy(monque)
+        await heard.wait("job:complete", 11, within=30)
+        await producer.enqueue("work", "afterwards")
+        await heard.wait("job:complete", 12)
+
+        assert work.runs == Counter([*range(10), "future", "afterwards"])
+        assert heard.of("job:lost") == []
+        assert await collection.count_documents({"status": "completed", "attempt": 1}) == 12
+        await heard.wait("changestream:connected", 2)
+
+    async def test_a_server_that_hangs_for_a_moment_loses_nothing(
+        self, host: Servers, collection: Collection, make_monque: Make
+    ) -> None:
+        monque = await make_monque().open()
+        monque.worker("work", work := Work(), concurrency=10)
+        heard = Heard(monque)
+        await monque.start()
+        await heard.wait("changestream:connected")
+        with frozen(host.nodes[0]):
+            enqueuing = [asyncio.create_task(monque.enqueue("work", number)) for number in range(50)]
+            await passed(0.5)
+        await asyncio.gather(*enqueuing)
+        await heard.wait("job:complete", 50)
+
+        assert work.runs == Counter(range(50))
+
+
+@contextmanager
+def killed(node: Node) -> Iterator[None]:
+    """While this lasts, the node is dead."""
+    node.kill()
+    try:
+        yield
+    finally:
+        node.launch()
+
+
+# Servers without change streams
+
+
+class TestStandalone:
+    @pytest.fixture
+    def host(self, standalone: Servers) -> Servers:
+        return standalone
+
+    async def test_it_says_once_that_there_are_no_change_streams_and_polls(
+        self, collection: Collection, make_monque: Make
+    ) -> None:
+        monque = await make_monque(options=FALLING_BACK).open()
+        monque.worker("work", Work())
+        heard = Heard(monque)
+        await monque.start()
+        [fallback] = await heard.wait("changestream:fallback")
+        for found in range(1, 4):
+            await collection.insert_one(document())
+            await heard.wait("job:complete", found)
+
+        assert "replica set" in fallback.reason
+        assert [kind for kind in heard.kinds() if kind.startswith("changestream")] == [
+            "changestream:fallback"
+        ]
+        assert monque.is_healthy()
+
+    async def test_it_drains_at_full_speed_between_polls(
+        self, collection: Collection, make_monque: Make
+    ) -> None:
+        """The next poll is a minute away."""
+        await collection.insert_many([document(data=number) for number in range(1000)])
+        monque = await make_monque(options=RARELY).open()
+        monque.worker("work", work := Work(), concurrency=5)
+        heard = Heard(monque)
+        await monque.start()
+        await heard.wait("job:complete", 1000, within=30)
+
+        assert work.runs == Counter(range(1000))
+
+    async def test_future_jobs_and_retries_need_no_poll(
+        self, collection: Collection, make_monque: Make
+    ) -> None:
+        monque = await make_monque(options=RARELY).open()
+        attempts: Counter[Any] = Counter()
+
+        @monque.worker("work")
+        async def work(job: Job[Any]) -> None:
+            attempts[job.data] += 1
+            if attempts[job.data] < 3:
+                raise RuntimeError("not yet")
+
+        heard = Heard(monque)
+        await monque.start()
+        await monque.enqueue(work, "now")
+        await monque.enqueue(work, "soon", delay=timedelta(milliseconds=300))
+        await heard.wait("job:complete", 2)
+
+        assert attempts == {"now": 3, "soon": 3}
+
+    async def test_a_dropped_collection_gets_its_indexes_back_and_work_goes_on(
+        self, collection: Collection, make_monque: Make
+    ) -> None:
+        monque = await make_monque(options=FALLING_BACK).open()
+        monque.worker("work", Work())
+        heard = Heard(monque)
+        await monque.start()
+        wanted = await collection.index_information()
+        await collection.drop()
+        await collection.insert_one(document())
+        await heard.wait("job:complete")
+
+        assert await collection.index_information() == wanted
+        await healthy(monque)
+
+    async def test_work_goes_on_after_the_network_was_gone(
+        self, proxy: Proxy, collection: Collection, make_monque: Make
+    ) -> None:
+        """Here the driver tries no write again by itself."""
+        monque = await make_monque(proxy.uri(collection.database.name, "serverSelectionTimeoutMS=200")).open()
+        monque.worker("work", work := Work(waits=True), concurrency=3)
+        heard = Heard(monque)
+        await monque.start()
+        for number in range(3):
+            await monque.enqueue("work", number)
+        await heard.wait("job:start", 3)
+        await proxy.cut()
+        work.done.set()
+        await healthy(monque, False)
+        await proxy.restore()
+        await heard.wait("job:complete", 3)
+        await healthy(monque)
+
+        assert work.runs == {0: 1, 1: 1, 2: 1}
+        assert len(heard.of("changestream:fallback")) == 1
+
+
+# Failover
+
+
+class TestThreeNodes:
+    @pytest.fixture
+    async def host(self, three_nodes: Servers) -> AsyncIterator[Servers]:
+        yield three_nodes
+        three_nodes.primary()
+
+    @pytest.mark.parametrize("fate", ["killed", "steps-down", "hangs"])
+    async def test_every_job_runs_exactly_once_when_the_primary_is_lost(
+        self, host: Servers, collection: Collection, make_monque: Make, fate: str
+    ) -> None:
+        """Two workers and a producer are in the middle of it; nobody is restarted."""
+        impatient = {"heartbeatFrequencyMS": 500, "connectTimeoutMS": 1000}
+        uri = host.uri(collection.database.name, **impatient)
+        producer = await make_monque(uri).open()
+        work = Work()
+        heard = []
+        for _ in range(2):
+            worker = await make_monque(uri).open()
+            worker.worker("work", work, concurrency=10)
+            heard.append(Heard(worker))
+            await worker.start()
+
+        def completed(at_least: int) -> None:
+            assert sum(len(one.of("job:complete")) for one in heard) >= at_least
+
+        enqueuing = asyncio.create_task(enqueue_steadily(producer, 400))
+        await eventually(lambda: completed(50))
+        with lost(host.primary(), fate):
+            await eventually(lambda: completed(200), within=40)
+        stored = await enqueuing
+        await eventually(lambda: completed(len(stored)), within=40)
+
+        for number in stored:
+            assert work.runs[number] == 1
+        assert set(work.runs.values()) == {1}
+        assert await collection.count_documents({"status": "completed"}) == len(work.runs)
+        assert await collection.count_documents({"status": {"$ne": "completed"}}) == 0
+
+
+async def enqueue_steadily(producer: Monque, count: int) -> list[int]:
+    """Store jobs one after another; the ones that were acknowledged."""
+    stored = []
+    for number in range(count):
+        try:
+            await producer.enqueue("work", number)
+        except ConnectionError:
+            continue
+        stored.append(number)
+    return stored
+
+
+@contextmanager
+def lost(primary: Node, fate: str) -> Iterator[None]:
+    """The primary is gone as such; in the end the node is there again."""
+    if fate == "killed":
+        with killed(primary):
+            yield
+    elif fate == "hangs":
+        with frozen(primary):
+            yield
+    else:
+        with primary.client() as client:
+            client.admin.command("replSetStepDown", 10, force=True)
+        yield

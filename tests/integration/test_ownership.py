@@ -1,0 +1,477 @@
+"""A claim, not an instance, owns a run: who lost it stores nothing, is told, and is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pymongo import AsyncMongoClient
+from pymongo.asynchronous.collection import AsyncCollection
+
+from conftest import QUICK
+from monque import Job, JobStatus, Monque
+from support.clocks import ago, ahead, now
+from support.jobs import document
+from support.proxy import Proxy, is_claim
+from support.waiting import Heard, eventually
+
+Collection = AsyncCollection[dict[str, Any]]
+Make = Callable[..., Monque]
+
+# Losses are noticed within a tenth of a second.
+BEATING = replace(
+    QUICK, heartbeat_interval=timedelta(milliseconds=100), heartbeat_tolerance=timedelta(seconds=5)
+)
+
+
+@pytest.fixture
+async def proxy(client: AsyncMongoClient[dict[str, Any]]) -> AsyncIterator[Proxy]:
+    async with Proxy(await client.address) as proxy:
+        yield proxy
+
+
+async def take_away(collection: Collection, **which: Any) -> None:
+    """What it looks like when another instance has recovered and claimed the jobs."""
+    await collection.update_many(
+        {"status": "processing", **which},
+        {
+            "$set": {"claimedBy": "thief", "lastHeartbeat": now(), "lockedAt": now()},
+            "$inc": {"attempt": 1, "crashCount": 1},
+        },
+    )
+
+
+class Stuck:
+    """A handler that runs until it is told how to end, or is cancelled."""
+
+    def __init__(self) -> None:
+        self.attempts: list[int] = []
+        self.cancelled = 0
+        self._ends: dict[int, asyncio.Future[None]] = {}
+
+    async def __call__(self, job: Job[Any]) -> None:
+        self.attempts.append(job.attempt)
+        self._ends[job.attempt] = asyncio.get_running_loop().create_future()
+        try:
+            await self._ends[job.attempt]
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+    def end(self, attempt: int, error: Exception | None = None) -> None:
+        if error is None:
+            self._ends[attempt].set_result(None)
+        else:
+            self._ends[attempt].set_exception(error)
+
+
+# The run that stalled
+
+
+@pytest.mark.parametrize(
+    ("schedule", "error", "max_retries"),
+    [
+        pytest.param(False, None, 5, id="complete"),
+        pytest.param(False, RuntimeError("late"), 5, id="retry"),
+        pytest.param(False, RuntimeError("late"), 1, id="fail"),
+        pytest.param(True, None, 5, id="repeat"),
+        pytest.param(True, RuntimeError("late"), 1, id="give-up-an-occurrence"),
+    ],
+)
+async def test_a_stalled_run_cannot_settle_a_newer_claim_of_the_same_instance(
+    collection: Collection, make_monque: Make, schedule: bool, error: Exception | None, max_retries: int
+) -> None:
+    """It stalls; another instance puts the job back; the first one claims it again; the stalled run ends."""
+    cron = {"repeatInterval": "0 0 1 1 *", "timezone": "UTC", "uniqueKey": "yearly"} if schedule else {}
+    doc = document(**cron)
+    await collection.insert_one(doc)
+    monque = await make_monque(options=replace(QUICK, max_retries=max_retries)).open()
+    stuck = Stuck()
+    monque.worker("work", stuck, concurrency=2)
+    heard = Heard(monque)
+    await monque.start()
+    await heard.wait("job:start")
+    await collection.update_one({}, {"$set": {"lastHeartbeat": ago(minutes=5)}})
+    await make_monque(options=replace(QUICK, max_retries=10)).open()
+    await heard.wait("job:start", 2)
+    stuck.end(1, error)
+    [lost] = await heard.wait("job:lost")
+
+    assert lost.job.attempt == 1
+    [after] = await collection.find().to_list()
+    assert (after["status"], after["attempt"], after["claimedBy"]) == ("processing", 2, monque.instance_id)
+    assert after["failCount"] == 0
+
+    stuck.end(2)
+    [completed] = await heard.wait("job:complete")
+    assert completed.job.attempt == 2
+    assert stuck.attempts == [1, 2]
+    assert heard.of("job:fail") == []
+
+
+# Between choosing and claiming
+
+
+@pytest.mark.parametrize("jobs", [1, 3], ids=["alone", "in-a-batch"])
+async def test_a_job_put_back_for_later_after_it_was_chosen_is_not_taken_early(
+    proxy: Proxy, collection: Collection, make_monque: Make, jobs: int
+) -> None:
+    """It is chosen; another instance claims it, fails and puts it back; then our claim arrives."""
+    await collection.insert_many([document() for _ in range(jobs)])
+    monque = await make_monque(proxy.uri(collection.database.name)).open()
+    ran: list[str] = []
+    monque.worker("work", lambda job: ran.append("early"))
+    monque.worker("next", lambda job: ran.append("next"))
+    trap = proxy.hold(is_claim)
+    await monque.start()
+    await trap.wait()
+    put_back = {"nextRunAt": ahead(hours=1), "failCount": 1, "attempt": 1}
+    await collection.update_many({}, {"$set": put_back})
+    trap.release()
+    await monque.enqueue("next")
+    await eventually(lambda: next_ran(ran))
+
+    assert ran == ["next"]
+    assert await collection.count_documents({"status": "pending", **put_back}) == jobs
+
+
+def next_ran(ran: list[str]) -> None:
+    assert "next" in ran
+
+
+@pytest.mark.parametrize("jobs", [1, 3], ids=["alone", "in-a-batch"])
+async def test_what_runs_is_the_job_as_claimed_not_as_chosen(
+    proxy: Proxy, collection: Collection, make_monque: Make, jobs: int
+) -> None:
+    """As above, but it was put back for now, with another payload and a failure."""
+    await collection.insert_many([document(data="old") for _ in range(jobs)])
+    monque = await make_monque(proxy.uri(collection.database.name)).open()
+    seen: list[tuple[object, int, int]] = []
+    monque.worker("work", lambda job: seen.append((job.data, job.fail_count, job.attempt)))
+    heard = Heard(monque)
+    trap = proxy.hold(is_claim)
+    await monque.start()
+    await trap.wait()
+    await collection.update_many({}, {"$set": {"data": "new", "failCount": 1, "attempt": 1}})
+    trap.release()
+    await heard.wait("job:complete", jobs)
+
+    assert seen == [("new", 1, 2)] * jobs
+
+
+async def test_a_job_cancelled_after_it_was_chosen_does_not_run(
+    proxy: Proxy, collection: Collection, make_monque: Make
+) -> None:
+    await collection.insert_many([document(), document(name="next")])
+    monque = await make_monque(proxy.uri(collection.database.name)).open()
+    ran: list[str] = []
+    monque.worker("work", lambda job: ran.append("cancelled"))
+    monque.worker("next", lambda job: ran.append("next"))
+    trap = proxy.hold(is_claim)
+    await monque.start()
+    await trap.wait()
+    await collection.update_one({"name": "work"}, {"$set": {"status": "cancelled"}})
+    trap.release()
+    await eventually(lambda: next_ran(ran))
+    await monque.stop()
+
+    assert ran == ["next"]
+
+
+# Losing a claim while the handler runs
+
+
+async def test_losing_a_claim_is_told_and_cancels_the_handler(
+    collection: Collection, make_monque: Make
+) -> None:
+    monque = await make_monque(options=BEATING).open()
+    stuck = Stuck()
+    monque.worker("work", stuck)
+    heard = Heard(monque)
+    await monque.start()
+    job = await monque.enqueue("work")
+    await heard.wait("job:start")
+    await take_away(collection)
+    [lost] = await heard.wait("job:lost")
+
+    assert lost.job.id == job.id
+    await eventually(lambda: was_cancelled(stuck))
+    await monque.stop()
+    after = await collection.find_one()
+    assert after is not None
+    assert (after["status"], after["claimedBy"], after["attempt"]) == ("processing", "thief", 2)
+    assert [kind for kind in heard.kinds() if kind.startswith("job:")] == ["job:start", "job:lost"]
+
+
+def was_cancelled(stuck: Stuck) -> None:
+    assert stuck.cancelled == 1
+
+
+async def test_a_lost_job_makes_room_for_the_next(collection: Collection, make_monque: Make) -> None:
+    monque = await make_monque(options=BEATING).open()
+    monque.worker("work", Stuck(), concurrency=1)
+    heard = Heard(monque)
+    await monque.start()
+    await monque.enqueue("work", "first")
+    await heard.wait("job:start")
+    await take_away(collection, data="first")
+    await monque.enqueue("work", "second")
+    [first, second] = await heard.wait("job:start", 2)
+
+    assert (first.job.data, second.job.data) == ("first", "second")
+
+
+async def test_a_handler_that_swallows_the_cancellation_still_stores_nothing(
+    collection: Collection, make_monque: Make
+) -> None:
+    monque = await make_monque(options=BEATING).open()
+    ended = asyncio.Event()
+
+    @monque.worker("work")
+    async def stubborn(job: Job[None]) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ended.set()
+
+    heard = Heard(monque)
+    await monque.start()
+    await monque.enqueue(stubborn)
+    await heard.wait("job:start")
+    await take_away(collection)
+    async with asyncio.timeout(15):
+        await ended.wait()
+    await monque.stop()
+
+    after = await collection.find_one()
+    assert after is not None
+    assert (after["status"], after["claimedBy"]) == ("processing", "thief")
+    assert len(heard.of("job:lost")) == 1
+    assert heard.of("job:complete") == []
+
+
+async def test_a_thread_that_lost_its_claim_stores_nothing(collection: Collection, make_monque: Make) -> None:
+    """It cannot be cancelled, but its result must not count."""
+    monque = await make_monque(options=BEATING).open()
+    done = threading.Event()
+
+    @monque.worker("work")
+    def block(job: Job[None]) -> None:
+        done.wait(60)
+
+    heard = Heard(monque)
+    await monque.start()
+    await monque.enqueue(block)
+    await heard.wait("job:start")
+    await take_away(collection)
+    await heard.wait("job:lost")
+    done.set()
+    await monque.stop()
+
+    after = await collection.find_one()
+    assert after is not None
+    assert (after["status"], after["claimedBy"]) == ("processing", "thief")
+    assert len(heard.of("job:lost")) == 1
+    assert heard.of("job:complete") == []
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("too late")], ids=["success", "failure"])
+async def test_a_claim_lost_between_heartbeats_is_noticed_when_settling(
+    collection: Collection, make_monque: Make, error: Exception | None
+) -> None:
+    monque = await make_monque().open()
+    stuck = Stuck()
+    monque.worker("work", stuck)
+    heard = Heard(monque)
+    await monque.start()
+    await monque.enqueue("work")
+    await heard.wait("job:start")
+    await take_away(collection)
+    before = await collection.find_one()
+    stuck.end(1, error)
+    await heard.wait("job:lost")
+
+    assert await collection.find_one() == before
+    assert heard.of("job:complete") == heard.of("job:fail") == []
+
+
+@pytest.mark.parametrize("noticed", ["by-the-heartbeat", "when-settling"])
+async def test_a_job_deleted_while_it_runs_is_lost_and_never_comes_back(
+    collection: Collection, make_monque: Make, noticed: str
+) -> None:
+    monque = await make_monque(options=BEATING if noticed == "by-the-heartbeat" else QUICK).open()
+    stuck = Stuck()
+    monque.worker("work", stuck)
+    heard = Heard(monque)
+    await monque.start()
+    job = await monque.enqueue("work")
+    await heard.wait("job:start")
+    await collection.delete_one({"_id": job.id})
+    if noticed == "when-settling":
+        stuck.end(1)
+    [lost] = await heard.wait("job:lost")
+    await monque.stop()
+
+    assert lost.job.id == job.id
+    assert stuck.cancelled == (1 if noticed == "by-the-heartbeat" else 0)
+    assert await collection.count_documents({}) == 0
+    assert len(heard.of("job:lost")) == 1
+    assert heard.of("job:complete") == []
+
+
+async def test_of_many_running_jobs_only_the_lost_ones_are_cancelled(
+    collection: Collection, make_monque: Make
+) -> None:
+    monque = await make_monque(options=BEATING).open()
+    done = asyncio.Event()
+    cancelled: list[int] = []
+
+    @monque.worker("work", concurrency=20)
+    async def work(job: Job[int]) -> None:
+        try:
+            await done.wait()
+        except asyncio.CancelledError:
+            cancelled.append(job.data)
+            raise
+
+    heard = Heard(monque)
+    await monque.start()
+    for number in range(20):
+        await monque.enqueue(work, number)
+    await heard.wait("job:start", 20)
+    await take_away(collection, data={"$lt": 10})
+    await heard.wait("job:lost", 10)
+    done.set()
+    completed = await heard.wait("job:complete", 10)
+    await monque.stop()
+
+    assert sorted(cancelled) == sorted(event.job.data for event in heard.of("job:lost")) == list(range(10))
+    assert sorted(event.job.data for event in completed) == list(range(10, 20))
+    assert await collection.count_documents({"claimedBy": "thief", "status": "processing"}) == 10
+
+
+async def test_of_many_jobs_settled_at_once_only_the_lost_ones_are_not_stored(
+    collection: Collection, make_monque: Make
+) -> None:
+    """They end in the same moment and go out as one write; some of them have failed."""
+    monque = await make_monque(options=replace(QUICK, base_retry_interval=timedelta(hours=1))).open()
+    done = asyncio.Event()
+
+    @monque.worker("work", concurrency=30)
+    async def work(job: Job[int]) -> None:
+        await done.wait()
+        if job.data >= 20:
+            raise RuntimeError("no luck")
+
+    heard = Heard(monque)
+    await monque.start()
+    for number in range(30):
+        await monque.enqueue(work, number)
+    await heard.wait("job:start", 30)
+    await take_away(collection, data={"$lt": 10})
+    done.set()
+    lost = await heard.wait("job:lost", 10)
+    completed = await heard.wait("job:complete", 10)
+    failed = await heard.wait("job:fail", 10)
+    await monque.stop()
+
+    assert sorted(event.job.data for event in lost) == list(range(10))
+    assert sorted(event.job.data for event in completed) == list(range(10, 20))
+    assert sorted(event.job.data for event in failed) == list(range(20, 30))
+    assert Counter([doc["status"] async for doc in collection.find()]) == {
+        "processing": 10,
+        "completed": 10,
+        "pending": 10,
+    }
+    assert Counter(heard.kinds())["job:lost"] == 10
+
+
+# Claims
+
+
+async def test_attempts_are_counted_by_every_claim(monque: Monque) -> None:
+    job = await monque.enqueue("work")
+    assert job.attempt == 0
+    attempts: list[int] = []
+
+    @monque.worker("work")
+    async def work(job: Job[None]) -> None:
+        attempts.append(job.attempt)
+        if len(attempts) < 3:
+            raise RuntimeError("again")
+
+    heard = Heard(monque)
+    await monque.start()
+    [completed] = await heard.wait("job:complete")
+
+    assert attempts == [1, 2, 3]
+    assert completed.job.attempt == 3
+    assert completed.job.status is JobStatus.COMPLETED
+
+
+async def test_a_claim_is_written_whole(collection: Collection, monque: Monque) -> None:
+    stuck = Stuck()
+    monque.worker("work", stuck)
+    heard = Heard(monque)
+    await monque.start()
+    await monque.enqueue("work")
+    [started] = await heard.wait("job:start")
+    doc = await collection.find_one()
+    stuck.end(1)
+
+    assert doc is not None
+    assert doc["claimedBy"] == started.job.claimed_by == monque.instance_id
+    assert doc["lockedAt"] == doc["lastHeartbeat"] == started.job.locked_at
+    assert doc["heartbeatInterval"] == 30_000
+    assert started.job.status is JobStatus.PROCESSING
+
+
+async def test_the_earliest_job_is_taken_first_across_names(
+    collection: Collection, make_monque: Make
+) -> None:
+    """One at a time over three names; equal times go by id."""
+    monque = await make_monque(options=replace(QUICK, instance_concurrency=1)).open()
+    ages = [7, 3, 9, 5, 1, 8, 5, 2]
+    docs = [document(name="abc"[i % 3], data=i, nextRunAt=ago(minutes=age)) for i, age in enumerate(ages)]
+    await collection.insert_many(docs)
+    order: list[int] = []
+    for name in "abc":
+        monque.worker(name, lambda job: order.append(job.data))
+    await monque.run_until_idle()
+
+    assert order == [2, 5, 0, 3, 6, 1, 7, 4]
+
+
+@pytest.mark.parametrize(("instance", "slots"), [(None, 5), (4, 4)])
+async def test_all_slots_are_used_and_never_more(make_monque: Make, instance: int | None, slots: int) -> None:
+    monque = await make_monque(options=replace(QUICK, instance_concurrency=instance)).open()
+    running: Counter[str] = Counter()
+    most: Counter[str] = Counter()
+    full = asyncio.Event()
+
+    async def work(job: Job[None]) -> None:
+        running[job.name] += 1
+        for who, count in ((job.name, running[job.name]), ("all", running.total())):
+            most[who] = max(most[who], count)
+        if running.total() >= slots:
+            full.set()
+        await full.wait()
+        running[job.name] -= 1
+
+    monque.worker("a", work, concurrency=2)
+    monque.worker("b", work, concurrency=3)
+    for _ in range(20):
+        await monque.enqueue("a")
+        await monque.enqueue("b")
+    async with asyncio.timeout(15):
+        await monque.run_until_idle()
+
+    assert most["all"] == slots
+    assert most["a"] <= 2
+    assert most["b"] <= 3

@@ -1,0 +1,72 @@
+"""Many worker processes on one collection: each job runs once, and they do not stand in each other's way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo import AsyncMongoClient
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.database import AsyncDatabase
+
+from monque import Monque, NewJob
+from monque.embedded import EmbeddedMongo
+from support.programs.child import child, uri_of
+from support.waiting import eventually
+
+Collection = AsyncCollection[dict[str, Any]]
+
+JOBS = 5_000
+PROCESSES = 4
+
+
+async def write_conflicts(client: AsyncMongoClient[dict[str, Any]]) -> int:
+    status = await client.admin.command("serverStatus")
+    conflicts: int = status["metrics"]["operation"]["writeConflicts"]
+    return conflicts
+
+
+@pytest.mark.parametrize("concurrency", [5, 50])
+async def test_four_processes_run_each_of_many_jobs_once(
+    concurrency: int,
+    server: EmbeddedMongo,
+    client: AsyncMongoClient[dict[str, Any]],
+    database: AsyncDatabase[dict[str, Any]],
+    collection: Collection,
+    monque: Monque,
+    tmp_path: Path,
+) -> None:
+    """SC-006, and the trap: claims aimed at the same head document gave 39 000 write conflicts."""
+    jobs = await monque.enqueue_many([NewJob("work", n) for n in range(JOBS)])
+    files = [tmp_path / f"worker-{n}" for n in range(PROCESSES)]
+
+    async with AsyncExitStack() as running:
+        workers = [
+            await running.enter_async_context(
+                child("wire_worker", uri_of(server, database), str(file), str(concurrency))
+            )
+            for file in files
+        ]
+        for worker in workers:
+            await worker.hears("ready")
+        before = await write_conflicts(client)
+        for worker in workers:
+            worker.tell("go")
+
+        async def all_is_done() -> None:
+            assert await collection.count_documents({"status": "completed"}) == JOBS
+
+        await eventually(all_is_done, within=60)
+        conflicts = await write_conflicts(client) - before
+        for worker in workers:
+            worker.tell("stop")
+        codes = [await worker.ends(within=60) for worker in workers]
+
+    assert codes == [0] * PROCESSES, "\n".join(worker.complaints for worker in workers)
+    ran = Counter(line for file in files for line in file.read_text().split())
+    assert ran == Counter(str(job.id) for job in jobs)
+    assert conflicts < JOBS / 50
+    assert await collection.count_documents({"failCount": 0}) == JOBS

@@ -1,0 +1,420 @@
+"""Jobs of dead owners are put back; jobs of living ones never; jobs that kill their process not for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from pymongo.asynchronous.collection import AsyncCollection
+
+from conftest import QUICK
+from monque import InstanceConflictError, Job, JobStatus, Monque
+from support.clocks import ago, now
+from support.jobs import claimed, document
+from support.waiting import Heard, eventually
+
+Collection = AsyncCollection[dict[str, Any]]
+Make = Callable[..., Monque]
+
+BEATING = replace(
+    QUICK, heartbeat_interval=timedelta(milliseconds=100), heartbeat_tolerance=timedelta(seconds=1)
+)
+DEAD: dict[str, Any] = {"lastHeartbeat": ago(minutes=5), "lockedAt": ago(minutes=5)}
+
+
+async def get(collection: Collection, doc: dict[str, Any]) -> dict[str, Any]:
+    found = await collection.find_one({"_id": doc["_id"]})
+    assert found is not None
+    return found
+
+
+# When recovery happens
+
+
+async def test_jobs_of_dead_owners_are_put_back_at_open(collection: Collection, make_monque: Make) -> None:
+    dead = claimed("dead", failCount=2, failReason="Boom: earlier", extra="kept", uniqueKey="k", **DEAD)
+    await collection.insert_one(dead)
+    heard = Heard(monque := make_monque())
+    await monque.open()
+
+    after = await get(collection, dead)
+    gone = {"claimedBy", "lockedAt", "lastHeartbeat"}
+    assert after == {
+        **{field: value for field, value in dead.items() if field not in gone},
+        "status": "pending",
+        "crashCount": 1,
+        "updatedAt": after["updatedAt"],
+    }
+    assert after["updatedAt"] >= ago(seconds=30)
+    assert [event.count for event in heard.of("stale:recovered")] == [1]
+
+
+async def test_recovery_goes_on_while_running(collection: Collection, make_monque: Make) -> None:
+    """A fleet that never restarts must heal, too."""
+    monque = await make_monque(options=BEATING).open()
+    ran: list[int] = []
+    monque.worker("work", lambda job: ran.append(job.attempt))
+    heard = Heard(monque)
+    await monque.start()
+    await collection.insert_many([claimed("dead", attempt=7, **DEAD) for _ in range(20)])
+    completed = await heard.wait("job:complete", 20)
+
+    assert ran == [8] * 20
+    assert {event.job.status for event in completed} == {JobStatus.COMPLETED}
+    assert sum(event.count for event in heard.of("stale:recovered")) == 20
+
+
+async def test_a_recovered_job_wakes_other_instances(collection: Collection, make_monque: Make) -> None:
+    """With polls a minute apart, only the change stream can have told the worker."""
+    rarely = replace(QUICK, poll_interval=timedelta(minutes=1), safety_poll_interval=timedelta(minutes=1))
+    worker = await make_monque(options=rarely).open()
+    worker.worker("work", lambda job: None)
+    heard = Heard(worker)
+    await worker.start()
+    await heard.wait("changestream:connected")
+    await collection.insert_one(claimed("dead", **DEAD))
+    await make_monque().open()
+
+    await heard.wait("job:complete")
+
+
+async def test_nothing_stale_is_told_when_nothing_is_stale(collection: Collection, make_monque: Make) -> None:
+    await collection.insert_one(claimed("alive"))
+    heard = Heard(monque := make_monque())
+    await monque.open()
+
+    assert heard.of("stale:recovered") == []
+
+
+async def test_recovery_can_be_turned_off(collection: Collection, make_monque: Make) -> None:
+    """Neither at open nor later: another job's heartbeats show that the upkeep had its turns."""
+    dead = claimed("dead", **DEAD)
+    await collection.insert_one(dead)
+    monque = await make_monque(options=replace(BEATING, recover_stale_jobs=False)).open()
+    done = asyncio.Event()
+
+    @monque.worker("long")
+    async def long(job: Job[None]) -> None:
+        await done.wait()
+
+    monque.worker("work", lambda job: None)
+    await monque.start()
+    job = await monque.enqueue(long)
+    await has_beaten(collection, {"_id": job.id}, for_=timedelta(milliseconds=500))
+    done.set()
+    await monque.stop()
+
+    assert await get(collection, dead) == dead
+
+
+async def test_instances_that_open_together_recover_a_job_once(
+    collection: Collection, make_monque: Make
+) -> None:
+    dead = [claimed("dead", **DEAD) for _ in range(50)]
+    await collection.insert_many(dead)
+    monques = [make_monque() for _ in range(5)]
+    heard = [Heard(monque) for monque in monques]
+    await asyncio.gather(*(monque.open() for monque in monques))
+
+    assert sum(event.count for one in heard for event in one.of("stale:recovered")) == 50
+    assert await collection.count_documents({"status": "pending", "crashCount": 1}) == 50
+
+
+# Who is dead
+
+
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(
+    ("claim", "dead"),
+    [
+        pytest.param({"lastHeartbeat": MINUTE}, False, id="within-tolerance"),
+        pytest.param({"lastHeartbeat": 2 * MINUTE}, True, id="too-old"),
+        pytest.param({"lockedAt": timedelta(days=3)}, False, id="long-running-but-beating"),
+        pytest.param(
+            {"lastHeartbeat": 2 * MINUTE, "heartbeatInterval": 60_000}, False, id="within-3-intervals"
+        ),
+        pytest.param(
+            {"lastHeartbeat": 4 * MINUTE, "heartbeatInterval": 60_000}, True, id="beyond-3-intervals"
+        ),
+        pytest.param({"lastHeartbeat": MINUTE, "heartbeatInterval": 1_000}, False, id="short-intervals"),
+        pytest.param({"lastHeartbeat": 60 * MINUTE, "heartbeatInterval": None}, True, id="null-interval"),
+        pytest.param({"lastHeartbeat": None, "lockedAt": 29 * MINUTE}, False, id="null-heartbeat-locked"),
+        pytest.param({"lastHeartbeat": None, "lockedAt": 31 * MINUTE}, True, id="null-heartbeat-too-old"),
+        pytest.param({"lastHeartbeat": None, "lockedAt": None}, False, id="null-claim"),
+        pytest.param(
+            {"lastHeartbeat": None, "lockedAt": None, "updatedAt": 31 * MINUTE}, True, id="null-claim-too-old"
+        ),
+    ],
+)
+async def test_only_jobs_of_dead_owners_are_taken(
+    collection: Collection, make_monque: Make, claim: dict[str, Any], dead: bool
+) -> None:
+    """A field that is null and one that is not there mean the same."""
+    aged = {field: now() - age if isinstance(age, timedelta) else age for field, age in claim.items()}
+    null = claimed("somebody", **aged)
+    absent = claimed("somebody", **aged)
+    for field in [field for field, value in aged.items() if value is None]:
+        del absent[field]
+    await collection.insert_many([null, absent])
+    await make_monque().open()
+
+    statuses = [doc["status"] async for doc in collection.find()]
+    assert statuses == ["pending" if dead else "processing"] * 2
+    await collection.delete_many({})  # the invariants want claims to be whole
+
+
+async def test_the_lock_timeout_is_an_option(collection: Collection, make_monque: Make) -> None:
+    without = {"lastHeartbeat": None}
+    old = claimed("dead", lockedAt=ago(minutes=3), **without)
+    fresh = claimed("foreign", lockedAt=ago(minutes=1), **without)
+    await collection.insert_many([old, fresh])
+    await make_monque(options=replace(QUICK, lock_timeout=timedelta(minutes=2))).open()
+
+    assert (await get(collection, old))["status"] == "pending"
+    assert (await get(collection, fresh))["status"] == "processing"
+    await collection.delete_one({"_id": fresh["_id"]})
+
+
+async def test_a_pending_job_whose_claim_fields_are_null_is_an_ordinary_one(
+    collection: Collection, monque: Monque
+) -> None:
+    nulls = {"claimedBy": None, "lockedAt": None, "lastHeartbeat": None, "heartbeatInterval": None}
+    doc = document(**nulls, failReason=None)
+    await collection.insert_one(doc)
+    monque.worker("work", lambda job: None)
+    await monque.run_until_idle()
+
+    after = await get(collection, doc)
+    assert after["status"] == "completed"
+    assert after["attempt"] == 1
+    assert "claimedBy" not in after
+
+
+async def test_a_job_that_beats_is_never_taken_however_long_it_runs(
+    collection: Collection, make_monque: Make
+) -> None:
+    """Its owner and another instance both look for stale jobs all the time; it runs for two tolerances."""
+    owner = await make_monque(options=BEATING).open()
+    other = await make_monque(options=BEATING).open()
+    heard = Heard(owner)
+    runs: list[str] = []
+    done, done_in_thread = asyncio.Event(), threading.Event()
+
+    @owner.worker("async")
+    async def wait(job: Job[None]) -> None:
+        runs.append("owner")
+        await done.wait()
+
+    @owner.worker("thread")
+    def block(job: Job[None]) -> None:
+        runs.append("owner")
+        done_in_thread.wait(60)
+
+    await owner.start()
+    await owner.enqueue(wait)
+    await owner.enqueue(block)
+    await heard.wait("job:start", 2)
+    for name in ("async", "thread"):
+        other.worker(name, lambda job: runs.append("other"))
+    await other.start()
+    await has_beaten(collection, {"name": "async"}, for_=2 * BEATING.heartbeat_tolerance)
+    await has_beaten(collection, {"name": "thread"}, for_=BEATING.heartbeat_interval)
+    done.set()
+    done_in_thread.set()
+    completed = await heard.wait("job:complete", 2)
+
+    assert runs == ["owner", "owner"]
+    assert [event.job.attempt for event in completed] == [1, 1]
+    assert heard.of("stale:recovered") == heard.of("job:lost") == []
+
+
+async def test_the_lock_moves_with_the_heartbeat(collection: Collection, make_monque: Make) -> None:
+    """TypeScript instances take whatever was locked more than half an hour ago, beating or not."""
+    monque = await make_monque(options=BEATING).open()
+    done = asyncio.Event()
+
+    @monque.worker("work")
+    async def work(job: Job[None]) -> None:
+        await done.wait()
+
+    heard = Heard(monque)
+    await monque.start()
+    job = await monque.enqueue(work)
+    [started] = await heard.wait("job:start")
+    last = await has_beaten(collection, {"_id": job.id}, for_=timedelta(milliseconds=300))
+    done.set()
+
+    assert last["lockedAt"] == last["lastHeartbeat"] == last["updatedAt"] > started.job.locked_at
+    assert last["heartbeatInterval"] == 100
+    assert last["attempt"] == 1
+
+
+# Jobs that kill their process
+
+
+async def test_a_job_whose_process_died_too_often_is_failed_for_good(
+    collection: Collection, make_monque: Make
+) -> None:
+    doc = claimed("dead", crashCount=2, failCount=1, failReason="Boom: earlier", **DEAD)
+    await collection.insert_one(doc)
+    monque = await make_monque(options=replace(QUICK, max_retries=3)).open()
+    monque.worker("work", lambda job: pytest.fail("it must not run again"))
+    await monque.run_until_idle()
+
+    after = await get(collection, doc)
+    assert after["status"] == "failed"
+    assert "process died 3 time" in after["failReason"]
+    assert after["failCount"] == 1
+    assert after["crashCount"] == 3
+
+
+async def test_crashes_and_failures_are_counted_apart(collection: Collection, make_monque: Make) -> None:
+    """Two crashes and two failures are not three of either."""
+    doc = claimed("dead", crashCount=1, failCount=2, **DEAD)
+    await collection.insert_one(doc)
+    monque = await make_monque(options=replace(QUICK, max_retries=3)).open()
+    monque.worker("work", lambda job: None)
+    recovered = await get(collection, doc)
+    await monque.run_until_idle()
+
+    assert (recovered["status"], recovered["crashCount"], recovered["failCount"]) == ("pending", 2, 2)
+    assert (await get(collection, doc))["status"] == "completed"
+
+
+async def test_with_a_single_attempt_the_first_crash_is_the_last(
+    collection: Collection, make_monque: Make
+) -> None:
+    one_off, schedule = claimed("dead", **DEAD), claimed("dead", **DEAD, **hourly())
+    await collection.insert_many([one_off, schedule])
+    await make_monque(options=replace(QUICK, max_retries=1)).open()
+
+    assert (await get(collection, one_off))["status"] == "failed"
+    assert (await get(collection, schedule))["status"] == "pending"
+    assert await collection.count_documents({"scheduleId": schedule["_id"], "status": "failed"}) == 1
+
+
+def hourly(**fields: Any) -> dict[str, Any]:
+    return {"repeatInterval": "0 * * * *", "timezone": "UTC", "uniqueKey": "hourly", **fields}
+
+
+async def test_a_schedule_whose_process_died_too_often_goes_on_and_keeps_the_failed_run(
+    collection: Collection, make_monque: Make
+) -> None:
+    doc = claimed("dead", crashCount=2, failCount=1, failReason="Boom", data={"n": 1}, **DEAD, **hourly())
+    await collection.insert_one(doc)
+    heard = Heard(monque := make_monque(options=replace(QUICK, max_retries=3)))
+    await monque.open()
+
+    schedule = await get(collection, doc)
+    assert schedule["status"] == "pending"
+    assert now() < schedule["nextRunAt"] <= now() + timedelta(hours=1)
+    assert schedule["nextRunAt"].minute == 0
+    assert schedule["failCount"] == 0
+    assert not {"crashCount", "failReason", "claimedBy", "lastHeartbeat", "lockedAt"} & schedule.keys()
+    [kept] = await collection.find({"_id": {"$ne": doc["_id"]}}).to_list()
+    assert kept["status"] == "failed"
+    assert kept["scheduleId"] == doc["_id"]
+    assert kept["data"] == {"n": 1}
+    assert kept["failCount"] == 1
+    assert "process died 3 time" in kept["failReason"]
+    assert not {"repeatInterval", "uniqueKey", "claimedBy"} & kept.keys()
+    assert [event.count for event in heard.of("stale:recovered")] == [1]
+
+
+async def test_instances_that_open_together_keep_the_failed_run_of_a_schedule_once(
+    collection: Collection, make_monque: Make
+) -> None:
+    schedules = [claimed("dead", crashCount=9, **DEAD, **hourly(uniqueKey=str(key))) for key in range(10)]
+    await collection.insert_many(schedules)
+    await asyncio.gather(*(make_monque().open() for _ in range(4)))
+
+    assert await collection.count_documents({"status": "pending", "repeatInterval": {"$exists": True}}) == 10
+    kept = [doc["scheduleId"] async for doc in collection.find({"status": "failed"})]
+    assert sorted(kept) == sorted(doc["_id"] for doc in schedules)
+
+
+async def test_a_schedule_that_died_less_often_is_simply_run_again(
+    collection: Collection, make_monque: Make
+) -> None:
+    doc = claimed("dead", crashCount=1, **DEAD, **hourly())
+    await collection.insert_one(doc)
+    await make_monque(options=replace(QUICK, max_retries=3)).open()
+
+    after = await get(collection, doc)
+    assert (after["status"], after["crashCount"], after["nextRunAt"]) == ("pending", 2, doc["nextRunAt"])
+    assert await collection.count_documents({}) == 1
+
+
+async def test_success_clears_the_crashes(collection: Collection, monque: Monque) -> None:
+    one_off, schedule = document(crashCount=4), document(crashCount=4, **hourly())
+    await collection.insert_many([one_off, schedule])
+    monque.worker("work", lambda job: None)
+    await monque.run_until_idle()
+
+    assert "crashCount" not in await get(collection, one_off)
+    assert "crashCount" not in await get(collection, schedule)
+
+
+async def test_a_failed_attempt_keeps_the_crashes(collection: Collection, make_monque: Make) -> None:
+    """Crashing and failing by turns must come to an end."""
+    doc = document(crashCount=4)
+    await collection.insert_one(doc)
+    monque = await make_monque(options=replace(QUICK, base_retry_interval=timedelta(hours=1))).open()
+
+    @monque.worker("work")
+    async def work(job: Job[None]) -> None:
+        raise RuntimeError("not today")
+
+    await monque.run_until_idle()
+
+    after = await get(collection, doc)
+    assert (after["crashCount"], after["failCount"]) == (4, 1)
+
+
+# One instance id, one living instance
+
+
+async def test_an_instance_id_that_is_alive_elsewhere_is_refused(
+    collection: Collection, make_monque: Make
+) -> None:
+    await collection.insert_one(claimed("mine", lastHeartbeat=ago(seconds=60)))
+
+    with pytest.raises(InstanceConflictError, match="mine") as refused:
+        await make_monque(options=replace(QUICK, instance_id="mine")).open()
+    assert refused.value.instance_id == "mine"
+
+
+async def test_an_instance_id_that_is_not_alive_is_taken(collection: Collection, make_monque: Make) -> None:
+    """Its own job is stale, another one's is not, and a third was put back."""
+    stale = claimed("mine", **DEAD)
+    await collection.insert_many([stale, claimed("other"), document(heartbeatInterval=30_000)])
+    monque = await make_monque(options=replace(QUICK, instance_id="mine")).open()
+
+    assert monque.instance_id == "mine"
+    assert (await get(collection, stale))["status"] == "pending"
+
+
+async def has_beaten(
+    collection: Collection, job: dict[str, Any], *, for_: timedelta, within: float = 30.0
+) -> dict[str, Any]:
+    """Wait until the job's heartbeat has moved on by *for_*; the document then."""
+    first: datetime | None = None
+
+    async def check() -> dict[str, Any]:
+        nonlocal first
+        doc = await collection.find_one(job)
+        assert doc is not None
+        assert doc["status"] == "processing"
+        first = first or doc["lastHeartbeat"]
+        assert doc["lastHeartbeat"] - first >= for_
+        return doc
+
+    result: dict[str, Any] = await eventually(check, within=within)
+    return result

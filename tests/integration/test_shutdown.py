@@ -1,0 +1,576 @@
+"""Stopping: intake first, then the drain, then what is cancelled, released or left."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pymongo import AsyncMongoClient
+from pymongo.monitoring import CommandListener, CommandStartedEvent
+
+from conftest import QUICK
+from monque import Job, JobStatus, Monque, NewJob, ShutdownTimeoutError
+from monque.embedded import EmbeddedMongo
+from support.programs.child import child, uri_of
+from support.waiting import Heard, eventually
+
+ONCE = replace(QUICK, base_retry_interval=timedelta(seconds=30))
+BEATING = replace(
+    ONCE, heartbeat_interval=timedelta(milliseconds=50), heartbeat_tolerance=timedelta(seconds=30)
+)
+
+
+@pytest.fixture
+async def monque(make_monque: Callable[..., Monque]) -> Monque:
+    return await make_monque(options=ONCE).open()
+
+
+class Gate:
+    """A handler that waits to be let through, and says who is inside."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.inside = asyncio.Event()
+        self.ran: list[Any] = []
+
+    async def __call__(self, job: Job[Any]) -> None:
+        self.inside.set()
+        await self.open.wait()
+        self.ran.append(job.data)
+
+
+class Stuck:
+    """A blocking handler that waits to be let go; nobody can cancel it."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.let_go = threading.Event()
+        self._error = error
+
+    def __call__(self, job: Job[Any]) -> None:
+        assert self.let_go.wait(60)
+        if self._error is not None:
+            raise self._error
+
+
+async def _job(monque: Monque, job: Job[Any]) -> Job[Any]:
+    stored = await monque.get_job(job.id)
+    assert stored is not None
+    return stored
+
+
+async def _running(monque: Monque, name: str, handler: Any, data: Any = None) -> tuple[Job[Any], Heard]:
+    """Start *monque* with one job of *name* running."""
+    monque.worker(name, handler)
+    heard = Heard(monque)
+    job = await monque.enqueue(name, data)
+    await monque.start()
+    await heard.wait("job:start")
+    return job, heard
+
+
+def _begun(monque: Monque) -> Callable[[], None]:
+    def check() -> None:
+        assert not monque.is_healthy()
+
+    return check
+
+
+# The drain
+
+
+async def test_stop_waits_for_running_jobs(monque: Monque) -> None:
+    """User story 5, scenario 2; FR-011, SC-004."""
+    gate = Gate()
+    job, heard = await _running(monque, "work", gate)
+    stopping = asyncio.create_task(monque.stop())
+    await eventually(_begun(monque))
+    waits = not stopping.done()
+    gate.open.set()
+    await stopping
+
+    assert waits
+    assert (await _job(monque, job)).status is JobStatus.COMPLETED
+    assert "job:complete" in heard.kinds()
+    assert "job:error" not in heard.kinds()
+
+
+async def test_stop_waits_for_blocking_handlers(monque: Monque) -> None:
+    """FR-011."""
+    stuck = Stuck()
+    job, _ = await _running(monque, "work", stuck)
+    stopping = asyncio.create_task(monque.stop())
+    await eventually(_begun(monque))
+    waits = not stopping.done()
+    stuck.let_go.set()
+    await stopping
+
+    assert waits
+    assert (await _job(monque, job)).status is JobStatus.COMPLETED
+
+
+async def test_stop_takes_no_new_jobs(monque: Monque) -> None:
+    """User story 5, scenario 1; FR-011: neither those that waited nor those that come during the drain."""
+    gate = Gate()
+    monque.worker("work", gate, concurrency=1)
+    heard = Heard(monque)
+    await monque.enqueue_many(NewJob("work", n) for n in range(3))
+    await monque.start()
+    await gate.inside.wait()
+    stopping = asyncio.create_task(monque.stop())
+    await eventually(_begun(monque))
+    await monque.enqueue("work", 3)
+    gate.open.set()
+    await stopping
+
+    assert gate.ran == [0]
+    assert heard.kinds().count("job:start") == 1
+    jobs = monque.database["monque_jobs"]
+    assert await jobs.count_documents({"status": "pending"}) == 3
+    assert await jobs.count_documents({"status": "processing"}) == 0
+
+
+async def test_stop_gives_back_at_once_what_was_claimed_and_has_not_started(monque: Monque) -> None:
+    """Short jobs may be claimed ahead; when one of them turns out long, the others must not wait for it."""
+    gate = Gate()
+
+    async def work(job: Job[int]) -> None:
+        if job.data == 30:
+            await gate(job)
+
+    monque.worker("work", work, concurrency=1)
+    await monque.enqueue_many(NewJob("work", n) for n in range(60))
+    await monque.start()
+    await gate.inside.wait()
+    stopping = asyncio.create_task(monque.stop())
+
+    async def only_one_is_claimed() -> None:
+        assert await monque.database["monque_jobs"].count_documents({"status": "processing"}) == 1
+
+    await eventually(only_one_is_claimed)
+    waits = not stopping.done()
+    gate.open.set()
+    await stopping
+
+    assert waits
+    assert await monque.database["monque_jobs"].count_documents({"status": "pending", "failCount": 0}) == 29
+
+
+async def test_heartbeats_go_on_during_the_drain(make_monque: Callable[..., Monque]) -> None:
+    """Or another instance would take the job while it runs."""
+    monque = await make_monque(options=BEATING).open()
+    gate = Gate()
+    job, _ = await _running(monque, "work", gate)
+    stopping = asyncio.create_task(monque.stop())
+    await eventually(_begun(monque))
+    seen = {(await _job(monque, job)).last_heartbeat}
+
+    async def four_different_ones() -> None:
+        seen.add((await _job(monque, job)).last_heartbeat)
+        assert len(seen) == 4
+
+    await eventually(four_different_ones)
+    gate.open.set()
+    await stopping
+
+    assert (await _job(monque, job)).status is JobStatus.COMPLETED
+
+
+async def test_after_the_drain_nothing_goes_on(make_monque: Callable[..., Monque]) -> None:
+    """No loop, no timer: the database is left alone."""
+    monque = await make_monque(options=BEATING).open()
+    gate = Gate()
+    gate.open.set()
+    _, heard = await _running(monque, "work", gate)
+    await monque.enqueue("work", delay=timedelta(hours=1))
+    await heard.wait("job:complete")
+    await monque.stop()
+
+    assert [task for task in asyncio.all_tasks() if task.get_name().startswith("monque")] == []
+    told = len(heard.events)
+    await asyncio.sleep(0.2)
+    assert len(heard.events) == told
+
+
+async def test_two_stops_share_one_drain_and_both_wait(monque: Monque) -> None:
+    gate = Gate()
+    await _running(monque, "work", gate)
+    stops = [asyncio.create_task(monque.stop()) for _ in range(2)]
+    await eventually(_begun(monque))
+    third = asyncio.create_task(monque.stop())
+    await asyncio.sleep(0)
+    waited = [stop.done() for stop in (*stops, third)]
+    gate.open.set()
+    await asyncio.gather(*stops, third)
+
+    assert waited == [False, False, False]
+    assert gate.ran == [None]
+
+
+@pytest.mark.parametrize("hurried_first", [True, False])
+async def test_of_two_stops_the_earliest_deadline_counts(monque: Monque, hurried_first: bool) -> None:
+    job, heard = await _running(monque, "work", Gate())
+    timeouts = [0.1, 60] if hurried_first else [60, 0.1]
+    before = time.monotonic()
+    await asyncio.gather(*(monque.stop(timeout=timeout) for timeout in timeouts))
+
+    assert time.monotonic() - before < 30
+    assert (await _job(monque, job)).status is JobStatus.PENDING
+    assert len(heard.of("job:error")) == 1
+
+
+async def test_a_stop_that_is_cancelled_does_not_end_the_drain(monque: Monque) -> None:
+    gate = Gate()
+    job, _ = await _running(monque, "work", gate)
+    impatient = asyncio.create_task(monque.stop())
+    patient = asyncio.create_task(monque.stop())
+    await eventually(_begun(monque))
+    impatient.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await impatient
+    gate.open.set()
+    await patient
+
+    assert (await _job(monque, job)).status is JobStatus.COMPLETED
+
+
+async def test_an_idle_instance_stops_at_once(monque: Monque) -> None:
+    monque.worker("work", lambda job: None)
+    await monque.start()
+    before = time.monotonic()
+    await monque.stop()
+
+    assert time.monotonic() - before < 2
+
+
+# Claims in flight
+
+
+class OnClaim(CommandListener):
+    """Calls a function when the claiming write is sent."""
+
+    def __init__(self) -> None:
+        self.then: Callable[[], object] | None = None
+
+    def started(self, event: CommandStartedEvent) -> None:
+        if event.command_name in ("findAndModify", "update") and self.then is not None:
+            then, self.then = self.then, None
+            then()
+
+    def succeeded(self, event: object) -> None: ...
+
+    def failed(self, event: object) -> None: ...
+
+
+@pytest.mark.parametrize("count", [1, 4], ids=["one job", "a batch"])
+async def test_jobs_whose_claim_is_under_way_are_put_back(
+    make_monque: Callable[..., Monque], server: EmbeddedMongo, collection: Any, count: int
+) -> None:
+    """stop() comes after the claim was sent and before its answer: nothing may start, nor be forgotten."""
+    on_claim = OnClaim()
+    stops: list[asyncio.Task[None]] = []
+    async with AsyncMongoClient[dict[str, Any]](server.uri, event_listeners=[on_claim]) as client:
+        monque = await make_monque(client[collection.database.name], options=ONCE).open()
+        monque.worker("work", lambda job: None)
+        heard = Heard(monque)
+        await monque.enqueue_many(NewJob("work", n) for n in range(count))
+        on_claim.then = lambda: stops.append(asyncio.create_task(monque.stop()))
+        await monque.start()
+        await eventually(lambda: _assert(stops))
+        await stops[0]
+        await monque.close()
+    jobs = await collection.find().to_list()
+
+    assert "job:start" not in heard.kinds()
+    assert [(job["status"], job["failCount"], job["attempt"]) for job in jobs] == [("pending", 0, 1)] * count
+    assert all("claimedBy" not in job for job in jobs)
+
+
+def _assert(condition: object) -> None:
+    assert condition
+
+
+# The timeout
+
+
+async def test_what_still_runs_at_the_timeout_is_cancelled_and_put_back(monque: Monque) -> None:
+    """User story 5, scenario 3; FR-012: no failure is counted, and the job can run again at once."""
+    cancelled = []
+
+    async def work(job: Job[None]) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(job.id)
+            raise
+
+    job, heard = await _running(monque, "work", work)
+    await monque.stop(timeout=timedelta(milliseconds=50))
+    released = await _job(monque, job)
+
+    assert cancelled == [job.id]
+    assert (released.status, released.fail_count, released.fail_reason) == (JobStatus.PENDING, 0, None)
+    assert released.next_run_at == job.next_run_at
+    assert released.claimed_by is released.locked_at is released.last_heartbeat is None
+    assert "job:fail" not in heard.kinds()
+    assert "job:lost" not in heard.kinds()
+
+
+async def test_the_timeout_of_the_options_is_the_default(make_monque: Callable[..., Monque]) -> None:
+    """FR-012."""
+    monque = await make_monque(options=replace(ONCE, shutdown_timeout=timedelta(milliseconds=200))).open()
+    job, heard = await _running(monque, "work", Gate())
+    before = time.monotonic()
+    await monque.stop()
+
+    assert 0.2 <= time.monotonic() - before < 10
+    assert len(heard.of("job:error")) == 1
+    assert (await _job(monque, job)).status is JobStatus.PENDING
+
+
+async def test_the_timeout_is_told_with_the_jobs_it_concerns(monque: Monque) -> None:
+    """User story 5, scenario 3."""
+    quick, slow = Gate(), Gate()
+    quick.open.set()
+    monque.worker("quick", quick)
+    monque.worker("slow", slow)
+    heard = Heard(monque)
+    await monque.start()
+    await monque.enqueue("quick")
+    await heard.wait("job:complete")
+    jobs = await monque.enqueue_many([NewJob("slow", {"n": 1}), NewJob("slow", {"n": 2})])
+    await heard.wait("job:start", 3)
+    await monque.stop(timeout=0)
+    [event] = heard.of("job:error")
+
+    assert isinstance(event.error, ShutdownTimeoutError)
+    assert {job.id for job in event.error.incomplete_jobs} == {job.id for job in jobs}
+    assert sorted(job.data["n"] for job in event.error.incomplete_jobs) == [1, 2]
+    assert "2 job(s)" in str(event.error)
+    assert "slow" in str(event.error)
+    assert event.job is None
+
+
+async def test_a_job_that_finishes_in_time_is_not_told(monque: Monque) -> None:
+    """SC-004."""
+    gate = Gate()
+    _, heard = await _running(monque, "work", gate)
+    stopping = asyncio.create_task(monque.stop(timeout=30))
+    await eventually(_begun(monque))
+    gate.open.set()
+    await stopping
+
+    assert "job:error" not in heard.kinds()
+
+
+async def test_a_cancelled_handler_may_clean_up(monque: Monque) -> None:
+    """It is released after that, not before."""
+    status: list[JobStatus] = []
+
+    async def work(job: Job[None]) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            status.append((await _job(monque, job)).status)
+
+    job, _ = await _running(monque, "work", work)
+    await monque.stop(timeout=0)
+
+    assert status == [JobStatus.PROCESSING]
+    assert (await _job(monque, job)).status is JobStatus.PENDING
+
+
+async def test_a_handler_that_raises_when_it_is_cancelled_has_not_failed(monque: Monque) -> None:
+    async def work(job: Job[None]) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise RuntimeError("interrupted") from None
+
+    job, heard = await _running(monque, "work", work)
+    await monque.stop(timeout=0)
+    released = await _job(monque, job)
+
+    assert (released.status, released.fail_count) == (JobStatus.PENDING, 0)
+    assert "job:fail" not in heard.kinds()
+
+
+async def test_a_handler_that_finishes_its_work_when_it_is_cancelled_has_succeeded(monque: Monque) -> None:
+    async def work(job: Job[None]) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return
+
+    job, _ = await _running(monque, "work", work)
+    await monque.stop(timeout=0)
+
+    assert (await _job(monque, job)).status is JobStatus.COMPLETED
+
+
+async def test_a_released_job_runs_again_elsewhere(make_monque: Callable[..., Monque]) -> None:
+    first, second = await make_monque(options=ONCE).open(), await make_monque(options=ONCE).open()
+    job, _ = await _running(first, "work", Gate())
+    await first.stop(timeout=0)
+    second.worker("work", lambda job: None)
+    await second.run_until_idle()
+    done = await _job(second, job)
+
+    assert (done.status, done.attempt) == (JobStatus.COMPLETED, 2)
+
+
+# What cannot be cancelled
+
+
+async def test_a_blocking_handler_keeps_its_claim_at_the_timeout(monque: Monque, collection: Any) -> None:
+    """A thread cannot be cancelled: released, its job would run twice at once."""
+    stuck = Stuck()
+    job, heard = await _running(monque, "work", stuck)
+    try:
+        await monque.stop(timeout=0)
+        kept = await _job(monque, job)
+        [event] = heard.of("job:error")
+
+        assert (kept.status, kept.claimed_by) == (JobStatus.PROCESSING, monque.instance_id)
+        assert [incomplete.id for incomplete in event.error.incomplete_jobs] == [job.id]
+    finally:
+        stuck.let_go.set()
+    await heard.wait("job:complete")
+
+
+async def test_the_late_result_of_a_blocking_handler_is_still_stored(monque: Monque) -> None:
+    stuck = Stuck()
+    job, heard = await _running(monque, "work", stuck)
+    await monque.stop(timeout=0)
+    stuck.let_go.set()
+    [event] = await heard.wait("job:complete")
+
+    assert event.job == await _job(monque, job)
+    assert event.job.status is JobStatus.COMPLETED
+
+
+async def test_the_late_failure_of_a_blocking_handler_is_still_stored(monque: Monque) -> None:
+    stuck = Stuck(ValueError("too late"))
+    job, heard = await _running(monque, "work", stuck)
+    await monque.stop(timeout=0)
+    stuck.let_go.set()
+    await heard.wait("job:fail")
+    failed = await _job(monque, job)
+
+    assert (failed.status, failed.fail_count) == (JobStatus.PENDING, 1)
+    assert failed.fail_reason == "ValueError: too late"
+
+
+async def test_a_late_result_is_not_stored_over_another_claim(monque: Monque, collection: Any) -> None:
+    """Meanwhile the job was recovered and is processed elsewhere."""
+    stuck = Stuck()
+    job, heard = await _running(monque, "work", stuck)
+    await monque.stop(timeout=0)
+    await collection.update_one({"_id": job.id}, {"$set": {"claimedBy": "another"}, "$inc": {"attempt": 1}})
+    stuck.let_go.set()
+    await heard.wait("job:lost")
+    stored = await _job(monque, job)
+
+    assert (stored.status, stored.claimed_by) == (JobStatus.PROCESSING, "another")
+
+
+async def test_a_blocking_handler_that_goes_on_keeps_its_slot_after_a_restart(monque: Monque) -> None:
+    """The bound on concurrency holds for the process, not for one start."""
+    stuck = Stuck()
+    monque.worker("work", stuck, concurrency=1)
+    heard = Heard(monque)
+    await monque.start()
+    first = await monque.enqueue("work")
+    await heard.wait("job:start")
+    await monque.stop(timeout=0)
+    await monque.start()
+    second = await monque.enqueue("work")
+    monque.worker("other", lambda job: None)
+    await monque.enqueue("other")
+    await heard.wait("job:complete")
+    status = (await _job(monque, second)).status
+    stuck.let_go.set()
+    await heard.wait("job:complete", 3)
+
+    assert status is JobStatus.PENDING
+    assert (await _job(monque, first)).status is JobStatus.COMPLETED
+    assert (await _job(monque, second)).status is JobStatus.COMPLETED
+
+
+async def test_a_handler_that_swallows_the_cancellation_is_treated_like_a_thread(monque: Monque) -> None:
+    """It keeps its claim, is listed, and its late result is stored."""
+    gate = Gate()
+
+    async def deaf(job: Job[None]) -> None:
+        while not gate.open.is_set():
+            try:
+                await gate.open.wait()
+            except asyncio.CancelledError:
+                continue
+
+    job, heard = await _running(monque, "work", deaf)
+    await asyncio.wait_for(monque.stop(timeout=0), 30)
+    kept = await _job(monque, job)
+    [event] = heard.of("job:error")
+    gate.open.set()
+    await heard.wait("job:complete")
+
+    assert (kept.status, kept.claimed_by) == (JobStatus.PROCESSING, monque.instance_id)
+    assert [incomplete.id for incomplete in event.error.incomplete_jobs] == [job.id]
+    assert (await _job(monque, job)).status is JobStatus.COMPLETED
+
+
+# Listeners
+
+
+async def test_stop_waits_for_async_listeners(monque: Monque) -> None:
+    told: list[str] = []
+    gate = Gate()
+    gate.open.set()
+
+    @monque.on("job:complete")
+    async def listen(event: Any) -> None:
+        await asyncio.sleep(0.1)
+        await monque.get_job(event.job.id)
+        told.append(event.kind)
+
+    _, heard = await _running(monque, "work", gate)
+    await heard.wait("job:complete")
+    await monque.stop()
+
+    assert told == ["job:complete"]
+
+
+async def test_stop_does_not_wait_for_listeners_beyond_its_timeout(monque: Monque) -> None:
+    let_go = asyncio.Event()
+
+    @monque.on("job:complete")
+    async def listen(event: Any) -> None:
+        await let_go.wait()
+
+    gate = Gate()
+    gate.open.set()
+    _, heard = await _running(monque, "work", gate)
+    await heard.wait("job:complete")
+
+    await asyncio.wait_for(monque.stop(timeout=0.1), 20)
+    let_go.set()
+
+
+# The process
+
+
+async def test_nothing_of_ours_keeps_the_process_alive(server: EmbeddedMongo, monque: Monque) -> None:
+    """Neither a thread whose handler never returns, nor a timer for a job that is due in an hour."""
+    async with child("stop_and_leave", uri_of(server, monque.database)) as program:
+        await program.hears("over")
+        code = await program.ends(within=10)
+
+    assert code == 0, program.complaints
+    assert "Traceback" not in program.complaints
+    assert await monque.database["monque_jobs"].count_documents({"status": "processing"}) == 1

@@ -1,0 +1,587 @@
+"""SyncMonque: the same scheduler for programs without asyncio."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+from bson import ObjectId
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.database import AsyncDatabase
+
+from conftest import QUICK
+from monque import (
+    ConfigurationError,
+    ConnectionError,
+    InvalidCronError,
+    Job,
+    JobCompleted,
+    JobFailed,
+    JobStatus,
+    Monque,
+    NewJob,
+    NotOpenError,
+    PayloadTooLargeError,
+    SyncMonque,
+    WorkerRegistrationError,
+    Workers,
+)
+from monque.embedded import EmbeddedMongo
+from support.invariants import check_invariants
+from support.programs.child import uri_of
+
+
+@pytest.fixture
+async def uri(
+    server: EmbeddedMongo,
+    database: AsyncDatabase[dict[str, Any]],
+    collection: AsyncCollection[dict[str, Any]],
+) -> AsyncIterator[str]:
+    yield uri_of(server, database)
+    await check_invariants(collection)
+
+
+@pytest.fixture
+def monque(uri: str) -> Iterator[SyncMonque]:
+    """One open instance; whatever a test does to it, it is closed afterwards."""
+    monque = SyncMonque(uri, options=QUICK).open()
+    yield monque
+    monque.stop(timeout=0)
+    monque.close()
+
+
+@dataclass
+class Email:
+    to: str
+
+
+# The same methods
+
+
+def public(cls: type) -> dict[str, Any]:
+    return {name: member for name, member in inspect.getmembers(cls) if not name.startswith("_")}
+
+
+def parameters(function: Callable[..., Any]) -> list[tuple[str, Any, Any]]:
+    return [(each.name, each.kind, each.default) for each in inspect.signature(function).parameters.values()]
+
+
+@pytest.mark.parametrize("name", public(Monque))
+def test_every_public_name_of_monque_is_there_with_the_same_parameters(name: str) -> None:
+    theirs, ours = getattr(Monque, name), getattr(SyncMonque, name)
+
+    if isinstance(theirs, property):
+        assert isinstance(ours, property)
+    else:
+        assert parameters(ours) == parameters(theirs)
+        assert not inspect.iscoroutinefunction(ours)
+        assert ours.__doc__
+
+
+def test_there_is_nothing_else_in_it() -> None:
+    assert public(SyncMonque).keys() == public(Monque).keys()
+    assert parameters(SyncMonque) == parameters(Monque)
+
+
+# Storing and processing
+
+
+def test_a_job_is_enqueued_processed_and_read(monque: SyncMonque) -> None:
+    seen: list[Email] = []
+
+    @monque.worker("send-email")
+    def send_email(job: Job[Email]) -> None:
+        seen.append(job.data)
+
+    job = monque.enqueue(send_email, Email("ada@example.org"))
+    monque.run_until_idle()
+
+    assert seen == [Email("ada@example.org")]
+    after = monque.get_job(job.id)
+    assert after is not None
+    assert after.status is JobStatus.COMPLETED
+
+
+def test_async_handlers_work_too(monque: SyncMonque) -> None:
+    seen: list[str] = []
+
+    async def greet(job: Job[str]) -> None:
+        seen.append(job.data)
+
+    monque.worker("greet", greet)
+    monque.now("greet", "Ada")
+    monque.run_until_idle()
+
+    assert seen == ["Ada"]
+
+
+def test_jobs_are_stored_for_later_together_and_with_keys(monque: SyncMonque) -> None:
+    later = monque.enqueue("work", run_at=datetime(2050, 1, 1, tzinfo=UTC))
+    delayed = monque.enqueue("work", delay=timedelta(hours=1))
+    first, second = (monque.enqueue("work", 1, unique_key="one") for _ in range(2))
+    many = monque.enqueue_many(NewJob("work", number) for number in range(10))
+
+    assert later.next_run_at == datetime(2050, 1, 1, tzinfo=UTC)
+    assert delayed.next_run_at - delayed.created_at == timedelta(hours=1)
+    assert first.id == second.id
+    assert [job.data for job in many] == list(range(10))
+    assert len({job.id for job in many}) == 10
+
+
+def test_a_schedule_is_stored_once(monque: SyncMonque) -> None:
+    first, second = (monque.schedule("0 9 * * *", "report", timezone="Europe/Berlin") for _ in range(2))
+
+    assert first.id == second.id
+    assert (first.cron, first.timezone, first.unique_key) == ("0 9 * * *", "Europe/Berlin", "report")
+
+
+def test_a_job_that_is_not_there_is_none(monque: SyncMonque) -> None:
+    assert monque.get_job(ObjectId()) is None
+    assert monque.get_job("no id") is None
+
+
+def test_started_it_works_in_the_background_until_it_is_stopped(monque: SyncMonque) -> None:
+    done = threading.Event()
+    monque.worker("work", lambda job: done.set())
+    monque.start()
+    monque.enqueue("work")
+
+    assert done.wait(10)
+    assert monque.is_healthy()
+    monque.stop()
+    assert not monque.is_healthy()
+    done.clear()
+    waiting = monque.enqueue("work")
+    assert waiting.status is JobStatus.PENDING
+    monque.start()
+    assert done.wait(10)
+
+
+def test_stop_waits_for_a_running_job(monque: SyncMonque) -> None:
+    begun, let_go = threading.Event(), threading.Event()
+
+    @monque.worker("slow")
+    def slow(job: Job[None]) -> None:
+        begun.set()
+        let_go.wait(30)
+
+    job = monque.enqueue(slow)
+    monque.start()
+    assert begun.wait(10)
+    with ThreadPoolExecutor(1) as pool:
+        stopping = pool.submit(monque.stop)
+        assert not stopping.done()
+        let_go.set()
+        stopping.result(10)
+
+    after = monque.get_job(job.id)
+    assert after is not None
+    assert after.status is JobStatus.COMPLETED
+
+
+def test_workers_declared_apart_are_used(uri: str) -> None:
+    workers = Workers()
+    seen: list[int] = []
+    workers.worker("work", lambda job: seen.append(job.data))
+
+    with SyncMonque(uri, options=QUICK, workers=workers) as monque:
+        monque.enqueue("work", 7)
+        monque.run_until_idle()
+
+    assert seen == [7]
+
+
+def test_a_worker_registered_while_it_runs_is_used_at_once(monque: SyncMonque) -> None:
+    done = threading.Event()
+    monque.start()
+    monque.enqueue("work")
+    monque.worker("work", lambda job: done.set())
+
+    assert done.wait(10)
+
+
+def test_listeners_hear_what_happens_until_they_are_removed(monque: SyncMonque) -> None:
+    heard: list[str] = []
+
+    @monque.on(JobCompleted)
+    def complete(event: JobCompleted) -> None:
+        heard.append(event.kind)
+
+    monque.once("job:start", lambda event: heard.append(event.kind))
+    monque.worker("work", lambda job: None)
+    for _ in range(2):
+        monque.enqueue("work")
+        monque.run_until_idle()
+    monque.off(JobCompleted, complete)
+    monque.enqueue("work")
+    monque.run_until_idle()
+
+    assert heard == ["job:start", "job:complete", "job:complete"]
+
+
+# Called from handlers and listeners
+
+
+def test_a_plain_handler_may_enqueue_and_read(monque: SyncMonque) -> None:
+    seen: list[JobStatus] = []
+
+    @monque.worker("first")
+    def first(job: Job[None]) -> None:
+        itself = monque.get_job(job.id)
+        assert itself is not None
+        seen.append(itself.status)
+        monque.enqueue("second", str(job.id))
+
+    @monque.worker("second")
+    def second(job: Job[str]) -> None:
+        before = monque.get_job(job.data)
+        assert before is not None
+        seen.append(before.status)
+
+    monque.enqueue(first)
+    monque.run_until_idle()
+
+    assert seen[0] is JobStatus.PROCESSING
+    assert len(seen) == 2
+
+
+def test_threads_of_the_program_may_all_enqueue(monque: SyncMonque) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        jobs = list(pool.map(lambda number: monque.enqueue("work", number), range(100)))
+
+    assert len({job.id for job in jobs}) == 100
+
+
+@pytest.mark.parametrize("method", ["enqueue", "open", "close", "start", "stop", "run", "run_until_idle"])
+def test_an_async_handler_that_calls_it_is_told_why_it_cannot_and_disturbs_nothing(
+    uri: str, method: str
+) -> None:
+    """It runs on the loop that would have to do the work: it would wait for itself."""
+    once = replace(QUICK, max_retries=1)
+    arguments = ["work"] if method == "enqueue" else []
+    failures: list[BaseException] = []
+    seen: list[int] = []
+
+    with SyncMonque(uri, options=once) as monque:
+
+        async def mistaken(job: Job[None]) -> None:
+            getattr(monque, method)(*arguments)
+
+        monque.worker("mistaken", mistaken)
+        monque.worker("fine", lambda job: seen.append(job.data))
+        monque.on(JobFailed, lambda event: failures.append(event.error))
+        monque.enqueue("mistaken")
+        monque.run_until_idle()
+        monque.enqueue("fine", 1)
+        monque.run_until_idle()
+
+    [error] = failures
+    assert isinstance(error, ConfigurationError)
+    assert "make the handler a plain `def`" in str(error)
+    assert seen == [1]
+
+
+def test_a_listener_that_calls_it_is_logged_and_disturbs_nothing(
+    monque: SyncMonque, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[int] = []
+    monque.on(JobCompleted, lambda event: monque.enqueue("work", 2))
+    monque.worker("work", lambda job: seen.append(job.data))
+    monque.enqueue("work", 1)
+    monque.run_until_idle()
+
+    assert seen == [1]
+    assert "it would wait for itself" in caplog.text
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("error", "call"),
+    [
+        (InvalidCronError, lambda monque: monque.schedule("61 * * * *", "work")),
+        (PayloadTooLargeError, lambda monque: monque.enqueue("work", "x" * (16 * 1024 * 1024))),
+        (ConfigurationError, lambda monque: monque.enqueue("work", delay=timedelta(seconds=-1))),
+        (ConfigurationError, lambda monque: monque.enqueue_many(["work"])),
+        (ConfigurationError, lambda monque: monque.stop(timeout=-1)),
+        (ConfigurationError, lambda monque: monque.on("job:unknown", print)),
+        (WorkerRegistrationError, lambda monque: monque.worker("work", 5)),
+    ],
+)
+def test_errors_come_through_as_they_are(
+    monque: SyncMonque, error: type[Exception], call: Callable[[SyncMonque], Any]
+) -> None:
+    with pytest.raises(error):
+        call(monque)
+
+
+def test_a_wrong_argument_is_refused_by_the_constructor() -> None:
+    with pytest.raises(ConfigurationError, match="cannot connect with builtins"):
+        SyncMonque(5)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda monque: monque.enqueue("work"),
+        lambda monque: monque.enqueue_many([NewJob("work")]),
+        lambda monque: monque.now("work"),
+        lambda monque: monque.schedule("@daily", "work"),
+        lambda monque: monque.get_job("0" * 24),
+        lambda monque: monque.client,
+        lambda monque: monque.database,
+    ],
+)
+@pytest.mark.parametrize("closed", [False, True], ids=["never opened", "closed"])
+def test_before_open_and_after_close_it_says_that_it_is_not_open(
+    uri: str, closed: bool, call: Callable[[SyncMonque], Any]
+) -> None:
+    monque = SyncMonque(uri, options=QUICK)
+    if closed:
+        monque.open().close()
+
+    with pytest.raises(NotOpenError, match="not open"):
+        call(monque)
+
+
+def test_what_is_not_open_can_be_stopped_and_closed(uri: str) -> None:
+    monque = SyncMonque(uri)
+    monque.stop()
+    monque.close()
+
+    assert not monque.is_healthy()
+    assert repr(monque).startswith("<SyncMonque 'monque_jobs' closed")
+
+
+def test_a_server_that_cannot_be_reached_is_told_and_leaves_no_thread(uri: str) -> None:
+    monque = SyncMonque("mongodb://127.0.0.1:1/jobs?serverSelectionTimeoutMS=200")
+    for _ in range(2):
+        with pytest.raises(ConnectionError, match="could not open the database"):
+            monque.open()
+
+    assert loop_threads() == []
+    with pytest.raises(NotOpenError):
+        monque.enqueue("work")
+
+
+# Opening and closing
+
+
+def loop_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "monque"]
+
+
+def test_it_can_be_opened_again_and_leaves_no_thread_behind(uri: str) -> None:
+    monque = SyncMonque(uri, options=QUICK)
+    seen: list[int] = []
+    monque.worker("work", lambda job: seen.append(job.data))
+    for number in range(3):
+        with monque as opened:
+            assert opened is monque
+            assert loop_threads() == ["monque"]
+            monque.enqueue("work", number)
+            monque.run_until_idle()
+        assert loop_threads() == []
+
+    assert seen == [0, 1, 2]
+
+
+def test_opening_and_closing_twice_is_fine(monque: SyncMonque) -> None:
+    assert monque.open() is monque
+    assert monque.open() is monque
+    assert loop_threads() == ["monque"]
+    monque.close()
+    monque.close()
+    assert loop_threads() == []
+
+
+def test_many_threads_may_open_it_at_once_again_and_again(uri: str) -> None:
+    """As the first requests of a threaded web server do, each on the chance of being the first."""
+    monque = SyncMonque(uri, options=QUICK)
+    for _ in range(3):
+        with ThreadPoolExecutor(8) as pool:
+            opened = list(pool.map(lambda _: monque.open(), range(8)))
+        assert opened == [monque] * 8
+        assert loop_threads() == ["monque"]
+        monque.enqueue("work")
+        monque.close()
+
+
+def test_run_opens_works_and_ends_when_another_thread_stops_it(uri: str) -> None:
+    monque = SyncMonque(uri, options=QUICK)
+    done = threading.Event()
+    monque.worker("work", lambda job: done.set())
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(monque.run)
+        monque.open()
+        monque.enqueue("work")
+        assert done.wait(10)
+        monque.stop()
+        running.result(10)
+
+    monque.close()
+
+
+def test_run_ends_when_another_thread_closes_it(uri: str) -> None:
+    monque = SyncMonque(uri, options=QUICK)
+    done = threading.Event()
+    monque.worker("work", lambda job: done.set())
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(monque.run)
+        monque.open()
+        monque.enqueue("work")
+        assert done.wait(10)
+        monque.close()
+        running.result(10)
+
+    assert loop_threads() == []
+
+
+# In processes of their own
+
+
+@contextmanager
+def program(text: str, uri: str, folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A program that has `monque`, closed, and a function `say`; it is killed at the end if it still runs."""
+    path = folder / "program.py"
+    path.write_text(PRELUDE + textwrap.dedent(text))
+    with subprocess.Popen(
+        [sys.executable, *options, path],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "MONQUE_URI": uri},
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+PRELUDE = """\
+import asyncio, os, threading, time
+from monque import Job, JobStarted, NotOpenError, SyncMonque
+
+monque = SyncMonque()
+
+def say(line):
+    print(line, flush=True)
+
+"""
+
+
+def heard(stream: IO[str] | None, line: str) -> None:
+    assert stream is not None
+    for said in stream:
+        if said.rstrip() == line:
+            return
+    pytest.fail(f"the program ended without saying {line!r}")
+
+
+SLOW_WORKER = """
+    @monque.worker("slow")
+    def slow(job):
+        say("working")
+        time.sleep(0.5)
+        say("done")
+
+    @monque.worker("endless")
+    async def endless(job):
+        say("working")
+        await asyncio.Event().wait()
+
+    with monque:
+        monque.enqueue(NAME)
+        monque.run()
+    say("over")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_run_after_the_running_job(uri: str, tmp_path: Path, number: signal.Signals) -> None:
+    with program(SLOW_WORKER.replace("NAME", "'slow'"), uri, tmp_path, "-W", "error") as process:
+        heard(process.stdout, "working")
+        process.send_signal(number)
+        said, complaints = process.communicate(timeout=30)
+
+    assert said.split() == ["done", "over"]
+    assert (process.returncode, complaints) == (0, "")
+
+
+def test_a_second_signal_ends_run_at_once(uri: str, tmp_path: Path) -> None:
+    with program(SLOW_WORKER.replace("NAME", "'endless'"), uri, tmp_path, "-W", "error") as process:
+        heard(process.stdout, "working")
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGINT)
+        said, complaints = process.communicate(timeout=20)
+
+    assert said.split() == ["over"]
+    assert process.returncode == 0
+    assert "1 job(s) were still running at the shutdown timeout" in complaints
+
+
+FORK = """
+    monque.open()
+    monque.enqueue("work")
+    child = os.fork()
+    if child == 0:
+        for attempt in (lambda: monque.enqueue("work"), monque.open, monque.run_until_idle):
+            try:
+                attempt()
+            except NotOpenError as error:
+                say(error)
+        monque.stop()
+        monque.close()
+        with SyncMonque() as own:
+            own.enqueue("work")
+        os._exit(7)
+    say(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    monque.enqueue("work")
+    monque.close()
+"""
+
+
+def test_after_a_fork_it_says_so_and_the_parent_goes_on(uri: str, tmp_path: Path) -> None:
+    """Threads and connections do not survive a fork; a new instance works in the child."""
+    with program(FORK, uri, tmp_path, "-W", "ignore::DeprecationWarning") as process:
+        said, complaints = process.communicate(timeout=30)
+
+    problem = "this SyncMonque was opened before the process forked; open it after the fork"
+    assert said.splitlines() == [problem] * 3 + ["7"]
+    assert (process.returncode, complaints) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "unclosed",
+    [
+        "monque.open()",
+        "monque.open(); monque.enqueue('work')",
+        "monque.worker('work', lambda job: None); monque.start(); monque.enqueue('work')",
+        (
+            "started = threading.Event(); monque.on(JobStarted, lambda event: started.set()); "
+            "monque.worker('work', lambda job: time.sleep(3600)); monque.start(); monque.enqueue('work'); "
+            "started.wait()"
+        ),
+    ],
+    ids=["open", "used", "running", "in a job"],
+)
+def test_a_process_ends_although_it_was_not_closed(uri: str, tmp_path: Path, unclosed: str) -> None:
+    with program(f"{unclosed}\nsay('end')", uri, tmp_path) as process:
+        said, complaints = process.communicate(timeout=30)
+
+    assert said == "end\n"
+    assert (process.returncode, complaints) == (0, "")

@@ -1,0 +1,241 @@
+"""At most one active job a name and key, and never an error for those who come second."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from bson import ObjectId
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.database import AsyncDatabase
+
+from monque import Job, JobStatus, Monque, NewJob, Options
+from monque.embedded import EmbeddedMongo
+from support.clocks import ahead
+from support.jobs import claimed, document
+from support.programs.child import child, uri_of
+from support.waiting import Heard
+
+Collection = AsyncCollection[dict[str, Any]]
+
+
+class TestOne:
+    async def test_a_pending_job_holds_its_key(self, monque: Monque, collection: Collection) -> None:
+        """User story 2, scenario 1; FR-002."""
+        first = await monque.enqueue("sync-user", {"n": 1}, unique_key="sync-user-123")
+
+        second = await monque.enqueue("sync-user", {"n": 2}, unique_key="sync-user-123")
+
+        assert second == first
+        assert second.data == {"n": 1}
+        assert await collection.count_documents({}) == 1
+
+    async def test_a_processing_job_holds_its_key(self, monque: Monque, collection: Collection) -> None:
+        """User story 2, scenario 2."""
+        running = claimed("somebody", name="sync-user", uniqueKey="sync-user-123")
+        await collection.insert_one(running)
+
+        job = await monque.enqueue("sync-user", unique_key="sync-user-123")
+
+        assert (job.id, job.status) == (running["_id"], JobStatus.PROCESSING)
+        assert await collection.find().to_list() == [running]
+
+    @pytest.mark.parametrize("status", ["completed", "failed", "cancelled"])
+    async def test_a_job_that_has_ended_does_not(
+        self, status: str, monque: Monque, collection: Collection
+    ) -> None:
+        """User story 2, scenario 3."""
+        ended = document(name="sync-user", uniqueKey="sync-user-123", status=status)
+        await collection.insert_one(ended)
+
+        job = await monque.enqueue("sync-user", unique_key="sync-user-123")
+
+        assert job.id != ended["_id"]
+        assert job.status is JobStatus.PENDING
+        assert await collection.count_documents({}) == 2
+
+    async def test_the_key_is_free_once_the_job_is_completed(self, monque: Monque) -> None:
+        monque.worker("sync-user", lambda job: None)
+        first = await monque.enqueue("sync-user", unique_key="k")
+        await monque.run_until_idle()
+
+        second = await monque.enqueue("sync-user", unique_key="k")
+
+        assert second.id != first.id
+
+    async def test_a_job_that_waits_for_its_next_try_holds_its_key(
+        self, make_monque: Callable[..., Monque]
+    ) -> None:
+        monque = await make_monque(options=Options(base_retry_interval=timedelta(hours=1))).open()
+
+        @monque.worker("sync-user")
+        async def fail(job: Job[Any]) -> None:
+            raise RuntimeError("gateway timeout")
+
+        first = await monque.enqueue("sync-user", unique_key="k")
+        await monque.run_until_idle()
+
+        second = await monque.enqueue("sync-user", unique_key="k")
+
+        assert (second.id, second.fail_count) == (first.id, 1)
+
+    async def test_the_holder_keeps_its_own_time_and_payload(
+        self, monque: Monque, collection: Collection
+    ) -> None:
+        first = await monque.enqueue("sync-user", {"n": 1}, unique_key="k", run_at=ahead(hours=1))
+        before = await collection.find_one({})
+
+        again = await monque.enqueue("sync-user", {"n": 2}, unique_key="k")
+
+        assert again == first
+        assert await collection.find_one({}) == before
+
+    async def test_a_handler_can_ask_for_its_own_key_and_gets_itself(self, monque: Monque) -> None:
+        asked: list[tuple[Job[Any], Job[Any]]] = []
+
+        @monque.worker("sync-user")
+        async def ask(job: Job[Any]) -> None:
+            asked.append((job, await monque.enqueue("sync-user", unique_key="k")))
+
+        await monque.enqueue("sync-user", unique_key="k")
+        await monque.run_until_idle()
+
+        [(running, held)] = asked
+        assert held == running
+
+    async def test_other_names_and_other_keys_are_free(self, monque: Monque, collection: Collection) -> None:
+        first = await monque.enqueue("sync-user", unique_key="k")
+        other_name = await monque.enqueue("sync-order", unique_key="k")
+        other_key = await monque.enqueue("sync-user", unique_key="l")
+        without = [await monque.enqueue("sync-user") for _ in range(2)]
+
+        ids = {job.id for job in (first, other_name, other_key, *without)}
+        assert len(ids) == await collection.count_documents({}) == 5
+
+    async def test_a_key_is_any_text_within_the_rules(self, monque: Monque, collection: Collection) -> None:
+        """1 to 1024 UTF-16 units, not blank, no control characters; an emoji has two units."""
+        keys = ["k", "with inner spaces", "k" * 1024, "😀" * 512, "$set", "a.b", "tenant/1:u@x.org", "ключ"]
+
+        first = [await monque.enqueue("sync-user", unique_key=key) for key in keys]
+        second = [await monque.enqueue("sync-user", unique_key=key) for key in keys]
+
+        assert second == first
+        assert [doc["uniqueKey"] for doc in await collection.find().sort("_id").to_list()] == keys
+
+
+class TestMany:
+    async def test_keys_are_honoured_one_by_one(self, monque: Monque, collection: Collection) -> None:
+        """Plain jobs, new keys, a key twice in one call, a key that is held and one that is free again."""
+        held = await monque.enqueue("sync", {"n": 0}, unique_key="held")
+        await collection.insert_one(document(name="sync", uniqueKey="free again", status="completed"))
+
+        jobs = await monque.enqueue_many(
+            [
+                NewJob("sync", {"n": 1}),
+                NewJob("sync", {"n": 2}, unique_key="twice"),
+                NewJob("sync", {"n": 3}, unique_key="held"),
+                NewJob("sync", {"n": 4}, unique_key="twice"),
+                NewJob("sync", {"n": 5}),
+                NewJob("other", {"n": 6}, unique_key="twice"),
+                NewJob("sync", {"n": 7}, unique_key="free again"),
+            ]
+        )
+
+        assert [job.data["n"] for job in jobs] == [1, 2, 0, 2, 5, 6, 7]
+        assert jobs[1] == jobs[3]
+        assert jobs[2] == held
+        assert [job.name for job in jobs] == ["sync"] * 5 + ["other", "sync"]
+        assert len({job.id for job in jobs}) == 6
+        assert await collection.count_documents({}) == 7
+
+    async def test_nothing_is_a_valid_many(self, monque: Monque, collection: Collection) -> None:
+        assert await monque.enqueue_many([]) == []
+        assert await collection.count_documents({}) == 0
+
+    async def test_thousands_of_keys_are_stored_and_found_again(
+        self, monque: Monque, collection: Collection
+    ) -> None:
+        new = [NewJob("sync", unique_key=f"user-{n}") for n in range(2_500)]
+
+        first = await monque.enqueue_many(new)
+        second = await monque.enqueue_many(new)
+
+        assert [job.unique_key for job in first] == [job.unique_key for job in new]
+        assert [job.id for job in second] == [job.id for job in first]
+        assert await collection.count_documents({}) == 2_500
+
+    async def test_the_same_keys_from_many_tasks_at_once(
+        self, monque: Monque, collection: Collection
+    ) -> None:
+        new = [NewJob("sync", unique_key=f"user-{n % 20}") for n in range(40)]
+
+        answers = await asyncio.gather(*(monque.enqueue_many(new) for _ in range(20)))
+
+        assert {tuple(job.id for job in jobs) for jobs in answers} == {tuple(job.id for job in answers[0])}
+        assert await collection.count_documents({}) == 20
+
+
+class TestAtOnce:
+    async def test_a_thousand_enqueues_from_four_processes_make_one_job(
+        self,
+        server: EmbeddedMongo,
+        database: AsyncDatabase[dict[str, Any]],
+        collection: Collection,
+        monque: Monque,
+    ) -> None:
+        """SC-002, and the trap: no E11000, ever."""
+        async with AsyncExitStack() as running:
+            arguments = ("wire_enqueue", uri_of(server, database), "sync-user-123", "250")
+            producers = [await running.enter_async_context(child(*arguments)) for _ in range(4)]
+            for producer in producers:
+                await producer.hears("ready")
+            for producer in producers:
+                producer.tell("go")
+            codes = [await producer.ends(within=60) for producer in producers]
+            for producer in producers:
+                await producer.finished()
+
+        assert codes == [0] * 4, "\n".join(producer.complaints for producer in producers)
+        [stored] = await collection.find().to_list()
+        told = [line for producer in producers for line in producer.said if line not in ("ready", "over")]
+        assert told == [str(stored["_id"])] * 1_000
+
+    async def test_many_tasks_with_one_key_get_one_job(self, monque: Monque, collection: Collection) -> None:
+        jobs = await asyncio.gather(*(monque.enqueue("sync", unique_key="k") for _ in range(300)))
+
+        assert len({job.id for job in jobs}) == 1
+        assert await collection.count_documents({}) == 1
+
+    async def test_enqueueing_while_the_holder_ends_gives_the_old_or_a_new_job(
+        self, monque: Monque, collection: Collection
+    ) -> None:
+        """The race: the upsert finds no active job, or finds one that ends before it is returned."""
+        most = 0
+        active = 0
+
+        @monque.worker("sync", concurrency=5)
+        async def work(job: Job[Any]) -> None:
+            nonlocal active, most
+            active += 1
+            most = max(most, active)
+            await asyncio.sleep(0)
+            active -= 1
+
+        heard = Heard(monque)
+        await monque.start()
+
+        given: set[ObjectId] = set()
+
+        async def produce() -> None:
+            while len(given) < 20:
+                given.add((await monque.enqueue("sync", unique_key="k")).id)
+
+        await asyncio.gather(*(produce() for _ in range(8)))
+
+        await heard.wait("job:complete", len(given), within=60)
+        assert {doc["_id"] async for doc in collection.find({}, {"_id": 1})} == given
+        assert most == 1

@@ -1,0 +1,198 @@
+"""Calls that must type-check, and calls that a type checker must refuse.
+
+Never run: `mypy` reads it (strict, part of `make lint`). Each `type: ignore` below names an error that mypy
+must find; if it no longer finds it, the ignore is unused, and that is an error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypedDict, assert_type
+
+from bson import ObjectId
+from pydantic import BaseModel
+from pymongo import AsyncMongoClient
+from pymongo.asynchronous.database import AsyncDatabase
+
+from monque import (
+    ConnectionError,
+    Event,
+    Job,
+    JobCompleted,
+    JobFailed,
+    JobStatus,
+    Monque,
+    MonqueError,
+    NewJob,
+    Options,
+    Retention,
+    Worker,
+    Workers,
+)
+
+
+@dataclass
+class Email:
+    to: str
+
+
+class Order(BaseModel):
+    number: int
+
+
+class Row(TypedDict):
+    id: int
+
+
+monque = Monque("mongodb://localhost:27017/shop")
+
+
+# Workers know the type of their payload, however they are registered.
+
+
+@monque.worker("send-email", concurrency=3)
+async def send_email(job: Job[Email]) -> None:
+    assert_type(job.data, Email)
+    assert_type(job.status, JobStatus)
+    assert_type(job.id, ObjectId)
+
+
+@monque.worker("ship")
+def ship(job: Job[Order]) -> None:
+    assert_type(job.data.number, int)
+
+
+@monque.worker("clean-up")
+async def clean_up(_job: Job[None]) -> None: ...
+
+
+async def import_row(job: Job[Row]) -> str:
+    return str(job.data["id"])
+
+
+importer = monque.worker("import-row", import_row)
+workers = Workers()
+
+
+@workers.worker("apart")
+async def apart(job: Job[dict[str, int]]) -> None:
+    assert_type(job.data["a"], int)
+
+
+assert_type(send_email, Worker[Email])
+assert_type(ship, Worker[Order])
+assert_type(clean_up, Worker[None])
+assert_type(importer, Worker[Row])
+assert_type(apart, Worker[dict[str, int]])
+
+
+async def right_calls() -> None:
+    assert_type(await monque.enqueue(send_email, Email("ada@example.org")), Job[Email])
+    assert_type(await monque.enqueue(ship, Order(number=1), delay=timedelta(minutes=5)), Job[Order])
+    assert_type(await monque.enqueue(ship, Order(number=1), run_at=datetime.now(UTC)), Job[Order])
+    assert_type(await monque.enqueue(importer, Row(id=1), unique_key="row-1"), Job[Row])
+    assert_type(await monque.enqueue(clean_up), Job[None])
+
+    by_name = await monque.enqueue("send-email", Email("ada@example.org"))
+    assert_type(by_name, Job[Email])
+    without_data = await monque.enqueue("clean-up")
+    assert_type(without_data, Job[None])
+
+    assert_type(await monque.now(send_email, Email("ada@example.org")), Job[Email])
+    assert_type(await monque.now(clean_up), Job[None])
+    now_by_name = await monque.now("send-email", {"to": "ada@example.org"})
+    assert_type(now_by_name, Job[dict[str, str]])
+
+    assert_type(await monque.schedule("@daily", send_email, Email("ada@example.org")), Job[Email])
+    assert_type(await monque.schedule("@daily", clean_up, timezone="Europe/Berlin"), Job[None])
+    scheduled_by_name = await monque.schedule("0 * * * *", "clean-up")
+    assert_type(scheduled_by_name, Job[None])
+
+    stored = await monque.enqueue_many([NewJob(send_email, Email("ada@example.org")), NewJob("clean-up")])
+    assert_type(stored, list[Job[Any]])
+    await monque.enqueue_many(NewJob(ship, Order(number=number)) for number in range(10))
+    assert_type(await monque.get_job("0" * 24), Job[Any] | None)
+    assert_type(monque.is_healthy(), bool)
+    assert_type(monque.database, AsyncDatabase[Any])
+    assert_type(monque.client, AsyncMongoClient[Any])
+
+    async with monque as opened:
+        assert_type(opened, Monque)
+        async with opened.client.start_session() as session, await session.start_transaction():
+            await opened.enqueue(send_email, Email("ada@example.org"), session=session)
+    await monque.stop(timeout=5)
+    await monque.stop(timeout=timedelta(seconds=5))
+
+
+async def wrong_calls() -> None:
+    await monque.enqueue(send_email, 5)  # type: ignore[misc]  # the worker wants an Email
+    await monque.enqueue(send_email, Order(number=1))  # type: ignore[misc]  # the worker wants an Email
+    await monque.enqueue(send_email)  # type: ignore[arg-type]  # there is no Email
+    await monque.enqueue(importer, {"number": 1})  # type: ignore[misc]  # a Row has an id
+    await monque.enqueue(clean_up, 5)  # type: ignore[misc]  # the worker wants nothing
+    await monque.enqueue(send_email, Email("a"), timedelta(1))  # type: ignore[call-overload]  # options are keywords
+    await monque.enqueue(send_email, Email("a"), delay=5)  # type: ignore[call-overload]  # not a timedelta
+    await monque.enqueue(send_email, Email("a"), run_at="now")  # type: ignore[call-overload]  # not a datetime
+    await monque.enqueue(send_email, Email("a"), retries=3)  # type: ignore[call-overload]  # no such option
+    await monque.enqueue(len, "text")  # type: ignore[call-overload]  # neither a name nor a worker
+    await monque.now(send_email, 5)  # type: ignore[misc]  # the worker wants an Email
+    await monque.schedule("@daily", send_email, 5)  # type: ignore[misc]  # the worker wants an Email
+    await monque.schedule(send_email, Email("a"))  # type: ignore[call-overload]  # the cron comes first
+    await monque.enqueue_many([{"job": "send-email"}])  # type: ignore[list-item]  # not a NewJob
+    await monque.get_job(5)  # type: ignore[arg-type]  # not an id
+    await monque.stop(timeout="5 s")  # type: ignore[arg-type]  # not a duration
+
+
+def wrong_values(job: Job[Email]) -> None:
+    job.data = Email("b")  # type: ignore[misc]  # a job is a value
+    job.status = JobStatus.FAILED  # type: ignore[misc]  # a job is a value
+    print(job.retries)  # type: ignore[attr-defined]  # no such field
+    Options(poll_interval=1)  # type: ignore[arg-type]  # not a timedelta
+    Options("my_jobs")  # type: ignore[call-arg]  # options are keywords
+    Options(pol_interval=timedelta(seconds=1))  # type: ignore[call-arg]  # no such option
+    Retention(completed=30)  # type: ignore[arg-type]  # not a timedelta
+    NewJob(send_email, 5)  # type: ignore[misc]  # the worker wants an Email
+    Monque(options={"poll_interval": 1})  # type: ignore[arg-type]  # not an Options
+
+
+@monque.worker("wrong", concurrency="3")  # type: ignore[call-overload, untyped-decorator]  # not a number
+async def wrong_concurrency(_job: Job[None]) -> None: ...
+
+
+@monque.worker("wrong")  # type: ignore[arg-type]  # a handler takes one job
+async def two_arguments(_job: Job[None], _more: int) -> None: ...
+
+
+@monque.worker("wrong")  # type: ignore[arg-type]  # a handler takes a job, not its data
+async def takes_the_data(_data: Email) -> None: ...
+
+
+# Listeners know their event.
+
+
+@monque.on(JobFailed)
+def alert(event: JobFailed) -> None:
+    assert_type(event.error, BaseException)
+    assert_type(event.will_retry, bool)
+
+
+@monque.on("job:complete")
+async def by_kind(event: JobCompleted) -> None:
+    assert_type(event.duration, timedelta)
+
+
+def hear_all(event: Event) -> None:
+    assert_type(event.kind, str)
+
+
+monque.on(Event, hear_all)
+monque.on(JobCompleted, hear_all)
+monque.once(JobFailed, alert)
+monque.off(JobFailed, alert)
+monque.on(JobCompleted, alert)  # type: ignore[arg-type]  # it listens to another event
+monque.on(int, hear_all)  # type: ignore[type-var, arg-type]  # not an event
+
+
+def errors(error: ConnectionError) -> MonqueError:
+    return error

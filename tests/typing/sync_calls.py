@@ -1,0 +1,64 @@
+"""As `calls.py`, for programs without asyncio."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, assert_type
+
+from monque import Job, JobFailed, NewJob, SyncMonque, Worker
+
+
+@dataclass
+class Email:
+    to: str
+
+
+monque = SyncMonque("mongodb://localhost:27017/shop")
+
+
+@monque.worker("send-email", concurrency=3)
+def send_email(job: Job[Email]) -> None:
+    assert_type(job.data, Email)
+
+
+@monque.on(JobFailed)
+def alert(event: JobFailed) -> None:
+    assert_type(event.error, BaseException)
+
+
+def clean(job: Job[None]) -> None:
+    assert_type(job.data, None)
+
+
+clean_up = monque.worker("clean-up", clean)
+
+assert_type(send_email, Worker[Email])
+assert_type(clean_up, Worker[None])
+
+
+def right_calls() -> None:
+    with monque as opened:
+        assert_type(opened, SyncMonque)
+    assert_type(monque.enqueue(send_email, Email("ada@example.org")), Job[Email])
+    assert_type(monque.enqueue(clean_up), Job[None])
+    by_name = monque.enqueue("clean-up")
+    assert_type(by_name, Job[None])
+    assert_type(monque.now(send_email, Email("ada@example.org")), Job[Email])
+    assert_type(monque.schedule("@daily", send_email, Email("ada@example.org")), Job[Email])
+    assert_type(monque.enqueue_many([NewJob(clean_up)]), list[Job[Any]])
+    assert_type(monque.get_job("0" * 24), Job[Any] | None)
+
+
+def wrong_calls() -> None:
+    monque.enqueue(send_email, 5)  # type: ignore[misc]  # the worker wants an Email
+    monque.enqueue(send_email)  # type: ignore[arg-type]  # there is no Email
+    monque.now(send_email, 5)  # type: ignore[misc]  # the worker wants an Email
+    monque.schedule("@daily", send_email, 5)  # type: ignore[misc]  # the worker wants an Email
+    monque.enqueue_many([5])  # type: ignore[list-item]  # not a NewJob
+
+
+@monque.worker("wrong")  # type: ignore[arg-type]  # a handler takes a job, not its data
+def takes_the_data(_data: Email) -> None: ...
+
+
+monque.on(JobFailed, clean)  # type: ignore[arg-type]  # a handler is no listener
