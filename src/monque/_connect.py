@@ -34,8 +34,9 @@ _DRIVER_DEFAULT_SELECTION = 30
 _DRIVER_INFO = DriverInfo("monque", __version__)
 
 _ACCEPTED = (
-    "a mongodb:// URI; a database or client of PyMongo (async or blocking) or Motor; a Beanie document "
-    "class; the alias of a MongoEngine connection; or nothing for MONQUE_URI or the embedded server"
+    "a mongodb:// URI; an AsyncDatabase or AsyncMongoClient of PyMongo; a blocking Database or MongoClient; "
+    "one of Motor; a Beanie document class; the alias of a MongoEngine connection; or nothing for MONQUE_URI "
+    "or the embedded server"
 )
 
 

@@ -1,4 +1,4 @@
-"""Databases that other libraries hold, found without importing them; and an async client made after theirs."""
+"""Databases that other libraries hold, found without importing these; an async client made after theirs."""
 
 from __future__ import annotations
 

@@ -195,7 +195,8 @@ class Runner:
             self._backlog_since = now
         elif now - self._backlog_since > _BACKLOG_SECONDS:
             self._caught_up.clear()
-            if self._listening is not None:
+            # Once it has expired it takes a while to end, and looks go on meanwhile.
+            if self._listening is not None and not self._listening.expired():
                 self._listening.reschedule(asyncio.get_running_loop().time())
 
     def _tell_room(self) -> None:
@@ -294,6 +295,7 @@ class Runner:
         try:
             async with asyncio.timeout(None) as self._listening:
                 await self._ring_for(watch)
+            self._listening = None
             self._context.bus.tell(WatchClosed())
             await self._restore_indexes()
         except (TimeoutError, asyncio.CancelledError) as ending:

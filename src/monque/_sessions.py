@@ -33,19 +33,19 @@ def join(session: object, store: Store, connection: Connection) -> tuple[Store, 
             "it with monque.client.start_session(), or hand your own client to Monque(...)"
         )
     blocking = getattr(session, "delegate", session)  # of a Motor session
-    if not isinstance(blocking, ClientSession):
-        raise ConfigurationError(f"session must be a session of a MongoDB client, got {session!r}")
-    if blocking.client is not connection.lender:
+    if not isinstance(blocking, ClientSession) or blocking.client is not connection.lender:
+        kind = type(session).__name__
         raise ConfigurationError(
-            "the session belongs to a blocking client that this Monque does not know, so the job would not be "
-            "part of its transaction; hand that very client, or a database of it, to Monque(...)"
+            f"session must be a session of monque.client, an AsyncClientSession, not {kind}: the job would "
+            "not be part of its transaction. To use the sessions of a blocking or Motor client, hand that "
+            "very client, or a database of it, to Monque(...)"
         )
     collection = _blocking_collection(store, blocking)
     return store.through(collection), cast("AsyncClientSession", blocking)
 
 
 def _blocking_collection(store: Store, session: ClientSession) -> AsyncCollection[Document]:
-    """The jobs through the client of a blocking session, with the guarantees that the store's own handle has."""
+    """The jobs through the client of a blocking session, with the guarantees of the store's own handle."""
     own = store.collection
     handle: Collection[Document] = session.client[own.database.name].get_collection(
         own.name,

@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from types import FrameType, TracebackType
@@ -128,7 +128,10 @@ class SyncMonque:
         self.open()
         running = self._submit(self._monque.run())
         with _signals(lambda first: self._submit(self._monque.stop(timeout=None if first else 0))):
-            running.result()
+            # In short waits: a signal that comes just as a wait begins is not handled before it is over.
+            while not wait([running], timeout=0.5).done:
+                pass
+        running.result()
 
     def run_until_idle(self) -> None:
         """As `Monque.run_until_idle`."""
@@ -196,9 +199,7 @@ class SyncMonque:
             )
         )
 
-    def enqueue_many(
-        self, jobs: Iterable[NewJob[Any]], *, session: Session | None = None
-    ) -> list[Job[Any]]:
+    def enqueue_many(self, jobs: Iterable[NewJob[Any]], *, session: Session | None = None) -> list[Job[Any]]:
         """As `Monque.enqueue_many`."""
         return self._call(self._monque.enqueue_many(jobs, session=session))
 

@@ -20,7 +20,7 @@ from conftest import QUICK
 from monque import ConnectionError, Event, Job, Monque
 from support.clocks import ahead
 from support.jobs import document
-from support.proxy import Proxy
+from support.proxy import Proxy, command
 from support.servers import Node, Servers, failing, frozen
 from support.waiting import Heard, eventually
 
@@ -111,12 +111,18 @@ async def stream_of(collection: Collection) -> dict[str, Any]:
     return dict(await eventually(check))
 
 
+async def wake_streams(collection: Collection) -> None:
+    """Let the server look at its streams: that they were killed it only finds out when there is news."""
+    await collection.insert_one(document(name="nobody's"))
+
+
 async def test_a_killed_stream_cursor_is_resumed(
     host: Servers, collection: Collection, make_monque: Make
 ) -> None:
     _, heard = await watching(host, collection, make_monque, RARELY)
     cursor = (await stream_of(collection))["cursor"]["cursorId"]
     await collection.database.command("killCursors", collection.name, cursors=[cursor])
+    await wake_streams(collection)
 
     async def another_stream() -> None:
         assert (await stream_of(collection))["cursor"]["cursorId"] != cursor
@@ -132,6 +138,7 @@ async def test_a_stream_that_was_ended_is_opened_again(
     monque, heard = await watching(host, collection, make_monque, RARELY)
     operation = await stream_of(collection)
     await collection.database.client.admin.command("killOp", op=operation["opid"])
+    await wake_streams(collection)
     [error] = await heard.wait("changestream:error")
     await heard.wait("changestream:connected", 2)
 
@@ -147,7 +154,7 @@ async def test_jobs_stored_while_the_stream_was_down_are_found(
     """The stream breaks, a job is stored, the stream is live again: nothing but a look can find the job."""
     _, heard = await watching(host, collection, make_monque, RARELY)
     async with failing(collection.database.client, ["aggregate", "getMore"], app_name=VICTIM, errorCode=8):
-        await collection.insert_one(document(name="nobody's"))
+        await wake_streams(collection)
         await heard.wait("changestream:error", 2)
         await collection.insert_one(document())
     await heard.wait("changestream:connected", 2)
@@ -160,7 +167,7 @@ async def test_without_its_stream_an_instance_polls_at_once(
     """When the stream broke, the instance was waiting for a minute to pass."""
     _, heard = await watching(host, collection, make_monque, FALLING_BACK)
     async with failing(collection.database.client, ["aggregate", "getMore"], app_name=VICTIM, errorCode=8):
-        await collection.insert_one(document(name="nobody's"))
+        await wake_streams(collection)
         await heard.wait("changestream:error")
         for found in range(1, 4):
             await collection.insert_one(document())
@@ -199,6 +206,7 @@ async def test_a_busy_instance_is_healthy_when_its_stream_is_back(
     await heard.wait("job:start")
     operation = await stream_of(collection)
     await collection.database.client.admin.command("killOp", op=operation["opid"])
+    await wake_streams(collection)
     await heard.wait("changestream:connected", 2)
 
     await healthy(monque, within=5)
@@ -237,7 +245,7 @@ class TestLostHistory:
 
     @pytest.fixture
     def host(self) -> Iterator[Servers]:
-        with Servers(oplog_mb=1) as servers:
+        with Servers(forgetful=True) as servers:
             yield servers
 
     async def test_a_stream_whose_place_in_history_is_gone_starts_anew(
@@ -269,11 +277,38 @@ async def forget(collection: Collection) -> None:
 
     async def forgotten() -> None:
         await filler.insert_many([{"_": "x" * 200_000} for _ in range(10)])
-        await collection.database.client.admin.command("fsync")
         oldest = (await oplog.find().sort("$natural", 1).limit(1).to_list())[0]["ts"]
         assert oldest > newest
 
     await eventually(forgotten, within=30)
+
+
+async def test_a_backlog_while_the_stream_ends_does_no_harm(
+    proxy: Proxy, collection: Collection, make_monque: Make
+) -> None:
+    """The collection is dropped and filled again; the loop of the stream is still busy with the drop."""
+    monque = await make_monque(proxy.uri(collection.database.name), options=FALLING_BACK).open()
+    heard = Heard(monque)
+    worked = 0
+
+    @monque.worker("work", concurrency=2)
+    async def work(job: Job[None]) -> None:
+        nonlocal worked
+        worked += 1
+        await asyncio.sleep(0.02)
+
+    await monque.start()
+    await heard.wait("changestream:connected")
+    trap = proxy.hold(command("createIndexes"))
+    await collection.drop()
+    await trap.wait()
+    await collection.insert_many([document() for _ in range(200)])
+    await heard.wait("job:complete", 200)
+    trap.release()
+
+    assert monque.is_healthy()
+    assert worked == 200
+    await heard.wait("changestream:connected", 2)
 
 
 # Errors instead of answers
@@ -357,6 +392,58 @@ async def test_connections_that_fell_silent_are_replaced(
     await heard.wait("job:complete", 3)
 
     assert work.runs == {1: 1, 2: 1, 3: 1}
+
+
+async def test_a_pooled_connection_that_fell_silent_does_not_stop_the_heartbeats(
+    proxy: Proxy, collection: Collection, make_monque: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A firewall forgot the idle connections; the driver's own, never idle, says that all is well.
+
+    The limit for one command is shortened: twenty seconds are right for a server under load, not for a test.
+    """
+    monkeypatch.setattr("monque._store.store.OPERATION_TIMEOUT", 1.0)
+    options = replace(RARELY, heartbeat_interval=timedelta(milliseconds=300))
+    monque = await make_monque(proxy.uri(collection.database.name), options=options).open()
+    monque.worker("work", work := Work(waits=True))
+    heard = Heard(monque)
+    await monque.start()
+    await heard.wait("changestream:connected")
+    job = await monque.enqueue("work")
+    await heard.wait("job:start")
+    proxy.silence(spare_monitors=True)
+    silenced = await collection.find_one({"_id": job.id})
+    assert silenced is not None
+
+    async def beats_again() -> None:
+        assert await collection.count_documents({"lastHeartbeat": {"$gt": silenced["lastHeartbeat"]}}) == 1
+
+    await eventually(beats_again, within=30)
+    work.done.set()
+    await heard.wait("job:complete")
+    assert work.runs.total() == 1
+
+
+async def test_an_instance_can_be_closed_during_an_outage(
+    proxy: Proxy, collection: Collection, make_monque: Make
+) -> None:
+    """Quickly, and the outcome that it cannot store any more is told as lost."""
+    monque = await make_monque(proxy.uri(collection.database.name)).open()
+    monque.worker("work", work := Work(waits=True))
+    heard = Heard(monque)
+    await monque.start()
+    await monque.enqueue("work")
+    await heard.wait("job:start")
+    await proxy.cut()
+    work.done.set()
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    await monque.stop(timeout=0.1)
+    await monque.close()
+
+    assert loop.time() - begun < 15
+    await heard.wait("job:lost")
+    assert any(event.job is not None for event in heard.of("job:error"))
+    await collection.delete_many({})  # the claim is left behind, as it must be
 
 
 # The server
@@ -514,7 +601,7 @@ class TestStandalone:
         await heard.wait("job:start", 3)
         await proxy.cut()
         work.done.set()
-        await healthy(monque, False)
+        await passed(0.5)
         await proxy.restore()
         await heard.wait("job:complete", 3)
         await healthy(monque)
@@ -532,13 +619,12 @@ class TestThreeNodes:
         yield three_nodes
         three_nodes.primary()
 
-    @pytest.mark.parametrize("fate", ["killed", "steps-down", "hangs"])
+    @pytest.mark.parametrize("fate", ["killed", "steps-down"])
     async def test_every_job_runs_exactly_once_when_the_primary_is_lost(
         self, host: Servers, collection: Collection, make_monque: Make, fate: str
     ) -> None:
         """Two workers and a producer are in the middle of it; nobody is restarted."""
-        impatient = {"heartbeatFrequencyMS": 500, "connectTimeoutMS": 1000}
-        uri = host.uri(collection.database.name, **impatient)
+        uri = host.uri(collection.database.name)
         producer = await make_monque(uri).open()
         work = Work()
         heard = []
@@ -582,9 +668,6 @@ def lost(primary: Node, fate: str) -> Iterator[None]:
     """The primary is gone as such; in the end the node is there again."""
     if fate == "killed":
         with killed(primary):
-            yield
-    elif fate == "hangs":
-        with frozen(primary):
             yield
     else:
         with primary.client() as client:

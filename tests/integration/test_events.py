@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import FrozenInstanceError, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,9 +33,10 @@ from monque import (
     WatchFailed,
     WatchUnavailable,
 )
-from monque.embedded import EmbeddedMongo, find_mongod
+from monque.embedded import EmbeddedMongo
 from support.clocks import ago
 from support.jobs import claimed, document
+from support.servers import Servers
 from support.waiting import Heard, eventually
 
 # Failed jobs come back in a minute, that is, not in these tests.
@@ -315,27 +314,11 @@ async def test_a_dropped_collection_closes_the_change_stream_and_work_goes_on(
 
 
 @pytest.fixture
-def standalone(tmp_path: Path) -> Iterator[str]:
-    """A mongod that is no replica set: it has no change streams."""
-    data = tmp_path / "data"
-    data.mkdir()
-    socket = tmp_path.parent / f"{tmp_path.name[:8]}.sock"
-    server = subprocess.Popen(
-        [find_mongod(), "--dbpath", data, "--bind_ip", socket, "--nounixsocket", "--quiet"],
-        stdout=subprocess.DEVNULL,
-    )
-    try:
-        yield f"mongodb://{str(socket).replace('/', '%2F')}/jobs"
-    finally:
-        server.kill()
-        server.wait()
-
-
-@pytest.fixture
-async def polling(standalone: str) -> AsyncIterator[Monque]:
-    """An instance that has to poll."""
-    async with Monque(standalone, options=QUICK) as monque:
-        yield monque
+async def polling() -> AsyncIterator[Monque]:
+    """An instance on a server that is no replica set: it has no change streams."""
+    with Servers(replica_set=False) as servers:
+        async with Monque(servers.uri("jobs"), options=QUICK) as monque:
+            yield monque
 
 
 async def test_a_server_without_change_streams_is_told_once_and_polled_at_full_speed(

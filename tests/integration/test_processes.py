@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from collections import Counter
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -12,10 +14,10 @@ from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 
-from monque import Monque, NewJob
+from monque import Job, Monque, NewJob
 from monque.embedded import EmbeddedMongo
 from support.programs.child import child, uri_of
-from support.waiting import eventually
+from support.waiting import Heard, eventually
 
 Collection = AsyncCollection[dict[str, Any]]
 
@@ -70,3 +72,21 @@ async def test_four_processes_run_each_of_many_jobs_once(
     assert ran == Counter(str(job.id) for job in jobs)
     assert conflicts < JOBS / 50
     assert await collection.count_documents({"failCount": 0}) == JOBS
+
+
+async def test_a_backlog_that_lasts_ends_the_change_stream_and_not_the_scheduler(monque: Monque) -> None:
+    """While there is work anyway the stream is closed; it takes a while to end, and looks go on meanwhile."""
+    heard = Heard(monque)
+
+    @monque.worker("work", concurrency=50)
+    async def work(job: Job[int]) -> None:
+        await asyncio.sleep(random.uniform(0.11, 0.2))
+
+    await monque.enqueue_many([NewJob("work", n) for n in range(700)])
+    await monque.start()
+    await heard.wait("changestream:closed")
+    await heard.wait("job:complete", 700, within=60)
+
+    assert monque.is_healthy()
+    assert heard.of("job:error") == []
+    await heard.wait("changestream:connected", 2)

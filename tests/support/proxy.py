@@ -84,10 +84,10 @@ class Proxy:
         """Let the server do the next such command, and close the connection instead of answering."""
         return self._set(Trap(matches, loses_answer=True))
 
-    def silence(self) -> None:
+    def silence(self, *, spare_monitors: bool = False) -> None:
         """From now on nothing comes through the open connections, and nobody says that they are dead."""
         for link in self._links:
-            link.silent = True
+            link.silent = not (spare_monitors and link.is_monitor)
 
     async def cut(self) -> None:
         """Close every connection and refuse new ones."""
@@ -140,6 +140,8 @@ class _Link:
         self._traps = traps
         self._doomed: dict[int, Trap] = {}
         self.silent = False
+        self.is_monitor = False
+        """Whether the driver uses it to ask the server how it is."""
         self.closed = asyncio.Event()
 
     async def run(self) -> None:
@@ -159,6 +161,7 @@ class _Link:
 
     async def _requests(self) -> None:
         while message := await _read(self._from_client):
+            self.is_monitor = self.is_monitor or b"topologyVersion" in message
             trap = next((trap for trap in self._traps if trap.matches(message)), None)
             if trap is not None:
                 self._traps.remove(trap)

@@ -43,13 +43,13 @@ if os.getppid() == int(sys.argv[1]):
 class Node:
     """One mongod, which can be killed and started again on the same data and port."""
 
-    def __init__(self, folder: Path, *, replica_set: str | None, fail_points: bool, oplog_mb: int) -> None:
+    def __init__(self, folder: Path, *, replica_set: str | None, fail_points: bool, forgetful: bool) -> None:
         self.folder = folder
         self.folder.mkdir()
         self.port = _free_port()
         self._replica_set = replica_set
         self._fail_points = fail_points
-        self._oplog_mb = oplog_mb
+        self._forgetful = forgetful
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -126,7 +126,9 @@ class Node:
             "--logpath": self.folder / "mongod.log",
         }
         if self._replica_set is not None:
-            options |= {"--replSet": self._replica_set, "--oplogSize": self._oplog_mb}
+            options |= {"--replSet": self._replica_set, "--oplogSize": 1 if self._forgetful else 32}
+        if self._forgetful:
+            options["--syncdelay"] = 1  # the oplog is cut at checkpoints only
         parameters = ["diagnosticDataCollectionEnabled=false"]
         if self._fail_points:
             parameters.append("enableTestCommands=1")
@@ -140,10 +142,17 @@ class Node:
 
 
 class Servers:
-    """A standalone server or a replica set, running between `with` and its end."""
+    """A standalone server or a replica set, running between `with` and its end.
+
+    Args:
+        nodes: How many.
+        replica_set: Whether they are one; otherwise a single node stands alone.
+        fail_points: Whether `failing` can be used.
+        forgetful: Whether the oplog forgets what is a few megabytes and seconds old.
+    """
 
     def __init__(
-        self, *, nodes: int = 1, replica_set: bool = True, fail_points: bool = False, oplog_mb: int = 32
+        self, *, nodes: int = 1, replica_set: bool = True, fail_points: bool = False, forgetful: bool = False
     ) -> None:
         _remove_leftovers()
         self._folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
@@ -153,7 +162,7 @@ class Servers:
                 self._folder / f"node{number}",
                 replica_set=self._replica_set,
                 fail_points=fail_points,
-                oplog_mb=oplog_mb,
+                forgetful=forgetful,
             )
             for number in range(nodes)
         ]

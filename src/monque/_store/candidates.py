@@ -85,11 +85,15 @@ class Candidates:
         return entry["_id"] not in chosen and entry["_id"] not in self._avoided
 
     def _window(self, due: list[Document], wanted: int) -> list[Document]:
-        """The oldest ones; under contention a random run of them, so that instances part ways."""
+        """The oldest ones; under contention some of them at random, so that instances part ways.
+
+        Not a run of neighbours: two instances whose runs overlap go through them side by side and meet
+        in a write conflict at every single job.
+        """
         if self._spread == 1:
             return due
-        start = random.randrange(max(1, len(due) - wanted + 1))  # noqa: S311 - spreads contenders
-        return due[start:] + due[:start]
+        picked = set(random.sample(range(len(due)), min(wanted, len(due))))
+        return [due[n] for n in sorted(picked)] + [due[n] for n in range(len(due)) if n not in picked]
 
     async def _earliest(self, names: list[str], limit: int) -> list[Document]:
         """The pending jobs of these names that are due first: ids, names and times."""

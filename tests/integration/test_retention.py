@@ -1,0 +1,221 @@
+"""Finished jobs are removed after a while where the user wants it, and never otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from bson import ObjectId
+from pymongo.asynchronous.collection import AsyncCollection
+
+from monque import Job, Monque, Options, Retention
+from support.clocks import ago
+from support.jobs import claimed, document
+from support.waiting import Heard, eventually
+
+Collection = AsyncCollection[dict[str, Any]]
+HOUR = timedelta(hours=1)
+
+
+def ended(status: str, at: datetime, **fields: Any) -> dict[str, Any]:
+    return document(status=status, updatedAt=at, **fields)
+
+
+def a_day_old() -> list[dict[str, Any]]:
+    """A job of each status, last touched yesterday."""
+    yesterday = ago(days=1)
+    alive = claimed("somebody", updatedAt=yesterday)
+    return [
+        document(updatedAt=yesterday, name="nobody"),
+        alive,
+        *(ended(status, yesterday) for status in ("completed", "failed", "cancelled")),
+    ]
+
+
+async def left(collection: Collection) -> list[str]:
+    return sorted([doc["status"] async for doc in collection.find()])
+
+
+async def ids(collection: Collection) -> set[ObjectId]:
+    return {doc["_id"] async for doc in collection.find({}, {"_id": 1})}
+
+
+@pytest.mark.parametrize("status", ["completed", "failed", "cancelled"])
+async def test_each_status_has_its_own_age(
+    status: str, make_monque: Callable[..., Monque], collection: Collection
+) -> None:
+    """At start; the other statuses have no age here, so they stay for ever."""
+    await collection.insert_many(a_day_old())
+    monque = make_monque(options=Options(retention=Retention(**{status: HOUR})))
+
+    await monque.start()
+
+    async def only_that_is_gone() -> None:
+        everything = {"pending", "processing", "completed", "failed", "cancelled"}
+        assert await left(collection) == sorted(everything - {status})
+
+    await eventually(only_that_is_gone)
+
+
+async def test_jobs_that_have_not_ended_are_never_removed(
+    make_monque: Callable[..., Monque], collection: Collection
+) -> None:
+    await collection.insert_many(a_day_old())
+    monque = make_monque(options=Options(retention=Retention(completed=HOUR, failed=HOUR, cancelled=HOUR)))
+
+    await monque.start()
+
+    async def the_rest_is_gone() -> None:
+        assert await left(collection) == ["pending", "processing"]
+
+    await eventually(the_rest_is_gone)
+
+
+async def test_the_age_counts_from_the_last_update(
+    make_monque: Callable[..., Monque], collection: Collection
+) -> None:
+    old, young, just_in_time = (
+        ended("completed", ago(minutes=61), createdAt=ago(minutes=61)),
+        ended("completed", ago(minutes=1), createdAt=ago(days=9), nextRunAt=ago(days=9)),
+        ended("completed", ago(minutes=59), createdAt=ago(days=9)),
+    )
+    await collection.insert_many([old, young, just_in_time])
+    monque = make_monque(options=Options(retention=Retention(completed=HOUR)))
+
+    await monque.start()
+
+    async def the_old_one_is_gone() -> None:
+        assert await ids(collection) == {young["_id"], just_in_time["_id"]}
+
+    await eventually(the_old_one_is_gone)
+
+
+async def test_it_goes_on_by_the_interval(make_monque: Callable[..., Monque], collection: Collection) -> None:
+    often = Retention(completed=HOUR, interval=timedelta(milliseconds=100))
+    monque = make_monque(options=Options(retention=often))
+    await monque.start()
+
+    for _ in range(3):
+        grown_old = ended("completed", ago(hours=2))
+        await collection.insert_one(grown_old)
+
+        async def it_is_gone() -> None:
+            assert await ids(collection) == set()
+
+        await eventually(it_is_gone)
+
+
+async def test_a_long_interval_is_waited_for(
+    make_monque: Callable[..., Monque], collection: Collection
+) -> None:
+    monque = make_monque(options=Options(retention=Retention(completed=HOUR)))
+    first = ended("completed", ago(hours=2))
+    await collection.insert_one(first)
+    await monque.start()
+
+    async def the_first_is_gone() -> None:
+        assert await ids(collection) == set()
+
+    await eventually(the_first_is_gone)
+    second = ended("completed", ago(hours=2))
+    await collection.insert_one(second)
+    await monque.run_until_idle()
+
+    assert await ids(collection) == {second["_id"]}
+
+
+async def test_a_completed_job_of_ours_is_removed_in_time(
+    make_monque: Callable[..., Monque], collection: Collection
+) -> None:
+    soon = Retention(completed=timedelta(milliseconds=50), interval=timedelta(milliseconds=50))
+    monque = make_monque(options=Options(retention=soon))
+    monque.worker("work", lambda job: None)
+    heard = Heard(monque)
+    await monque.start()
+    await monque.enqueue("work")
+    await heard.wait("job:complete")
+
+    async def it_is_gone() -> None:
+        assert await ids(collection) == set()
+
+    await eventually(it_is_gone)
+
+
+async def test_a_failed_occurrence_goes_and_its_schedule_stays(
+    make_monque: Callable[..., Monque], collection: Collection
+) -> None:
+    soon = Retention(failed=timedelta(milliseconds=50), interval=timedelta(milliseconds=50))
+    monque = await make_monque(options=Options(retention=soon, max_retries=1)).open()
+    schedule = await monque.schedule("@hourly", "work")
+    await collection.update_one({}, {"$set": {"nextRunAt": ago(minutes=1)}})
+
+    @monque.worker("work")
+    async def fail(job: Job[Any]) -> None:
+        raise RuntimeError("gateway timeout")
+
+    heard = Heard(monque)
+    await monque.start()
+    await heard.wait("job:fail")
+
+    async def only_the_schedule_is_left() -> None:
+        assert await ids(collection) == {schedule.id}
+
+    await eventually(only_the_schedule_is_left)
+
+
+async def test_instances_that_remove_together_do_not_disturb_each_other(
+    make_monque: Callable[..., Monque], collection: Collection
+) -> None:
+    await collection.insert_many([ended("completed", ago(hours=2)) for _ in range(2_000)])
+    often = Retention(completed=HOUR, interval=timedelta(milliseconds=20))
+    instances = [make_monque(options=Options(retention=often)) for _ in range(3)]
+    heards = [Heard(monque) for monque in instances]
+
+    for monque in instances:
+        await monque.start()
+
+    async def all_are_gone() -> None:
+        assert await ids(collection) == set()
+
+    await eventually(all_are_gone)
+    assert [heard.of("job:error") for heard in heards] == [[], [], []]
+
+
+async def test_without_a_retention_nothing_is_ever_removed(
+    make_monque: Callable[..., Monque], collection: Collection
+) -> None:
+    """Edge case of the specification: permanently failed jobs are kept for inspection."""
+    ancient = [ended(status, ago(days=3_000)) for status in ("completed", "failed", "cancelled")]
+    await collection.insert_many(ancient)
+    monque = make_monque(options=Options(heartbeat_interval=timedelta(milliseconds=20)))
+    monque.worker("work", lambda job: None)
+    heard = Heard(monque)
+
+    await monque.start()
+    for _ in range(3):
+        await monque.enqueue("work")
+    await heard.wait("job:complete", 3)
+    await monque.stop()
+
+    assert await ids(collection) >= {doc["_id"] for doc in ancient}
+    assert await collection.count_documents({}) == 6
+
+
+async def test_a_retention_without_any_age_removes_nothing(
+    make_monque: Callable[..., Monque], collection: Collection
+) -> None:
+    ancient = [ended(status, ago(days=3_000)) for status in ("completed", "failed", "cancelled")]
+    await collection.insert_many(ancient)
+    often = Retention(interval=timedelta(milliseconds=10))
+    monque = make_monque(options=Options(retention=often))
+    monque.worker("work", lambda job: None)
+    heard = Heard(monque)
+
+    await monque.start()
+    await monque.enqueue("work")
+    await heard.wait("job:complete")
+    await monque.stop()
+
+    assert await ids(collection) >= {doc["_id"] for doc in ancient}

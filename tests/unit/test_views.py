@@ -1,0 +1,286 @@
+"""Filters that cannot be wrong, and cursors as text: no database here."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import FrozenInstanceError, fields, replace
+from datetime import UTC, date, datetime, timedelta, timezone
+from typing import Any, get_args
+
+import pytest
+from bson import ObjectId
+from bson.datetime_ms import DatetimeMS
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from monque import (
+    BulkError,
+    BulkResult,
+    ConfigurationError,
+    InvalidCursorError,
+    JobFilter,
+    JobPage,
+    JobStatus,
+    QueueStats,
+    QueueView,
+    WorkerView,
+)
+from monque._store import reads
+from monque._store.reads import Listing, Position
+from monque._views import Direction, Sort
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+TIMES = [field.name for field in fields(JobFilter) if field.name.endswith(("_after", "_before"))]
+
+statuses = st.none() | st.sampled_from(JobStatus) | st.lists(st.sampled_from(JobStatus), min_size=1)
+zones = st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=45))])
+moments = st.none() | st.datetimes(datetime(2, 1, 1), datetime(9998, 1, 1), timezones=zones)  # noqa: DTZ001
+names = st.none() | st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)
+filters = st.builds(JobFilter, name=names, status=statuses, **dict.fromkeys(TIMES, moments))
+listings = st.builds(Listing, filters, st.sampled_from(get_args(Sort)), st.booleans())
+object_ids = st.binary(min_size=12, max_size=12).map(ObjectId)
+dates = st.integers(min_value=-(2**63), max_value=2**63 - 1).map(DatetimeMS)
+sides: st.SearchStrategy[Direction | None] = st.sampled_from([None, *get_args(Direction)])
+
+
+@st.composite
+def places(draw: st.DrawFn) -> tuple[Listing, Position]:
+    """A list and a place in it."""
+    listing = draw(listings)
+    value = None if listing.sort == "id" else draw(dates)
+    return listing, Position(draw(object_ids), value, draw(sides))
+
+
+# Filters
+
+
+def test_an_empty_filter_means_all() -> None:
+    assert reads.matching(JobFilter()) == {}
+
+
+@pytest.mark.parametrize("name", ["", " ", "\t\n", 5, b"work", ["work"], {"$ne": ""}, "\ud800", True])
+def test_what_cannot_be_a_name_is_refused(name: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"a filter's name must be a job name, got .*; leave it out"):
+        JobFilter(name=name)
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        "",
+        "done",
+        "PENDING",
+        "pending ",
+        [],
+        (),
+        set(),
+        {},
+        ["pending", ""],
+        [None],
+        [["pending"]],
+        0,
+        False,
+        b"x",
+    ],
+)
+def test_what_is_no_status_is_refused(status: Any) -> None:
+    with pytest.raises(
+        ConfigurationError,
+        match=r"one or several of pending, processing, completed, failed, cancelled, got .*; leave it out",
+    ):
+        JobFilter(status=status)
+
+
+@pytest.mark.parametrize("field", TIMES)
+@pytest.mark.parametrize("moment", ["", "2030-01-01", 0, date(2030, 1, 1), NOW.replace(tzinfo=None)])
+def test_what_is_no_aware_time_is_refused(field: str, moment: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"{field} must be an aware datetime, got"):
+        JobFilter(**{field: moment})
+
+
+def test_a_filter_takes_keywords_only_and_knows_no_others() -> None:
+    with pytest.raises(TypeError):
+        JobFilter("work")  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        JobFilter(nmae="work")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        "failed",
+        JobStatus.FAILED,
+        ["failed"],
+        ("failed", "failed"),
+        {JobStatus.FAILED, "failed"},
+        iter(["failed"]),
+        (status for status in [JobStatus.FAILED]),
+    ],
+)
+def test_one_status_can_be_said_in_many_ways(status: Any) -> None:
+    only_failed = JobFilter(status=status)
+
+    assert only_failed.statuses == (JobStatus.FAILED,)
+    assert only_failed == JobFilter(status="failed")
+    assert hash(only_failed) == hash(JobFilter(status="failed"))
+    assert reads.matching(only_failed) == {"status": {"$in": ["failed"]}}
+
+
+def test_a_time_between_two_milliseconds_is_rounded_up_so_that_both_bounds_stay_exact() -> None:
+    """BSON would cut it off: a job of the millisecond before would be at or after the moment."""
+    between = NOW + timedelta(microseconds=1)
+    next_one = DatetimeMS(int(NOW.timestamp() * 1000) + 1)
+
+    query = reads.matching(JobFilter(created_after=between, created_before=between))
+
+    assert query == {"createdAt": {"$gte": next_one, "$lt": next_one}}
+
+
+def test_the_ends_of_time_can_be_asked_for() -> None:
+    first, last = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+
+    query = reads.matching(JobFilter(due_after=first, due_before=last))
+
+    assert query == {
+        "nextRunAt": {"$gte": DatetimeMS(-62_135_596_800_000), "$lt": DatetimeMS(253_402_300_800_000)}
+    }
+
+
+@given(filters)
+def test_a_filter_made_again_from_its_fields_is_the_same(jobs: JobFilter) -> None:
+    assert replace(jobs) == jobs
+    assert reads.matching(replace(jobs)) == reads.matching(jobs)
+
+
+@given(filters)
+def test_no_text_of_a_filter_can_become_an_operator(jobs: JobFilter) -> None:
+    query = reads.matching(jobs)
+
+    assert set(query) <= {"name", "status", "createdAt", "updatedAt", "nextRunAt"}
+    assert query.get("name") == (None if jobs.name is None else {"$eq": jobs.name})
+
+
+# Values
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        JobFilter(),
+        JobPage(
+            jobs=[],
+            cursor=None,
+            next_cursor=None,
+            previous_cursor=None,
+            has_next_page=False,
+            has_previous_page=False,
+        ),
+        QueueStats(),
+        QueueView(
+            name="a", stats=QueueStats(), has_persisted_jobs=False, has_registered_worker=False, worker=None
+        ),
+        WorkerView(concurrency=1, active_count=0),
+        BulkResult(count=0, errors=[]),
+        BulkError(job_id=ObjectId(), error="why"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_values_are_frozen(value: Any) -> None:
+    field = fields(value)[0].name
+    with pytest.raises(FrozenInstanceError):
+        setattr(value, field, None)
+
+
+def test_the_total_is_the_sum_of_all_states() -> None:
+    stats = QueueStats(pending=1, processing=20, completed=300, failed=4000, cancelled=50000)
+
+    assert stats.total == 54321
+
+
+# Cursors
+
+
+@given(places())
+def test_a_cursor_is_read_as_the_place_it_was_written_for(place: tuple[Listing, Position]) -> None:
+    listing, position = place
+
+    cursor = listing.write_cursor(position)
+
+    assert listing.read_cursor(cursor) == position
+    assert cursor.isascii()
+    assert len(cursor) < 64
+
+
+@given(places(), listings)
+def test_a_cursor_is_refused_by_every_other_list(place: tuple[Listing, Position], other: Listing) -> None:
+    listing, position = place
+    assume(_meaning(listing) != _meaning(other))
+
+    with pytest.raises(InvalidCursorError):
+        other.read_cursor(listing.write_cursor(position))
+
+
+@given(places(), st.data())
+def test_a_cursor_with_one_bit_flipped_is_refused(
+    place: tuple[Listing, Position], data: st.DataObject
+) -> None:
+    listing, position = place
+    cursor = listing.write_cursor(position)
+    raw = bytearray(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    raw[data.draw(st.integers(0, len(raw) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+
+    with pytest.raises(InvalidCursorError, match="was changed on the way"):
+        listing.read_cursor(base64.urlsafe_b64encode(raw).decode().rstrip("="))
+
+
+@given(listings, st.text() | st.binary().map(lambda raw: base64.urlsafe_b64encode(raw).decode().rstrip("=")))
+def test_any_other_text_is_refused_and_nothing_but_refused(listing: Listing, text: str) -> None:
+    with pytest.raises(InvalidCursorError):
+        listing.read_cursor(text)
+
+
+@given(listings, st.none() | st.integers() | st.binary() | st.booleans() | st.lists(st.text()) | object_ids)
+def test_what_is_no_text_is_no_cursor(listing: Listing, cursor: object) -> None:
+    with pytest.raises(InvalidCursorError, match="a cursor is the text that came with a page, got"):
+        listing.read_cursor(cursor)
+
+
+def _meaning(listing: Listing) -> object:
+    """What makes two lists the same: sort, order and which jobs."""
+    return listing.sort, listing.descending, reads.matching(listing.jobs)
+
+
+# Pages as queries
+
+
+@given(places())
+def test_the_two_directions_from_a_place_share_no_job_and_leave_out_at_most_the_one_at_the_place(
+    place: tuple[Listing, Position],
+) -> None:
+    """Which jobs lie beyond is said by exact, opposite comparisons; the rest of the query is the same."""
+    listing, position = place
+    opposite = {"$gt": "$lt", "$gte": "$lte", "$lt": "$gt", "$lte": "$gte"}
+
+    there = _by_id(listing.query(position, "forward"))
+    back = _by_id(listing.query(position, "backward"))
+
+    assert opposite[there[:3]] == back[:3]
+    inclusive = [operator.endswith("e") for operator in (there, back)]
+    assert inclusive == [position.beyond == "backward", position.beyond == "forward"]
+
+
+def _by_id(query: dict[str, Any]) -> str:
+    """The operator that compares ids."""
+    stretch = query["$or"][1] if "$or" in query else query
+    [operator] = stretch["$and"][1]["_id"]
+    return str(operator)
+
+
+@given(listings)
+def test_reading_backward_is_the_sort_turned_around(listing: Listing) -> None:
+    there, back = listing.order("forward"), listing.order("backward")
+
+    assert list(there) == list(back)
+    assert [-way for way in there.values()] == list(back.values())
+    assert list(there)[-1] == "_id"
+    assert set(there.values()) == ({-1} if listing.descending else {1})
