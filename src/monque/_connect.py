@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pymongo
 from pymongo import AsyncMongoClient, MongoClient
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.driver_info import DriverInfo
@@ -30,6 +31,7 @@ DEFAULT_DATABASE = "monque"
 # driver's default of thirty seconds is right for riding out a failover, not for a wrong address.
 OPEN_TIMEOUT = 5.0
 _DRIVER_DEFAULT_SELECTION = 30
+_GOODBYE_TIMEOUT = 2.0
 
 _DRIVER_INFO = DriverInfo("monque", __version__)
 
@@ -61,7 +63,9 @@ class Connection:
     async def close(self) -> None:
         """Close what we opened, and nothing else."""
         if self.owned:
-            await self.database.client.close()
+            # Closing says goodbye to the server; one that is not there must not hold us up.
+            with pymongo.timeout(_GOODBYE_TIMEOUT):
+                await self.database.client.close()
         if self.embedded is not None:
             await self.embedded.stop()
 

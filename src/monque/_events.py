@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, TypeVar
@@ -204,10 +204,10 @@ class EventBus:
                     self._listeners[cls].remove(entry)
                 self._call(entry[0], event)
 
-    async def settle(self, timeout: float) -> None:
-        """Wait for async listeners that are still at work."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=timeout)
+    async def settle(self, timeout: float, *, besides: Set[asyncio.Task[Any]]) -> None:
+        """Wait for async listeners that are still at work, except those that wait for us."""
+        if tasks := self._tasks - besides:
+            await asyncio.wait(tasks, timeout=timeout)
 
     def _call(self, listener: Listener[Any], event: Event) -> None:
         try:

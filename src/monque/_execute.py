@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import Any
 
-from pymongo.errors import PyMongoError
+from pymongo.errors import InvalidOperation, PyMongoError
 
 from monque._backoff import backoff
 from monque._clock import Clock
@@ -232,7 +232,9 @@ async def settle(run: Run, transition: Transition, outcome: Outcome, context: Co
                 _lose(run, context)
             return document
         except PyMongoError as error:
-            if time.monotonic() - run.last_write > context.options.heartbeat_tolerance.total_seconds():
+            # InvalidOperation: the client was closed, no later try can succeed.
+            overdue = time.monotonic() - run.last_write > context.options.heartbeat_tolerance.total_seconds()
+            if overdue or isinstance(error, InvalidOperation):
                 logger.error("gave up settling job %s (%s): %s", run.job.id, run.job.name, error)
                 context.bus.tell(JobError(error=error, job=run.job))
                 _lose(run, context)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
+from typing import Any
 
 from bson import ObjectId
 from pymongo.errors import OperationFailure, PyMongoError
@@ -71,6 +72,7 @@ class Runner:
         self._claiming: asyncio.Task[None] | None = None
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._stopping: asyncio.Task[None] | None = None
+        self._stoppers: set[asyncio.Task[Any]] = set()
         self.failure: BaseException | None = None
         self.ended = asyncio.Event()
 
@@ -82,6 +84,8 @@ class Runner:
 
     async def stop(self, timeout: float) -> None:
         """Stop in order; concurrent calls share one drain and the earliest deadline."""
+        if (caller := asyncio.current_task()) is not None:
+            self._stoppers.add(caller)
         await asyncio.shield(self._begin_stop(timeout))
 
     def watch(self) -> None:
@@ -182,7 +186,7 @@ class Runner:
             self._tell_idle(waiters)
         if look.missed and not look.claimed:
             # Others were faster each time, or the server's clock is behind the one we knew.
-            await self._context.clock.refresh(self._context.store.hello)
+            await self._context.store.refresh_clock()
             await self._rest(random.uniform(0.001, 0.02))  # noqa: S311 - spreads contenders
         return look.more or look.missed > 0
 
@@ -258,7 +262,7 @@ class Runner:
             self._out_of_contact(duty.__name__.strip("_"), error)
 
     async def _beat(self) -> None:
-        await self._context.clock.refresh(self._context.store.hello)
+        await self._context.store.refresh_clock()
         await self._running.beat()
 
     async def _recover(self) -> None:
@@ -283,26 +287,30 @@ class Runner:
             except PyMongoError as error:
                 self._watch_failed(error)
             else:
-                pause = 0.1
-                await self._listen(watch)
+                opened = time.monotonic()
+                # One that opens and breaks at once must not be opened in a busy loop.
+                if await self._listen(watch) or time.monotonic() - opened > _LONGEST_PAUSE:
+                    pause = 0.1
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads instances
             pause = min(pause * 2, _LONGEST_PAUSE)
 
-    async def _listen(self, watch: Watch) -> None:
-        self._live = True
+    async def _listen(self, watch: Watch) -> bool:
+        """Ring for what the stream tells, until it ends; False if it broke."""
+        broke = gone = False
+        self._live = self.in_contact = True
         self._context.bus.tell(WatchConnected())
         self.bell.ring()  # whatever was stored before the stream was open is found by looking
         try:
             async with asyncio.timeout(None) as self._listening:
                 await self._ring_for(watch)
-            self._listening = None
+            gone = True
             self._context.bus.tell(WatchClosed())
-            await self._restore_indexes()
         except (TimeoutError, asyncio.CancelledError) as ending:
             self._context.bus.tell(WatchClosed())
             if isinstance(ending, asyncio.CancelledError):
                 raise
         except PyMongoError as error:
+            broke = True
             self._watch_failed(error)
         finally:
             self._listening = None
@@ -310,6 +318,9 @@ class Runner:
             self.bell.ring()  # from now on the short interval counts, not the long one being waited for
             with suppress(PyMongoError):
                 await watch.close()
+        if gone:
+            await self._restore_indexes()
+        return not broke
 
     async def _ring_for(self, watch: Watch) -> None:
         async for hint in watch.hints():
@@ -355,7 +366,7 @@ class Runner:
         self._upkeep_over.set()
         await self._end_loops()
         remaining = self._deadline.when() - asyncio.get_running_loop().time() if self._deadline else 0.0
-        await self._context.bus.settle(max(remaining, 0.1))
+        await self._context.bus.settle(max(remaining, 0.1), besides=self._stoppers)
         if self._deadline is not None:
             self._deadline.cancel()
         self.bell.close()

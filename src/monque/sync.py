@@ -126,8 +126,8 @@ class SyncMonque:
     def run(self) -> None:
         """As `Monque.run`: blocks until SIGINT or SIGTERM (if called in the main thread) or `stop()`."""
         self.open()
-        running = self._submit(self._monque.run())
         with _signals(lambda first: self._submit(self._monque.stop(timeout=None if first else 0))):
+            running = self._submit(self._monque.run())
             # In short waits: a signal that comes just as a wait begins is not handled before it is over.
             while not wait([running], timeout=0.5).done:
                 pass

@@ -637,10 +637,10 @@ class TestThreeNodes:
         def completed(at_least: int) -> None:
             assert sum(len(one.of("job:complete")) for one in heard) >= at_least
 
-        enqueuing = asyncio.create_task(enqueue_steadily(producer, 400))
-        await eventually(lambda: completed(50))
+        enqueuing = asyncio.create_task(enqueue_steadily(producer, 250))
+        await eventually(lambda: completed(30))
         with lost(host.primary(), fate):
-            await eventually(lambda: completed(200), within=40)
+            await eventually(lambda: completed(150), within=40)
         stored = await enqueuing
         await eventually(lambda: completed(len(stored)), within=40)
 

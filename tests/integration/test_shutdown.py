@@ -562,6 +562,20 @@ async def test_stop_does_not_wait_for_listeners_beyond_its_timeout(monque: Monqu
     let_go.set()
 
 
+async def test_a_listener_may_stop_the_instance(make_monque: Callable[..., Monque]) -> None:
+    """As a script does that ends with its first job: stop() must not wait for the one who calls it."""
+    monque = await make_monque(options=replace(ONCE, shutdown_timeout=timedelta(minutes=5))).open()
+
+    @monque.on("job:complete")
+    async def listen(event: Any) -> None:
+        await monque.stop()
+
+    monque.worker("work", lambda job: None)
+    await monque.enqueue("work")
+
+    await asyncio.wait_for(monque.run(), 20)
+
+
 # The process
 
 

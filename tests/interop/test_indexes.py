@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -235,11 +236,15 @@ async def busy(indexed: Database, server: EmbeddedMongo, recorder: Recorder) -> 
     await indexed["monque_jobs"].delete_many({"scratch": True})
 
 
-async def explain(database: Database, command: dict[str, Any]) -> dict[str, Any]:
+async def explain(database: Database, command: dict[str, Any]) -> Counter[str]:
     """What it would take the server to execute a command now, without changing anything."""
-    explained = await database.command({"explain": command, "verbosity": "executionStats"})
-    stats: dict[str, Any] = explained["executionStats"]
-    return stats
+    total: Counter[str] = Counter()
+    # An update may hold several statements; the server explains them one at a time.
+    for part in [{"updates": [update]} for update in command.get("updates", [])] or [{}]:
+        explained = await database.command({"explain": command | part, "verbosity": "executionStats"})
+        stats = explained["executionStats"]
+        total.update({key: stats[key] for key in ("nReturned", "totalKeysExamined", "totalDocsExamined")})
+    return total
 
 
 class TestLooking:

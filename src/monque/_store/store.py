@@ -95,6 +95,11 @@ class Store:
         """What the server says about itself, its time included."""
         return await self._admin.command("hello")
 
+    async def refresh_clock(self) -> None:
+        """Read the server's time anew."""
+        with pymongo.timeout(OPERATION_TIMEOUT):
+            await self._clock.refresh(self.hello)
+
     async def create_indexes(self) -> None:
         """Create the indexes that are missing."""
         try:

@@ -68,7 +68,10 @@ class Watch:
     async def open(cls, store: Store) -> Watch:
         """Open the stream; from then on nothing is missed until it breaks."""
         try:
-            stream = await store.collection.watch(_PIPELINE, max_await_time_ms=_AWAIT_MILLISECONDS)
+            async with asyncio.timeout(_PATIENCE):
+                stream = await store.collection.watch(_PIPELINE, max_await_time_ms=_AWAIT_MILLISECONDS)
+        except TimeoutError:
+            raise PyMongoError("the server does not open a change stream") from None
         except OperationFailure as error:
             if error.code in _UNAVAILABLE:
                 raise WatchUnavailableError(str(error)) from error

@@ -15,7 +15,6 @@ from fastapi import BackgroundTasks, Response, WebSocket, params
 from fastapi.requests import HTTPConnection
 from fastapi.security import SecurityScopes
 from fastapi.security.base import SecurityBase
-from pydantic.fields import FieldInfo
 
 from monque import Job
 
@@ -115,7 +114,7 @@ def _need(parameter: inspect.Parameter, chain: Chain) -> Dependency | Given:
 
 def _why_not(parameter: inspect.Parameter, kind: Any) -> str:
     for marker in _markers(parameter):
-        if isinstance(marker, FieldInfo):
+        if isinstance(marker, params.Param | params.Body):
             source = type(marker).__name__.lower()
             return f"{parameter.name!r} is read from the {source} of an HTTP request, and a job has none"
     if any(_is(kind, only) for only in (WebSocket, Response, BackgroundTasks, SecurityScopes)):

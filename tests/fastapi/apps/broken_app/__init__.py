@@ -1,0 +1,1 @@
+"""An application whose jobs cannot be registered."""

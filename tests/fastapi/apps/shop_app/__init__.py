@@ -1,0 +1,1 @@
+"""An application that tests serve with uvicorn: its jobs stand in packages and are discovered."""

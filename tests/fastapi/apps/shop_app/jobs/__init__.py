@@ -1,0 +1,1 @@
+"""Jobs, each module in its own way."""

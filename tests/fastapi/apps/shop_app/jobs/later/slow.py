@@ -1,0 +1,27 @@
+"""A router, and jobs that take their time."""
+
+import asyncio
+
+from pymongo.asynchronous.database import AsyncDatabase
+
+from monque import Job
+from monque.fastapi import JobRouter, MonqueDep
+from shop_app.services import say
+
+jobs = JobRouter(namespace="slow")
+
+
+@jobs.job("patient")
+async def patient(job: Job[None], monque: MonqueDep) -> None:
+    """Runs until somebody puts a document into the collection `signals`."""
+    signals: AsyncDatabase = monque.database["signals"]
+    say("patient began")
+    while await signals.find_one() is None:
+        await asyncio.sleep(0.01)
+    say("patient finished")
+
+
+@jobs.job("endless")
+async def endless(job: Job[None]) -> None:
+    say("endless began")
+    await asyncio.Event().wait()

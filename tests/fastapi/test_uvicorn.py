@@ -1,0 +1,147 @@
+"""User stories 7 and 8 as their users live them: applications served by uvicorn, on a real MongoDB."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.database import AsyncDatabase
+
+from support.invariants import check_invariants
+from support.jobs import document
+from support.programs.child import Child
+from support.waiting import eventually
+
+Serve = Callable[..., Awaitable[Any]]
+Run = Callable[..., Awaitable[Child]]
+Collection = AsyncCollection[dict[str, Any]]
+
+
+async def status(collection: Collection, name: str) -> Any:
+    found = await collection.find_one({"name": name})
+    return None if found is None else found["status"]
+
+
+async def test_decorated_classes_are_discovered_registered_and_given_their_services(serve: Serve) -> None:
+    """User story 7, scenarios 1 to 3; FR-021 to FR-023."""
+    served = await serve()
+
+    assert await served.get("/workers") == [
+        "billing.charge",
+        "billing.settle",
+        "process-order",
+        "slow.endless",
+        "slow.patient",
+    ]
+    await served.post("/orders", {"item": "book"})
+    await served.child.hears("shipped book in EUR with a unit of work")
+    await served.child.hears("unit of work closed")
+    await served.child.hears("charged book, shipped so far: ['book']")
+
+
+@pytest.mark.parametrize("connection", ["mongoengine", "beanie", "native", "blocking", "motor"])
+async def test_jobs_are_stored_retrieved_and_processed_on_the_connection_an_application_has(
+    connection: str, serve: Serve, collection: Collection
+) -> None:
+    """User story 8, scenarios 1 to 3; FR-018 to FR-020: the same jobs, whatever the connection.
+
+    The job that was there before the application is processed by its start alone.
+    """
+    await collection.insert_one(document(name="process-order", data={"item": "lamp"}))
+
+    served = await serve(SHOP_CONNECTION=connection)
+    await served.child.hears("shipped lamp in EUR with a unit of work")
+    job_id = (await served.post("/orders", {"item": "book"}))["job"]
+    await served.child.hears("shipped book in EUR with a unit of work")
+
+    async def is_completed() -> None:
+        job = await served.get(f"/jobs/{job_id}")
+        assert job == {"status": "completed", "name": "process-order", "data": {"item": "book"}}
+
+    await eventually(is_completed)
+    assert await collection.count_documents({"name": "process-order", "status": "completed"}) == 2
+
+
+async def test_sigterm_lets_the_running_job_finish_before_the_application_cleans_up(
+    serve: Serve, collection: Collection, database: AsyncDatabase[dict[str, Any]]
+) -> None:
+    served = await serve()
+    await served.post("/slow/patient")
+    await served.child.hears("patient began")
+
+    served.child.send(signal.SIGTERM)
+    await eventually(lambda: _says(served.child, "Shutting down"))
+    await database["signals"].insert_one({})
+    await served.child.ends(within=20)
+
+    assert served.child.said[-2:] == ["patient finished", "app down"]
+    assert await status(collection, "slow.patient") == "completed"
+    assert await collection.count_documents({"status": "processing"}) == 0
+    await check_invariants(collection)
+
+
+async def test_sigterm_puts_back_a_job_that_does_not_finish_within_the_timeout(
+    serve: Serve, collection: Collection
+) -> None:
+    served = await serve(SHOP_TIMEOUT="0.5")
+    await served.post("/slow/endless")
+    await served.child.hears("endless began")
+
+    served.child.send(signal.SIGTERM)
+    await served.child.ends(within=20)
+
+    assert served.child.said[-1] == "app down"
+    assert await status(collection, "slow.endless") == "pending"
+    assert await collection.count_documents({"status": "processing"}) == 0
+    await check_invariants(collection)
+
+
+async def test_a_producer_enqueues_and_a_worker_process_of_the_same_application_runs_the_jobs(
+    serve: Serve, run_program: Run, collection: Collection
+) -> None:
+    """The worker has the application's lifespan: its handlers find what it has put into `app.state`."""
+    producer = await serve(SHOP_PROCESS="no")
+    await producer.post("/orders", {"item": "book"})
+    assert await collection.distinct("name") == ["process-order"]  # no schedule either
+
+    worker = await run_program("shop_app.worker", SHOP_PROCESS="no")
+    await worker.hears("charged book, shipped so far: ['book']")
+    assert await collection.count_documents({"name": "billing.settle", "timezone": "Europe/Berlin"}) == 1
+
+    worker.send(signal.SIGTERM)
+    assert await worker.ends() == 0
+    assert worker.said[0] == "app up"
+    assert worker.said[-1] == "app down"
+    assert not [line for line in producer.child.said if "book" in line]
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        (
+            "twice",
+            "'same' is declared twice: broken_app.twice.first (twice.py:7) and "
+            "broken_app.twice.Second.handle (twice.py:13)",
+        ),
+        ("bad_cron", "cron expression 'every monday'"),
+        ("header", "greet -> get_user -> get_token: 'authorization' is read from the header"),
+        ("missing", "No module named 'broken_app.missing'"),
+    ],
+)
+async def test_an_application_that_cannot_start_fails_with_the_reason(
+    broken: str, reason: str, run_program: Run, socket_folder: Any
+) -> None:
+    served = await run_program(
+        "uvicorn", "broken_app.main:app", "--uds", str(socket_folder / "http"), BROKEN=broken
+    )
+
+    assert await served.ends() == 3
+    await served.finished()
+    assert reason in served.complaints
+
+
+def _says(child: Child, words: str) -> None:
+    assert words in child.complaints
