@@ -1,4 +1,4 @@
-"""What dependencies cost a job: a handler that `monque.fastapi` gives them to, beside the same handler bare."""
+"""What dependencies cost a job: a handler that `monque.fastapi` gives them to, beside a bare one."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from monque._diagnosis import Diagnosis, DueJobs, IndexView
 from monque._errors import (
     AggregationTimeoutError,
     ConfigurationError,
@@ -57,8 +58,11 @@ __all__ = [
     "ClaimLost",
     "ConfigurationError",
     "ConnectionError",
+    "Diagnosis",
+    "DueJobs",
     "EmbeddedMongo",
     "Event",
+    "IndexView",
     "InstanceConflictError",
     "InvalidCronError",
     "InvalidCursorError",

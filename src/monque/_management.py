@@ -11,6 +11,7 @@ from bson import ObjectId
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import DuplicateKeyError
 
+from monque._diagnosis import Diagnosis
 from monque._errors import ConfigurationError, JobNotFoundError, JobStateError, driver_errors
 from monque._events import (
     EventBus,
@@ -24,7 +25,7 @@ from monque._events import (
 from monque._execute import Context
 from monque._job import Job, JobStatus, as_object_id, check_time
 from monque._options import Options
-from monque._store import operations, reads, transitions
+from monque._store import facts, operations, reads, transitions
 from monque._store.document import Document, to_job
 from monque._store.reads import Listing, Position
 from monque._views import (
@@ -57,6 +58,10 @@ class Management:
 
     def _wake(self, documents: Iterable[Document], session: AsyncClientSession | None = None) -> None:
         raise NotImplementedError
+
+    def server_time(self) -> datetime:
+        """The time of the database server, by which everything here goes; it costs no round trip."""
+        return self._context().clock.now()
 
     async def get_job(self, id: ObjectId | str) -> Job[Any] | None:  # noqa: A002 - part of the public API
         """The job with this id (an `ObjectId` or 24 hex characters), or None."""
@@ -149,6 +154,22 @@ class Management:
             cursor = page.cursor
             if cursor is None:
                 return
+
+    async def count_jobs(self, filter: JobFilter = JobFilter()) -> int:  # noqa: A002 - part of the public API
+        """How many jobs match."""
+        context, query = self._context(), reads.matching(check_filter(filter))
+        with driver_errors("count the jobs"):
+            return await context.store.collection.count_documents(query)
+
+    async def diagnose(self) -> Diagnosis:
+        """What an operator should know of the server and of the jobs that wait. Changes nothing.
+
+        Raises:
+            AggregationTimeoutError: Looking at the waiting jobs took longer than 30 seconds.
+        """
+        context = self._context()
+        with driver_errors("examine the database"):
+            return await facts.examine(context.store, self._options)
 
     async def queue_stats(self, *, name: str | None = None) -> QueueStats:
         """How many jobs are in each state, of one name or of all.

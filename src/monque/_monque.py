@@ -110,6 +110,11 @@ class Monque(Management):
         return self._options
 
     @property
+    def workers(self) -> Workers:
+        """The workers registered here."""
+        return self._workers
+
+    @property
     def instance_id(self) -> str:
         """What this instance writes into the jobs it claims."""
         return self._instance_id
@@ -123,6 +128,27 @@ class Monque(Management):
     def client(self) -> AsyncMongoClient[Any]:
         """The native client in use, for example to start a session."""
         return self.database.client
+
+    def reconfigure(self, *, database: object = None, options: Options | None = None) -> None:
+        """Change what this instance was made with, before it is opened; what is not given stays.
+
+        For programs that run an instance made elsewhere, as the command line does.
+
+        Raises:
+            ConfigurationError: It is open, or what is given cannot be used.
+
+        Example:
+            >>> monque.reconfigure(options=replace(monque.options, worker_concurrency=50))
+        """
+        if self._opened is not None:
+            raise ConfigurationError("an open Monque cannot be reconfigured; do it before `open()`")
+        if options is not None and not isinstance(options, Options):
+            raise ConfigurationError(f"options must be an Options(...), got {options!r}")
+        if database is not None:
+            self._connector = Connector(database)
+        if options is not None:
+            self._options = options
+            self._instance_id = options.instance_id or self._instance_id
 
     async def open(self) -> Self:
         """Connect, check the server, create indexes, put back the jobs of dead owners. Idempotent.
@@ -534,7 +560,7 @@ class Monque(Management):
         runner = self._runner
         if runner is None or not runner.is_running or (session is not None and session.in_transaction):
             return
-        due = [document["nextRunAt"] for document in documents if document["name"] in self._workers]
+        due = [document["nextRunAt"] for document in documents if self._workers.serves(document["name"])]
         if due:
             runner.bell.ring_at(min(due))
 

@@ -37,6 +37,10 @@ logger = logging.getLogger("monque")
 _GRACE = 3.0
 _LONGEST_PAUSE = 5.0
 
+# After an outage longer than the tolerance every running job looks dead, here and elsewhere. Each owner
+# says within one interval that it lives; nobody's jobs are taken before that.
+_BEATS_BEFORE_RECOVERY = 3
+
 # The server pays for each write that passes a change stream. After this long with always more work
 # at hand, nobody needs to be woken: the stream is closed until the backlog is gone.
 _BACKLOG_SECONDS = 1.0
@@ -65,6 +69,8 @@ class Runner:
         self._caught_up = asyncio.Event()
         self._caught_up.set()
         self.in_contact = True
+        self._beats = _BEATS_BEFORE_RECOVERY
+        self._last_beat = time.monotonic()
         self._closing = asyncio.Event()
         self._late = asyncio.Event()
         self._upkeep_over = asyncio.Event()
@@ -119,8 +125,6 @@ class Runner:
                 self._loops = group
                 self._claiming = group.create_task(self._claim_loop())
                 group.create_task(self._every(self._context.options.heartbeat_interval, self._beat))
-                if self._context.options.recover_stale_jobs:
-                    group.create_task(self._every(self._context.options.heartbeat_interval, self._recover))
                 if self._context.options.retention is not None:
                     group.create_task(
                         self._every(self._context.options.retention.interval, self._prune, at_once=True)
@@ -264,6 +268,18 @@ class Runner:
     async def _beat(self) -> None:
         await self._context.store.refresh_clock()
         await self._running.beat()
+        self._count_beat()
+        if self._context.options.recover_stale_jobs and self._beats >= _BEATS_BEFORE_RECOVERY:
+            await self._do(self._recover)
+
+    def _count_beat(self) -> None:
+        """Count heartbeats since the last gap so long that others, too, may seem dead without being it."""
+        interval = self._context.options.heartbeat_interval
+        tolerance = max(self._context.options.heartbeat_tolerance, 3 * interval)
+        now = time.monotonic()
+        outage = now - self._last_beat > (tolerance - interval).total_seconds()
+        self._beats = 1 if outage else self._beats + 1
+        self._last_beat = now
 
     async def _recover(self) -> None:
         if await recover(self._context):
@@ -324,7 +340,7 @@ class Runner:
 
     async def _ring_for(self, watch: Watch) -> None:
         async for hint in watch.hints():
-            if hint.name is not None and hint.name not in self._workers:
+            if hint.name is not None and not self._workers.serves(hint.name):
                 continue
             if hint.run_at is None:
                 self.bell.ring()

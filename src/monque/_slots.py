@@ -10,6 +10,7 @@ from monque._workers import Workers
 # Claim ahead only what will start within this time, judging by how long jobs of the name took lately.
 _HORIZON = 0.1
 _MOST_AHEAD = 500
+_MOST_AT_ONCE = 1_000
 
 # Claimed and not yet settled: beyond this, settling is what is slow, and claiming more would not help.
 _MOST_UNSETTLED = 5_000
@@ -60,24 +61,29 @@ class Slots:
         )
 
     def wanted(self, unsettled: int) -> tuple[dict[str, int], int]:
-        """How many jobs of each name to claim, and how many in all."""
+        """How many jobs of each name to claim, and how many in all.
+
+        What is held runs down to half before more is claimed: few large claims, not many small.
+        """
+        held_in_all = self._held.total()
+        if held_in_all > _MOST_AHEAD // 2:
+            return {}, 0
         room = {}
-        ahead_in_all = 0
+        free_in_all = ahead_in_all = 0
         for worker in self._workers:
             name = worker.name
+            if not self._workers.serves(name):
+                continue
             free = self._concurrency(name) - self._running[name]
             ahead = self._ahead(name)
             held = self._held[name]
-            # Let what is held run down to half before claiming again: few large claims, not many small.
-            if held > ahead // 2:
-                continue
-            if free + ahead - held > 0:
+            if held <= ahead // 2 and free + ahead - held > 0:
                 room[name] = free + ahead - held
-                ahead_in_all = max(ahead_in_all, ahead)
-        limit = min(sum(room.values()), _MOST_UNSETTLED - unsettled)
+                free_in_all += free
+                ahead_in_all = min(ahead_in_all + ahead, _MOST_AHEAD)
         if self._options.instance_concurrency is not None:
-            free = self._options.instance_concurrency - self._running.total() - self._held.total()
-            limit = min(limit, free + ahead_in_all)
+            free_in_all = min(free_in_all, self._options.instance_concurrency - self._running.total())
+        limit = min(free_in_all + ahead_in_all - held_in_all, _MOST_AT_ONCE, _MOST_UNSETTLED - unsettled)
         return room, max(limit, 0)
 
     def _ahead(self, name: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, overload
 
@@ -43,6 +43,8 @@ class Workers:
 
     def __init__(self) -> None:
         self._by_name: dict[str, Worker[Any]] = {}
+        self._only: frozenset[str] | None = None
+        self._excluding: frozenset[str] = frozenset()
 
     @overload
     def worker(
@@ -103,6 +105,23 @@ class Workers:
         )
         self._by_name[name] = worker
         return worker
+
+    def restrict(self, *, only: Iterable[str] | None = None, excluding: Iterable[str] = ()) -> None:
+        """Run jobs of some names only; workers of others stay known, registered before or later.
+
+        Example:
+            >>> workers.restrict(excluding=["render-video"])
+        """
+        self._only = None if only is None else frozenset(only)
+        self._excluding = frozenset(excluding)
+
+    def serves(self, name: str) -> bool:
+        """Whether jobs of this name are run here: it has a worker, and `restrict` does not leave it out."""
+        return (
+            name in self._by_name
+            and (self._only is None or name in self._only)
+            and name not in self._excluding
+        )
 
     def get(self, name: str) -> Worker[Any] | None:
         """The worker of this name, if there is one."""

@@ -24,6 +24,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from monque import (
     BulkResult,
     ConfigurationError,
+    Diagnosis,
     Event,
     Job,
     JobFilter,
@@ -74,6 +75,11 @@ class SyncMonque:
         return self._monque.options
 
     @property
+    def workers(self) -> Workers:
+        """The workers registered here."""
+        return self._monque.workers
+
+    @property
     def instance_id(self) -> str:
         """What this instance writes into the jobs it claims."""
         return self._monque.instance_id
@@ -87,6 +93,10 @@ class SyncMonque:
     def client(self) -> AsyncMongoClient[Any]:
         """The native client in use; it is asynchronous, and bound to this instance's own loop."""
         return self._monque.client
+
+    def reconfigure(self, *, database: object = None, options: Options | None = None) -> None:
+        """As `Monque.reconfigure`."""
+        self._monque.reconfigure(database=database, options=options)
 
     def open(self) -> Self:
         """As `Monque.open`."""
@@ -252,6 +262,10 @@ class SyncMonque:
             self._monque.schedule(cron, job, data, unique_key=unique_key, timezone=timezone, session=session)
         )
 
+    def server_time(self) -> datetime:
+        """As `Monque.server_time`."""
+        return self._monque.server_time()
+
     def get_job(self, id: ObjectId | str) -> Job[Any] | None:  # noqa: A002 - part of the public API
         """As `Monque.get_job`."""
         return self._call(self._monque.get_job(id))
@@ -300,6 +314,14 @@ class SyncMonque:
         )
         while (job := self._call(_next(jobs))) is not None:
             yield job
+
+    def count_jobs(self, filter: JobFilter = JobFilter()) -> int:  # noqa: A002 - part of the public API
+        """As `Monque.count_jobs`."""
+        return self._call(self._monque.count_jobs(filter))
+
+    def diagnose(self) -> Diagnosis:
+        """As `Monque.diagnose`."""
+        return self._call(self._monque.diagnose())
 
     def queue_stats(self, *, name: str | None = None) -> QueueStats:
         """As `Monque.queue_stats`."""

@@ -114,7 +114,7 @@ class TestClasses:
 
         @job("process-order")
         class ProcessOrder:
-            async def handle(self, job: Job[Order]) -> None: seen.append(job.data)  # noqa: E701  # fmt: skip
+            async def handle(self, job: Job[Order]) -> None: seen.append(job.data)  # fmt: skip
 
         async with shop(routers=[ProcessOrder]) as it:
             await it.process("process-order", Order(item="book"))
@@ -339,7 +339,8 @@ class TestDiscovery:
         )
 
         with pytest.raises(
-            WorkerRegistrationError, match=r"warehouse\.billing\.Billing has jobs \(charge\) but is no job_contr"
+            WorkerRegistrationError,
+            match=r"warehouse\.billing\.Billing has jobs \(charge\) but is no job_contr",
         ):
             async with shop(discover="warehouse"):
                 pass

@@ -16,7 +16,6 @@ from fastapi.requests import HTTPConnection
 
 from monque import Job, JobStatus, Monque, Worker
 from monque.fastapi import JobRouter, MonqueDep, get_monque, job
-from support.waiting import Heard
 
 OpenShop = Callable[..., Any]
 
@@ -349,7 +348,7 @@ class TestScope:
             assert (await it.process(work)).fail_reason == "ValueError: the commit failed"
 
     async def test_a_job_cancelled_by_the_shutdown_timeout_closes_its_resources(
-        self, shop: OpenShop, jobs: JobRouter, seen: list[Any], monque: Monque
+        self, shop: OpenShop, jobs: JobRouter, seen: list[Any]
     ) -> None:
         def get_blocking() -> Iterator[None]:
             try:
@@ -367,19 +366,17 @@ class TestScope:
         async def endless(
             job: Job, a: Annotated[None, Depends(get_async)], b: Annotated[None, Depends(get_blocking)]
         ) -> None:
-            seen.append("began")
+            began.set()
             await asyncio.Event().wait()
 
-        heard = Heard(monque)
+        began = asyncio.Event()
         async with shop(routers=[jobs]) as it:
             stored = await it.monque.enqueue(endless)
-            await heard.wait("job:start")
-            while not seen:
-                await asyncio.sleep(0.01)
+            await began.wait()
             await it.monque.stop(timeout=0)
             released = await it.monque.get_job(stored.id)
 
-        assert seen == ["began", "blocking closed", "async closed"]
+        assert seen == ["blocking closed", "async closed"]
         assert released is not None
         assert released.status is JobStatus.PENDING
 

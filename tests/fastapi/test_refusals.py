@@ -80,7 +80,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("call", REFUSED, ids=lambda call: call.__name__)
 def test_a_dependency_that_reads_the_request_is_refused_with_the_chain(call: Callable[..., Any]) -> None:
-    def get_service(dependency: Any = Depends(call)) -> None: ...
+    def get_service(dependency: Annotated[Any, Depends(call)]) -> None: ...
 
     with pytest.raises(WorkerRegistrationError) as refused:
 

@@ -18,8 +18,8 @@ from pymongo.monitoring import CommandListener, CommandStartedEvent
 
 from conftest import QUICK
 from monque import ConnectionError, Event, Job, Monque
-from support.clocks import ahead
-from support.jobs import document
+from support.clocks import ago, ahead
+from support.jobs import claimed, document
 from support.proxy import Proxy, command
 from support.servers import Node, Servers, failing, frozen
 from support.waiting import Heard, eventually
@@ -486,6 +486,48 @@ class TestKilledServer:
         assert heard.of("job:lost") == []
         assert await collection.count_documents({"status": "completed", "attempt": 1}) == 12
         await heard.wait("changestream:connected", 2)
+
+    async def test_after_a_long_outage_nobody_takes_the_jobs_of_the_living(
+        self, host: Servers, collection: Collection, make_monque: Make
+    ) -> None:
+        """The server was away for longer than the tolerance, so that nobody could beat."""
+        options = replace(
+            QUICK, heartbeat_interval=timedelta(milliseconds=100), heartbeat_tolerance=timedelta(seconds=1)
+        )
+        uri = host.uri(collection.database.name, serverSelectionTimeoutMS=300)
+        monque = await make_monque(uri, options=options).open()
+        monque.worker("work", work := Work(waits=True))
+        heard = Heard(monque)
+        await monque.start()
+        for number in range(3):
+            await monque.enqueue("work", number)
+        await heard.wait("job:start", 3)
+        other = await make_monque(uri, options=options).open()
+        other.worker("work", work)
+        await other.start()
+        with killed(host.nodes[0]):
+            await passed(1.2)
+        await healthy(monque)
+        beaten = await collection.find_one()
+        assert beaten is not None
+
+        async def beats_again() -> None:
+            fresh = {"lastHeartbeat": {"$gt": beaten["lastHeartbeat"]}}
+            assert await collection.count_documents({"status": "processing", **fresh}) == 3
+
+        await eventually(beats_again)
+        dead = claimed("dead", name="nobody's", lastHeartbeat=ago(minutes=5), lockedAt=ago(minutes=5))
+        await collection.insert_one(dead)
+
+        async def recovers_again() -> None:
+            assert await collection.count_documents({"_id": dead["_id"], "status": "pending"}) == 1
+
+        await eventually(recovers_again)
+        work.done.set()
+        await heard.wait("job:complete", 3)
+
+        assert work.runs == {0: 1, 1: 1, 2: 1}
+        assert heard.of("job:lost") == []
 
     async def test_a_server_that_hangs_for_a_moment_loses_nothing(
         self, host: Servers, collection: Collection, make_monque: Make

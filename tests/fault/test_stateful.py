@@ -4,8 +4,9 @@ Two instances store jobs and schedules, claim and settle them, lose claims to ea
 whatever is there. After every step the collection must be what the model says, keep its invariants, and hold
 every job that the step did not mean exactly as it was before, to the last field.
 
-The steps are the same in every run (`derandomize`), so that a red build is red again on the next try. To hunt
-for longer, raise EXAMPLES and let them be random; what hypothesis finds it shrinks to a few lines.
+The steps are the same in every run (`derandomize`), so that a red build is red again on the next try, and a
+failure shows them as they are. To hunt for longer, raise EXAMPLES and set derandomize to False; with
+`Phase.shrink` hypothesis reduces what it finds to a few lines, which takes minutes on a real server.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ import logging
 import time
 import uuid
 from collections import Counter
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, TypeVar
 
 import pytest
 from bson import ObjectId
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -42,11 +43,10 @@ from support.clocks import ago, ahead
 from support.invariants import violations
 from support.waiting import Heard, eventually
 
-EXAMPLES = 150
+EXAMPLES = 120
 STEPS = 30
 
 NAMES = ["red", "blue"]
-KEYS = ["k", "red"]  # "red" is also the key of the schedule of that name
 CRONS = ["@yearly", "0 0 29 2 *"]
 MAX_RETRIES = 2
 OPTIONS = Options(max_retries=MAX_RETRIES, base_retry_interval=timedelta(hours=1), change_streams=False)
@@ -71,10 +71,14 @@ EVERYTHING = [
 
 instances = st.sampled_from(["a", "b"])
 names = st.sampled_from(NAMES)
-keys = st.none() | st.sampled_from(KEYS)
+keys = st.sampled_from([None, None, "k", "k", "red"])  # "red" is also the key of the schedule of that name
 some_names = st.lists(names, min_size=1, max_size=2, unique=True)
 news = st.tuples(names, keys, st.booleans())
 picks = st.integers(0, 100)
+Which: TypeAlias = tuple[str, int]
+"""In which state, and which of those."""
+whiches = st.tuples(st.sampled_from(list(map(str, JobStatus))), picks)
+F = TypeVar("F", bound=Callable[..., None])
 New: TypeAlias = tuple[str, str | None, bool]
 """Name, key, and whether it is due."""
 
@@ -140,6 +144,19 @@ class Claim:
         return attempt
 
 
+OPERATIONS: list[st.SearchStrategy[tuple[str, dict[str, Any]]]] = []
+
+
+def operation(**arguments: st.SearchStrategy[Any]) -> Callable[[F], F]:
+    """One of the things that may happen next, with what it is given."""
+
+    def add(method: F) -> F:
+        OPERATIONS.append(st.tuples(st.just(method.__name__), st.fixed_dictionaries(arguments)))
+        return method
+
+    return add
+
+
 class World:
     """What all examples share: the collection, emptied for each, and two instances that never start."""
 
@@ -201,9 +218,16 @@ class Jobs(RuleBasedStateMachine):
         if schedule is not None:
             self.schedule("a", schedule, CRONS[0], None)
 
+    # One rule that chooses what to do, rather than a rule for each: of those hypothesis leaves out half in
+    # every example, and would hardly get to where a job has failed for good and its key is taken again.
+    @rule(step=st.deferred(lambda: st.one_of(OPERATIONS)))
+    def step(self, step: tuple[str, dict[str, Any]]) -> None:
+        name, arguments = step
+        getattr(self, name)(**arguments)
+
     # Storing
 
-    @rule(instance=instances, many=st.lists(news, min_size=1, max_size=3))
+    @operation(instance=instances, many=st.lists(news, min_size=1, max_size=3))
     def enqueue(self, instance: str, many: list[New]) -> None:
         monque = self.monques[instance]
         if len(many) == 1:
@@ -225,7 +249,7 @@ class Jobs(RuleBasedStateMachine):
             assert job.id not in self.model
             self._change(job.id, Model(name, key, due=due))
 
-    @rule(instance=instances, name=names, cron=st.sampled_from(CRONS), data=st.sampled_from([None, 1]))
+    @operation(instance=instances, name=names, cron=st.sampled_from(CRONS), data=st.sampled_from([None, 1]))
     def schedule(self, instance: str, name: str, cron: str, data: int | None) -> None:
         holder = self._holder(name, name)
         call = self.monques[instance].schedule(cron, name, data)
@@ -245,15 +269,27 @@ class Jobs(RuleBasedStateMachine):
 
     # Operators
 
-    @rule(
-        instance=instances,
-        pick=picks,
-        action=st.sampled_from(["cancel", "retry", "reschedule", "delete"]),
-        due=st.booleans(),
-    )
-    def act_on_one(self, instance: str, pick: int, action: str, due: bool) -> None:
-        """One of the jobs there are, or one there is not."""
-        job_id = [*sorted(self.model), ObjectId()][pick % (len(self.model) + 1)]
+    @operation(instance=instances, which=whiches)
+    def cancel_one(self, instance: str, which: Which) -> None:
+        self._act_on_one(instance, "cancel", which)
+
+    @operation(instance=instances, which=whiches)
+    def retry_one(self, instance: str, which: Which) -> None:
+        self._act_on_one(instance, "retry", which)
+
+    @operation(instance=instances, which=whiches, due=st.booleans())
+    def reschedule_one(self, instance: str, which: Which, due: bool) -> None:
+        self._act_on_one(instance, "reschedule", which, due=due)
+
+    @operation(instance=instances, which=whiches)
+    def delete_one(self, instance: str, which: Which) -> None:
+        self._act_on_one(instance, "delete", which)
+
+    def _act_on_one(self, instance: str, action: str, which: Which, *, due: bool = True) -> None:
+        """One of the jobs in a state, or one that is not there."""
+        status, pick = which
+        there = [job_id for job_id, job in sorted(self.model.items()) if job.status == status]
+        job_id = there[pick % len(there)] if there else ObjectId()
         arguments = (_when(due),) if action == "reschedule" else ()
         call = getattr(self.monques[instance], f"{action}_job")(job_id, *arguments)
         model = self.model.get(job_id)
@@ -272,7 +308,7 @@ class Jobs(RuleBasedStateMachine):
             told = {"cancel": "job:cancelled", "retry": "job:retried", "delete": "job:deleted"}
             self.expected_events += [told[action]] if action in told else []
 
-    @rule(
+    @operation(
         instance=instances,
         action=st.sampled_from(["cancel", "retry", "retry", "delete"]),
         name=names,
@@ -296,6 +332,12 @@ class Jobs(RuleBasedStateMachine):
         assert (result.count, sorted(error.job_id for error in result.errors)) == (count, taken)
         told = {"cancel": "jobs:cancelled", "retry": "jobs:retried", "delete": "jobs:deleted"}
         self.expected_events += [told[action]] * bool(count)
+
+    @operation(instance=instances, name=names)
+    def start_over(self, instance: str, name: str) -> None:
+        """Cancel what waits and store another job with the same key."""
+        self.act_on_many(instance, "cancel", name, [JobStatus.PENDING], "")
+        self.enqueue(instance, [(name, "k", True)])
 
     def _allows(self, model: Model, action: str) -> bool:
         """The seed's diagram, and one active job a key."""
@@ -326,11 +368,11 @@ class Jobs(RuleBasedStateMachine):
 
     # Workers
 
-    @rule(instance=instances)
+    @operation(instance=instances)
     def claim_all(self, instance: str) -> None:
         self.claim(instance, NAMES, 10, 10)
 
-    @rule(instance=instances, of=some_names, slots=st.integers(1, 2), limit=st.integers(1, 3))
+    @operation(instance=instances, of=some_names, slots=st.integers(1, 2), limit=st.integers(1, 3))
     def claim(self, instance: str, of: list[str], slots: int, limit: int) -> None:
         wanted = self._due(of, slots, limit)
         documents = self.run(self._claim(instance, dict.fromkeys(of, slots), limit))
@@ -365,19 +407,19 @@ class Jobs(RuleBasedStateMachine):
                 taken.append(job_id)
         return taken
 
-    @rule(pick=picks, again=st.booleans())
+    @operation(pick=picks, again=st.booleans())
     def succeed(self, pick: int, again: bool) -> None:
         self._end_one(pick, "success", again)
 
-    @rule(pick=picks, again=st.booleans())
+    @operation(pick=picks, again=st.booleans())
     def fail(self, pick: int, again: bool) -> None:
         self._end_one(pick, "failure", again)
 
-    @rule(pick=picks, again=st.booleans())
+    @operation(pick=picks, again=st.booleans())
     def release(self, pick: int, again: bool) -> None:
         self._end_one(pick, "release", again)
 
-    @rule(instance=instances, end=st.sampled_from(["success", "failure", "failure"]))
+    @operation(instance=instances, end=st.sampled_from(["success", "failure", "failure", "release"]))
     def work_off(self, instance: str, end: str) -> None:
         """Everything that waits is run, and ends the same way."""
         self.let_time_pass()
@@ -450,7 +492,7 @@ class Jobs(RuleBasedStateMachine):
             self._change(job_id, model.next_time())
             self._change(_occurrence_id(claim.document), model.occurrence(fails))
 
-    @rule()
+    @operation()
     def let_time_pass(self) -> None:
         """Whatever waits for its time becomes due."""
         waiting = {
@@ -461,7 +503,7 @@ class Jobs(RuleBasedStateMachine):
         for job_id, job in waiting.items():
             self._change(job_id, replace(job, due=True))
 
-    @rule(instance=instances)
+    @operation(instance=instances)
     def heartbeat(self, instance: str) -> None:
         claims = [claim for claim in self.claims if claim.instance == instance]
         lost = self.run(
@@ -474,9 +516,9 @@ class Jobs(RuleBasedStateMachine):
                 self.happened["a heartbeat in time"] += model.stale
                 self._change(claim.job_id, replace(model, stale=False))
                 kept.append(claim)
-        assert [id(claim.document) for claim in claims if claim not in kept] == [id(claim) for claim in lost]
+        assert {id(claim.document) for claim in claims if claim not in kept} == {id(claim) for claim in lost}
 
-    @rule(pick=picks, instance=instances)
+    @operation(pick=picks, instance=instances)
     def fall_silent(self, pick: int, instance: str) -> None:
         """The owner of a job has not been heard of for an hour, and somebody looks."""
         running = [job_id for job_id, job in sorted(self.model.items()) if job.status == "processing"]
@@ -484,9 +526,12 @@ class Jobs(RuleBasedStateMachine):
             self._silence([running[pick % len(running)]])
             self.recover(instance)
 
-    @rule(dying=instances, instance=instances)
+    @operation(dying=instances, instance=instances)
     def die(self, dying: str, instance: str) -> None:
-        """An instance is gone, with all its runs, and somebody looks."""
+        """An instance has claimed all that waits and is gone, with all its runs; and somebody looks."""
+        self.let_time_pass()
+        self.check()
+        self.claim_all(dying)
         self.claims = [claim for claim in self.claims if claim.instance != dying]
         self._silence([job_id for job_id, job in self.model.items() if job.claimed_by == dying])
         self.recover(instance)
@@ -497,13 +542,18 @@ class Jobs(RuleBasedStateMachine):
         for job_id in job_ids:
             self._change(job_id, replace(self.model[job_id], stale=True))
 
-    @rule(pick=picks)
-    def stall(self, pick: int) -> None:
-        """As `fall_silent`, but nobody looks yet: a heartbeat may still come in time."""
+    @operation(pick=picks, beats=st.booleans())
+    def stall(self, pick: int, beats: bool) -> None:
+        """As `fall_silent`, but nobody looks yet; perhaps a heartbeat still comes in time."""
         running = [job_id for job_id, job in sorted(self.model.items()) if job.status == "processing"]
-        self._silence(running[pick % len(running) :][:1] if running else [])
+        if running:
+            job_id = running[pick % len(running)]
+            owner = self.model[job_id].claimed_by
+            self._silence([job_id])
+            if beats and owner is not None:
+                self.heartbeat(owner)
 
-    @rule(instance=instances)
+    @operation(instance=instances)
     def recover(self, instance: str) -> None:
         silent = {job_id: job for job_id, job in sorted(self.model.items()) if job.stale}
         kept = {job_id: _occurrence_id(self._now_stored(job_id)) for job_id in silent}
@@ -605,7 +655,6 @@ async def _never_called(job: Job[Any]) -> None:
     raise AssertionError("nothing is run here")
 
 
-@pytest.mark.timeout(420)  # half a minute when all is well; what fails is given time to be shrunk
 def test_any_order_of_operations_leaves_what_the_model_says(
     server: EmbeddedMongo, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -616,11 +665,13 @@ def test_any_order_of_operations_leaves_what_the_model_says(
             settings=settings(
                 max_examples=EXAMPLES,
                 stateful_step_count=STEPS,
+                phases=[Phase.generate],
                 derandomize=True,
                 database=None,
                 deadline=None,
                 suppress_health_check=list(HealthCheck),
             ),
         )
+    print(world.happened)
     rare = {what: world.happened[what] for what in EVERYTHING if world.happened[what] < 3}
     assert not rare, f"too few examples to show anything about: {rare}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import threading
 import time
@@ -536,7 +537,13 @@ class TestUnreachable:
         """A port on which connections are made and nobody ever answers."""
         return socket.create_server(("127.0.0.1", 0))
 
-    async def test_it_is_told_in_time(self) -> None:
+    # The driver forgets the socket of a connection that is being made when its client is closed.
+    @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+    def test_it_is_told_in_time(self) -> None:
+        asyncio.run(self.tell_in_time())
+        gc.collect()  # what it forgot is found here, where that is expected, and not in another test
+
+    async def tell_in_time(self) -> None:
         """Nobody there, somebody silent, a lent client; and the user's own time, shorter or longer."""
         with self.silent() as listening, self.silent() as closed:
             nobody = f"mongodb://127.0.0.1:{closed.getsockname()[1]}/jobs"

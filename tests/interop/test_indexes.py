@@ -251,7 +251,7 @@ class TestLooking:
     """Traps: a claim query whose scan grows with the backlog of other job names burns the server's CPU."""
 
     @pytest.mark.parametrize("count", [1, 10, 100])
-    async def test_a_claim_examines_no_more_than_it_takes(
+    async def test_a_look_examines_what_there_are_slots_for_and_a_claim_what_it_takes(
         self, count: int, busy: Monque, indexed: Database, recorder: Recorder
     ) -> None:
         collection = indexed["monque_jobs"]

@@ -52,9 +52,7 @@ class Candidates:
         while room and len(chosen) < limit:
             known = sum(1 for name in chosen.values() if name in room) + len(self._avoided)
             wanted = min(limit - len(chosen), sum(room.values()))
-            most = known + wanted * self._spread
-            # One more than wanted: it tells whether there is more, or when the next one is due.
-            found = await self._earliest(list(room), most + 1)
+            found, complete = await self._earliest(list(room), wanted * self._spread, besides=known)
             now = self._clock.now()
             future = [entry["nextRunAt"] for entry in found if entry["nextRunAt"] > now]
             due = [entry for entry in found if entry["nextRunAt"] <= now and self._is_new(entry, chosen)]
@@ -66,7 +64,7 @@ class Candidates:
                     room[name] -= 1
                     if not room[name]:
                         del room[name]
-            if future or len(found) <= most:
+            if future or complete:
                 return Choice(list(chosen), next_due, more=False, backlog=False)  # all that is due was seen
         return Choice(list(chosen), next_due, more=bool(room), backlog=True)
 
@@ -95,20 +93,23 @@ class Candidates:
         picked = set(random.sample(range(len(due)), min(wanted, len(due))))
         return [due[n] for n in sorted(picked)] + [due[n] for n in range(len(due)) if n not in picked]
 
-    async def _earliest(self, names: list[str], limit: int) -> list[Document]:
-        """The pending jobs of these names that are due first: ids, names and times."""
-        parts = [
-            names[start : start + _NAMES_IN_ONE_LOOK] for start in range(0, len(names), _NAMES_IN_ONE_LOOK)
-        ]
+    async def _earliest(self, names: list[str], wanted: int, *, besides: int) -> tuple[list[Document], bool]:
+        """The pending jobs of these names that are due first, and whether that is all there are.
+
+        Very many names are asked for in parts, each for its share. Where a part was cut off, what lies
+        beyond its end in the other parts is left out too: the cut-off part may have earlier ones.
+        """
+        parts = [names[at : at + _NAMES_IN_ONE_LOOK] for at in range(0, len(names), _NAMES_IN_ONE_LOOK)]
+        # One more than wanted: it tells whether there is more, or when the next one is due.
+        limit = -(-wanted // len(parts)) + besides + 1
+        found = await asyncio.gather(*(self._read(part, limit) for part in parts))
+        cut_off = [_place(part[-1]) for part in found if len(part) == limit]
         if len(parts) == 1:
-            return await self._read(parts[0], limit)
-        found = [
-            entry
-            for part in await asyncio.gather(*(self._read(part, limit) for part in parts))
-            for entry in part
-        ]
-        found.sort(key=lambda entry: (entry["nextRunAt"], entry["_id"]))
-        return found[:limit]
+            return found[0], not cut_off
+        entries = sorted((entry for part in found for entry in part), key=_place)
+        if cut_off:
+            entries = [entry for entry in entries if _place(entry) <= min(cut_off)]
+        return entries, not cut_off
 
     async def _read(self, names: list[str], limit: int) -> list[Document]:
         return await self._collection.find(
@@ -116,5 +117,10 @@ class Candidates:
             {"_id": 1, "name": 1, "nextRunAt": 1},
             sort={"nextRunAt": 1, "_id": 1},
             limit=limit,
+            batch_size=limit,  # all in one answer; the default would ask again after the first hundred
             hint=self._hint,
         ).to_list()
+
+
+def _place(entry: Document) -> tuple[datetime, ObjectId]:
+    return entry["nextRunAt"], entry["_id"]

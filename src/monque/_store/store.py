@@ -36,6 +36,8 @@ logger = logging.getLogger("monque")
 OPERATION_TIMEOUT = 20.0
 
 _INSERT_CHUNK = 1000
+# One answer for all that a claim may have taken; by default the server makes two of it.
+_ALL_AT_ONCE = 10_000
 _INDEX_CONFLICTS = (85, 86)
 _TOO_LARGE = (10334, 17419, 17420)
 
@@ -93,7 +95,8 @@ class Store:
 
     async def hello(self) -> Document:
         """What the server says about itself, its time included."""
-        return await self._admin.command("hello")
+        # A command does not go by the codec options of its database: without these, times would be naive.
+        return await self._admin.command("hello", codec_options=CODEC_OPTIONS)
 
     async def refresh_clock(self) -> None:
         """Read the server's time anew."""
@@ -239,7 +242,7 @@ class Store:
 
     async def _owned(self, job_ids: Iterable[ObjectId]) -> list[Document]:
         mine = {"_id": {"$in": list(job_ids)}, "status": "processing", "claimedBy": self.instance_id}
-        return await self.collection.find(mine, hint="_id_").to_list()
+        return await self.collection.find(mine, hint="_id_", batch_size=_ALL_AT_ONCE).to_list()
 
     async def claimed_in_doubt(self) -> list[Document]:
         """What an earlier claim took although its answer never came (the connection broke)."""

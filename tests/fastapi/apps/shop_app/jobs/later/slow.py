@@ -2,8 +2,6 @@
 
 import asyncio
 
-from pymongo.asynchronous.database import AsyncDatabase
-
 from monque import Job
 from monque.fastapi import JobRouter, MonqueDep
 from shop_app.services import say
@@ -14,10 +12,9 @@ jobs = JobRouter(namespace="slow")
 @jobs.job("patient")
 async def patient(job: Job[None], monque: MonqueDep) -> None:
     """Runs until somebody puts a document into the collection `signals`."""
-    signals: AsyncDatabase = monque.database["signals"]
-    say("patient began")
-    while await signals.find_one() is None:
-        await asyncio.sleep(0.01)
+    async with await monque.database["signals"].watch() as signals:
+        say("patient began")
+        await anext(signals)
     say("patient finished")
 
 

@@ -1,0 +1,1 @@
+"""A shop whose work is done by jobs."""

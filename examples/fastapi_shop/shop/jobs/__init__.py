@@ -1,0 +1,1 @@
+"""All jobs of the shop; `setup_monque(discover=...)` finds them."""

@@ -1,0 +1,65 @@
+"""What an operator should know of the server, and of the jobs that wait for somebody."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from monque._job import Job
+
+IndexState = Literal["needed", "optional", "missing", "different", "superfluous"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexView:
+    """An index of the collection, or one that it should have.
+
+    *state* is `needed` or `optional` (it is there, and Monque uses it), `missing`, `different` (its name
+    is taken by an index with other keys or options) or `superfluous` (Monque does not use it).
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    state: IndexState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueJobs:
+    """The jobs of one name that could run now: how many, since when, and how many others are running."""
+
+    name: str
+    count: int
+    oldest: datetime
+    running: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """The state of a deployment at *taken_at*, a time of the database server.
+
+    Attributes:
+        taken_at: The server's time.
+        server_version: As the server says, for example "7.0.5".
+        replica_set: Its name; None for a server that stands alone, and for a sharded cluster.
+        change_streams: Whether they can be opened; without them jobs are found by polling.
+        transactions: Whether jobs can be part of transactions.
+        clock_offset: How far the server's clock is ahead of this machine's.
+        indexes: Those that are there, and those that should be.
+        stale: Jobs whose owner is dead, the longest silent first; at most 100 of them.
+        due: The jobs that wait for a free worker, by name; the one waiting longest first.
+    """
+
+    taken_at: datetime
+    server_version: str
+    replica_set: str | None
+    change_streams: bool
+    transactions: bool
+    clock_offset: timedelta
+    indexes: list[IndexView]
+    stale: list[Job[Any]]
+    due: list[DueJobs]
+
+    def of(self, *states: IndexState) -> list[IndexView]:
+        """The indexes in one of these states."""
+        return [index for index in self.indexes if index.state in states]

@@ -1,0 +1,146 @@
+"""What can be found out about the server and about jobs that nobody takes; changes nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pymongo import IndexModel
+from pymongo.errors import ConfigurationError as DriverConfigurationError
+from pymongo.errors import OperationFailure
+
+from monque._diagnosis import Diagnosis, DueJobs, IndexState, IndexView
+from monque._job import Job
+from monque._options import Options
+from monque._store import indexes, operations, transitions
+from monque._store.document import Document, to_job
+from monque._store.store import Store
+from monque._store.watch import Watch, WatchUnavailableError
+
+_MOST_STALE = 100
+_NAMESPACE_NOT_FOUND = 26
+
+
+async def examine(store: Store, options: Options) -> Diagnosis:
+    """Everything, one question after the other."""
+    hello = await store.hello()
+    build = await store.collection.database.client.admin.command("buildInfo")
+    stale = transitions.stale(tolerance=options.heartbeat_tolerance, lock_timeout=options.lock_timeout)
+    return Diagnosis(
+        taken_at=hello["localTime"],
+        server_version=build["version"],
+        replica_set=hello.get("setName"),
+        change_streams=await _has_change_streams(store),
+        transactions=await _has_transactions(store),
+        clock_offset=await _clock_offset(store),
+        indexes=await _indexes(store, options),
+        stale=await _stale(store, stale),
+        due=await _due(store, stale, now=hello["localTime"]),
+    )
+
+
+async def _has_change_streams(store: Store) -> bool:
+    try:
+        watch = await Watch.open(store)
+    except WatchUnavailableError:
+        return False
+    await watch.close()
+    return True
+
+
+async def _has_transactions(store: Store) -> bool:
+    """Try one that reads: it leaves nothing behind."""
+    try:
+        client = store.collection.database.client
+        async with client.start_session() as session, await session.start_transaction():
+            await store.collection.find_one({}, {"_id": 1}, session=session)
+    except (OperationFailure, DriverConfigurationError):
+        return False
+    return True
+
+
+async def _clock_offset(store: Store) -> timedelta:
+    """The server's clock minus ours; of a few answers the quickest is the most exact."""
+    answers = []
+    for _ in range(3):
+        asked = time.time()
+        theirs = (await store.hello())["localTime"]
+        answered = time.time()
+        ours = datetime.fromtimestamp((asked + answered) / 2, UTC)
+        answers.append((answered - asked, theirs - ours))
+    offset: timedelta = min(answers)[1]
+    return offset
+
+
+async def _indexes(store: Store, options: Options) -> list[IndexView]:
+    there = {index["name"]: index for index in await _existing_indexes(store)}
+    needed = {model.document["name"]: model for model in indexes.wanted(options)}
+    known = {model.document["name"]: model for model in (indexes.RETENTION, *indexes.LISTING)} | needed
+    missing = [_view(needed[name].document, "missing") for name in needed.keys() - there.keys()]
+    views = missing + [_view(index, _state(index, needed, known)) for index in there.values()]
+    return sorted(views, key=lambda view: view.name)
+
+
+async def _existing_indexes(store: Store) -> Sequence[Mapping[str, Any]]:
+    try:
+        return await (await store.collection.list_indexes()).to_list()
+    except OperationFailure as error:
+        if error.code != _NAMESPACE_NOT_FOUND:
+            raise
+        return []  # there is no such collection yet
+
+
+def _state(
+    index: Mapping[str, Any], needed: Mapping[str, IndexModel], known: Mapping[str, IndexModel]
+) -> IndexState:
+    name = index["name"]
+    if name == "_id_":
+        return "needed"
+    if name not in known:
+        return "superfluous"
+    if _what_counts(index) != _what_counts(known[name].document):
+        return "different"
+    return "needed" if name in needed else "optional"
+
+
+def _what_counts(index: Mapping[str, Any]) -> list[Any]:
+    return [list(index["key"].items()), bool(index.get("unique")), index.get("partialFilterExpression")]
+
+
+def _view(index: Mapping[str, Any], state: IndexState) -> IndexView:
+    return IndexView(name=index["name"], keys=tuple(index["key"]), state=state)
+
+
+async def _stale(store: Store, stale: Document) -> list[Job[Any]]:
+    found = store.collection.find(stale, sort={"updatedAt": 1}, limit=_MOST_STALE)
+    return [to_job(document) async for document in found]
+
+
+async def _due(store: Store, stale: Document, *, now: datetime) -> list[DueJobs]:
+    waiting = await operations.aggregate(
+        store.collection,
+        [
+            {"$match": {"status": "pending", "nextRunAt": {"$lte": now}}},
+            {"$group": {"_id": "$name", "count": {"$sum": 1}, "oldest": {"$min": "$nextRunAt"}}},
+            {"$sort": {"oldest": 1, "_id": 1}},
+        ],
+    )
+    running = await operations.aggregate(
+        store.collection,
+        [
+            {"$match": {"status": "processing", "$nor": [stale]}},
+            {"$group": {"_id": "$name", "count": {"$sum": 1}}},
+        ],
+    )
+    alive = {group["_id"]: group["count"] for group in running}
+    return [
+        DueJobs(
+            name=group["_id"],
+            count=group["count"],
+            oldest=group["oldest"],
+            running=alive.get(group["_id"], 0),
+        )
+        for group in waiting
+    ]

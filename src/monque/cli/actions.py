@@ -1,0 +1,177 @@
+"""What `monque jobs` does to jobs: to some by id, or to many by filters after asking."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias, TypeVar
+
+import click
+
+from monque import BulkResult, JobFilter, JobNotFoundError, JobStateError, JobStatus
+from monque.cli.output import print_json, progress
+from monque.cli.selection import Selection, selects
+from monque.cli.session import Database
+from monque.sync import SyncMonque
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+Tell: TypeAlias = Callable[[int], None]
+"""Called with how many jobs are done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """One way to change jobs."""
+
+    verb: str
+    done: str
+    among: frozenset[str] | None = None
+    """The states it applies to; None for all."""
+    one: Callable[[SyncMonque, str], object]
+    many: Callable[[SyncMonque, JobFilter, int, Tell], BulkResult]
+
+
+def acts(command: F) -> F:
+    """The arguments of `perform` as those of a command."""
+    for decorate in (
+        click.option("--yes", is_flag=True, help="Do not ask."),
+        click.option("--all", "everything", is_flag=True, help="All jobs there are, instead of filters."),
+        selects,
+        click.argument("ids", nargs=-1, metavar="[ID]..."),
+    ):
+        command = decorate(command)
+    return command
+
+
+def perform(
+    action: Action,
+    database: Database,
+    *,
+    ids: tuple[str, ...],
+    selection: Selection,
+    everything: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Do it to the jobs that are meant; what is meant must be said in exactly one way."""
+    if [bool(ids), bool(selection), everything].count(True) != 1:
+        raise click.UsageError(f"say which jobs to {action.verb}: by ID, by filters, or --all")
+    with database.open() as monque:
+        if ids:
+            _by_id(action, monque, ids, as_json)
+        else:
+            _by_filter(action, monque, selection, yes, as_json)
+
+
+def _by_id(action: Action, monque: SyncMonque, ids: tuple[str, ...], as_json: bool) -> None:
+    problems = 0
+    for job_id in ids:
+        error = _problem(action, monque, job_id)
+        problems += error is not None
+        if as_json:
+            print_json({"id": job_id, "done": error is None, "error": error})
+        elif error is None:
+            click.echo(f"{action.done} {job_id}")
+        else:
+            click.echo(f"Error: {error}", err=True)
+    if problems:
+        click.get_current_context().exit(1)
+
+
+def _problem(action: Action, monque: SyncMonque, job_id: str) -> str | None:
+    try:
+        action.one(monque, job_id)
+    except (JobNotFoundError, JobStateError) as error:
+        return str(error)
+    return None
+
+
+def _by_filter(action: Action, monque: SyncMonque, selection: Selection, yes: bool, as_json: bool) -> None:
+    wanted = selection.filter(now=monque.server_time(), among=action.among)
+    count = monque.count_jobs(wanted) if wanted else 0
+    if count and not yes:
+        states = "" if action.among is None else f" that are {' or '.join(sorted(action.among))}"
+        click.confirm(
+            f"{action.verb.capitalize()} {count:,} job(s){states} ({selection})?", abort=True, err=True
+        )
+    result = BulkResult(count=0, errors=[])
+    if wanted and count:
+        with progress(f"{action.verb} {count:,} jobs", count) as tell:
+            result = action.many(monque, wanted, count, tell)
+    _report(action, result, as_json)
+
+
+def _report(action: Action, result: BulkResult, as_json: bool) -> None:
+    errors = [{"id": str(error.job_id), "error": error.error} for error in result.errors]
+    if as_json:
+        print_json({"count": result.count, "errors": errors})
+    else:
+        click.echo(f"{action.done} {result.count:,} job(s)")
+        for error in errors:
+            click.echo(f"Error: {error['id']}: {error['error']}", err=True)
+    if errors:
+        click.get_current_context().exit(1)
+
+
+def _in_one_go(
+    method: Callable[[SyncMonque, JobFilter], BulkResult],
+) -> Callable[[SyncMonque, JobFilter, int, Tell], BulkResult]:
+    """A method that does it to all at once; how far it is shows in how many still match."""
+
+    def many(monque: SyncMonque, jobs: JobFilter, count: int, tell: Tell) -> BulkResult:
+        with ThreadPoolExecutor(1) as pool:
+            result = pool.submit(method, monque, jobs)
+            while not wait([result], timeout=0.5).done:
+                tell(max(count - monque.count_jobs(jobs), 0))
+        return result.result()
+
+    return many
+
+
+CANCEL = Action(
+    verb="cancel",
+    done="cancelled",
+    among=frozenset({JobStatus.PENDING}),
+    one=SyncMonque.cancel_job,
+    many=_in_one_go(SyncMonque.cancel_jobs),
+)
+
+DELETE = Action(
+    verb="delete", done="deleted", one=SyncMonque.delete_job, many=_in_one_go(SyncMonque.delete_jobs)
+)
+
+
+def retrying(spread: timedelta) -> Action:
+    """Put jobs back; many of them over a while."""
+    return Action(
+        verb="retry",
+        done="retried",
+        among=frozenset({JobStatus.FAILED, JobStatus.CANCELLED}),
+        one=SyncMonque.retry_job,
+        many=_in_one_go(functools.partial(SyncMonque.retry_jobs, spread=spread)),
+    )
+
+
+def rescheduling(at: datetime | None, delay: timedelta | None) -> Action:
+    """Move jobs to a time, or to a while from now by the server's clock."""
+
+    def one(monque: SyncMonque, job_id: str) -> object:
+        return monque.reschedule_job(job_id, at or monque.server_time() + (delay or timedelta(0)))
+
+    def many(monque: SyncMonque, jobs: JobFilter, _count: int, tell: Tell) -> BulkResult:
+        # First all ids, then the changes: a job that was moved must not be met again.
+        ids = [str(job.id) for job in monque.iter_jobs(jobs)]
+        moved = 0
+        for done, job_id in enumerate(ids, 1):
+            moved += _problem(action, monque, job_id) is None  # one that began to run meanwhile is left alone
+            tell(done)
+        return BulkResult(count=moved, errors=[])
+
+    action = Action(
+        verb="reschedule", done="rescheduled", among=frozenset({JobStatus.PENDING}), one=one, many=many
+    )
+    return action

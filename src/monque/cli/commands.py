@@ -1,0 +1,71 @@
+"""All commands by name. The file of one is imported when it is used, so that `monque` starts quickly."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+from click.shell_completion import CompletionItem
+
+COMMANDS = {
+    "worker": "Run the workers of a Monque, a FastAPI app or a factory.",
+    "dev": "Run workers on an embedded MongoDB, and again at each change of the source.",
+    "enqueue": "Store a job.",
+    "schedule": "Store a recurring job, or change it.",
+    "jobs": "List, show, cancel, retry, reschedule and delete jobs.",
+    "stats": "Count the jobs by name and status.",
+    "top": "Watch what happens: counts, rates, running jobs, recent failures.",
+    "doctor": "Check the server and the jobs, and say what to do.",
+    "indexes": "Show the indexes, and create those that are missing.",
+    "demo": "See it work: a live show on an embedded MongoDB.",
+    "completion": "Print the script that teaches your shell to complete.",
+}
+
+INTERRUPTED = 130
+
+
+class Commands(click.Group):
+    """A group that knows its commands without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
+        if name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"monque.cli.{name}"), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        names = [name for name in COMMANDS if name.startswith(incomplete)]
+        commands = [CompletionItem(name, help=COMMANDS[name]) for name in names]
+        return commands + click.Command.shell_complete(self, ctx, incomplete)
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo(err=True)
+            ctx.exit(INTERRUPTED)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="pymonque", prog_name="monque")
+def monque() -> None:
+    """A job scheduler on MongoDB.
+
+    \b
+    Examples:
+      monque demo
+      monque worker shop.jobs:monque
+      monque enqueue send-email '{"to": "ada@example.org"}'
+      monque jobs list --status failed
+
+    The database is the one of --uri, else of MONQUE_URI, else an embedded MongoDB on this machine.
+
+    Exit codes: 0 done, 1 it did not work, 2 wrong input and nothing was changed, 130 interrupted.
+    """

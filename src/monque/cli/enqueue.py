@@ -1,0 +1,50 @@
+"""`monque enqueue`."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import click
+
+from monque.cli.output import as_json, job_fields, print_json
+from monque.cli.payload import Payload
+from monque.cli.session import Database, connects
+from monque.cli.times import Duration, Moment, stamp
+
+
+@click.command()
+@click.argument("name")
+@click.argument("data", metavar="[JSON]", type=Payload(), required=False)
+@click.option("--delay", type=Duration(), help="How long from now, for example 5m; 1h30m; 2d.")
+@click.option("--at", type=Moment(), help="When, with a zone, for example 2030-05-01T09:00+02:00.")
+@click.option("--unique-key", help="If a job with this name and key is pending or processing, store none.")
+@as_json
+@connects
+def enqueue(
+    name: str,
+    data: Any,
+    delay: timedelta | None,
+    at: datetime | None,
+    unique_key: str | None,
+    as_json: bool,
+    database: Database,
+) -> None:
+    """Store a job.
+
+    NAME is the job name, JSON its payload (- reads it from standard input).
+
+    \b
+    Examples:
+      monque enqueue clean-up
+      monque enqueue send-email '{"to": "ada@example.org"}' --delay 5m
+      monque enqueue sync-user 7 --unique-key user-7
+    """
+    if delay is not None and at is not None:
+        raise click.UsageError("--delay and --at cannot be given together; give one of them")
+    with database.open(create_indexes=True) as monque:
+        job = monque.enqueue(name, data, delay=delay, run_at=at, unique_key=unique_key)
+    if as_json:
+        print_json(job_fields(job))
+    else:
+        click.echo(f"{job.id} {job.name} is {job.status}, due at {stamp(job.next_run_at)}")

@@ -1,0 +1,168 @@
+"""`monque jobs`: look at jobs and act on them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any
+
+import click
+
+from monque import Job
+from monque.cli.actions import CANCEL, DELETE, acts, perform, rescheduling, retrying
+from monque.cli.output import as_json, clean, job_fields, print_json, print_table
+from monque.cli.selection import Selection, selects
+from monque.cli.session import Database, connects
+from monque.cli.times import Duration, Moment, stamp
+
+SORTS = click.Choice(["id", "created_at", "updated_at", "next_run_at"])
+
+
+@click.group()
+def jobs() -> None:
+    """List, show, cancel, retry, reschedule and delete jobs.
+
+    Filters are options. Times are given with a zone (2030-05-01T09:00Z) or as an age (2h).
+
+    \b
+    Examples:
+      monque jobs list --status failed --updated-after 1h
+      monque jobs retry --name send-email --status failed
+    """
+
+
+@jobs.command("list")
+@selects
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
+@click.option("--all", "everything", is_flag=True, help="All that match, however many.")
+@click.option("--sort", type=SORTS, default="id", show_default=True, help="In which order.")
+@click.option("--descending", is_flag=True, help="Turn the order around: the youngest first.")
+@as_json
+@connects
+def list_jobs(
+    selection: Selection,
+    limit: int,
+    everything: bool,
+    sort: Any,
+    descending: bool,
+    as_json: bool,
+    database: Database,
+) -> None:
+    """List jobs.
+
+    With --json: a line for each job, as soon as it is read.
+
+    \b
+    Examples:
+      monque jobs list --status failed --sort updated_at --descending
+      monque jobs list --name send-email --all --json
+    """
+    with database.open() as monque:
+        wanted = selection.filter(now=monque.server_time())
+        found = monque.iter_jobs(wanted, sort=sort, descending=descending) if wanted else iter(())
+        shown = found if everything else islice(found, limit)
+        if as_json:
+            for job in shown:
+                print_json(job_fields(job))
+            return
+        rows = [_row(job) for job in shown]
+        more = next(found, None) is not None
+    print_table(["id", "name", "status", "due", "failures", "reason"], rows, numbers=["failures"])
+    if more:
+        click.echo(f"These are the first {limit}; see more with --limit or --all.", err=True)
+
+
+def _row(job: Job[Any]) -> list[object]:
+    return [job.id, job.name, job.status, stamp(job.next_run_at), job.fail_count, job.fail_reason]
+
+
+@jobs.command()
+@click.argument("job_id", metavar="ID")
+@as_json
+@connects
+def show(job_id: str, as_json: bool, database: Database) -> None:
+    """Show everything about one job.
+
+    \b
+    Example:
+      monque jobs show 65f1c0ffee65f1c0ffee0001 --json
+    """
+    with database.open() as monque:
+        job = monque.get_job(job_id)
+    if job is None:
+        raise click.ClickException(f"no job with id {job_id}")
+    if as_json:
+        print_json(job_fields(job))
+        return
+    for field, value in job_fields(job).items():
+        if value is not None:
+            click.echo(f"{field:<18} {_shown(value)}")
+
+
+def _shown(value: object) -> str:
+    return clean(stamp(value) if isinstance(value, datetime) else value)
+
+
+@jobs.command()
+@acts
+@as_json
+@connects
+def cancel(database: Database, **wish: Any) -> None:
+    """Keep pending jobs from running: those named by ID, or all that match the filters.
+
+    \b
+    Examples:
+      monque jobs cancel 65f1c0ffee65f1c0ffee0001
+      monque jobs cancel --name send-email --due-after 2030-01-01T00:00Z
+    """
+    perform(CANCEL, database, **wish)
+
+
+@jobs.command()
+@acts
+@click.option("--spread", type=Duration(), default="0s", help="Let many become due over this time, not all at once.")
+@as_json
+@connects
+def retry(database: Database, spread: timedelta, **wish: Any) -> None:
+    """Put failed and cancelled jobs back, due now: those named by ID, or all that match the filters.
+
+    \b
+    Examples:
+      monque jobs retry 65f1c0ffee65f1c0ffee0001
+      monque jobs retry --status failed --updated-after 1h --spread 10m --yes
+    """
+    perform(retrying(spread), database, **wish)
+
+
+@jobs.command()
+@acts
+@click.option("--at", type=Moment(), help="When, with a zone, for example 2030-05-01T09:00+02:00.")
+@click.option("--delay", type=Duration(), help="How long from now, for example 5m.")
+@as_json
+@connects
+def reschedule(database: Database, at: datetime | None, delay: timedelta | None, **wish: Any) -> None:
+    """Let pending jobs run at another time: those named by ID, or all that match the filters.
+
+    \b
+    Examples:
+      monque jobs reschedule 65f1c0ffee65f1c0ffee0001 --delay 10m
+      monque jobs reschedule --name report --at 2030-05-01T09:00Z --yes
+    """
+    if (at is None) == (delay is None):
+        raise click.UsageError("say when: give either --at or --delay")
+    perform(rescheduling(at, delay), database, **wish)
+
+
+@jobs.command()
+@acts
+@as_json
+@connects
+def delete(database: Database, **wish: Any) -> None:
+    """Remove jobs for good, in whatever state: those named by ID, or all that match the filters.
+
+    \b
+    Examples:
+      monque jobs delete 65f1c0ffee65f1c0ffee0001
+      monque jobs delete --status completed --updated-before 30d
+    """
+    perform(DELETE, database, **wish)

@@ -1,0 +1,71 @@
+"""Which jobs a command is about: filters as options."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import click
+
+from monque import JobFilter, JobStatus
+from monque.cli.times import Past, resolve
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_TIMES = {
+    "created_after": "Stored at this time or later.",
+    "created_before": "Stored before this time.",
+    "updated_after": "Last changed at this time or later.",
+    "updated_before": "Last changed before this time.",
+    "due_after": "Due at this time or later.",
+    "due_before": "Due before this time.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The filters as given; ages become times when the server's clock is known."""
+
+    name: str | None
+    status: tuple[str, ...]
+    times: dict[str, datetime | timedelta]
+
+    def __bool__(self) -> bool:
+        return self.name is not None or bool(self.status or self.times)
+
+    def filter(self, *, now: datetime, among: frozenset[str] | None = None) -> JobFilter | None:
+        """The filter, narrowed to the statuses *among*; None if no job can match."""
+        statuses = frozenset(self.status or JobStatus) & (among or frozenset(JobStatus))
+        times = {field: resolve(moment, now=now) for field, moment in self.times.items()}
+        whole = not self.status and among is None
+        return JobFilter(name=self.name, status=None if whole else statuses, **times) if statuses else None
+
+    def __str__(self) -> str:
+        """In words, for a question."""
+        words = [f"name {self.name}"] if self.name is not None else []
+        words += [f"status {' or '.join(self.status)}"] if self.status else []
+        words += [field.replace("_", " ") for field in self.times]
+        return ", ".join(words) or "all names"
+
+
+def selects(command: F) -> F:
+    """A command that takes a `Selection`, given by options."""
+
+    @functools.wraps(command)
+    def selecting(*args: Any, name: str | None, status: tuple[str, ...], **kwargs: Any) -> Any:
+        times = {field: kwargs.pop(field) for field in _TIMES}
+        given = {field: moment for field, moment in times.items() if moment is not None}
+        return command(*args, selection=Selection(name, status, given), **kwargs)
+
+    for field, explanation in reversed(_TIMES.items()):
+        flag = f"--{field.replace('_', '-')}"
+        selecting = click.option(flag, type=Past(), metavar="TIME|AGE", help=explanation)(selecting)
+    statuses = click.Choice([status.value for status in JobStatus])
+    selecting = click.option("--status", type=statuses, multiple=True, help="In this state; may be repeated.")(
+        selecting
+    )
+    selecting = click.option("--name", help="Of this job name.")(selecting)
+    return selecting  # type: ignore[return-value]  # click calls it by keywords

@@ -1,0 +1,157 @@
+"""Worker processes that die or hang in the middle of a job."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pymongo.asynchronous.collection import AsyncCollection
+
+from conftest import QUICK
+from monque import Monque
+from support.clocks import now
+from support.jobs import document
+from support.programs.child import child
+from support.servers import Servers
+from support.waiting import Heard, eventually
+
+Collection = AsyncCollection[dict[str, Any]]
+Make = Callable[..., Monque]
+
+# As in the program: a second of silence is death.
+WATCHFUL = replace(
+    QUICK,
+    heartbeat_interval=timedelta(milliseconds=200),
+    heartbeat_tolerance=timedelta(seconds=1),
+    max_retries=2,
+)
+
+
+@pytest.fixture
+def uri(host: Servers, collection: Collection) -> str:
+    return host.uri(collection.database.name)
+
+
+async def survivor(make_monque: Make, name: str) -> Heard:
+    """An instance in this process that does the job of whoever died."""
+    monque = await make_monque(options=WATCHFUL).open()
+    monque.worker(name, lambda job: None)
+    heard = Heard(monque)
+    await monque.start()
+    return heard
+
+
+async def only(collection: Collection) -> dict[str, Any]:
+    [doc] = await collection.find().to_list()
+    return doc
+
+
+async def test_the_job_of_a_killed_process_is_done_by_another(
+    uri: str, collection: Collection, make_monque: Make
+) -> None:
+    await collection.insert_one(document(name="endless"))
+    async with child("fault_worker", uri) as victim:
+        await victim.hears("job:start endless")
+        heard = await survivor(make_monque, "endless")
+        victim.send(signal.SIGKILL)
+        await victim.ends()
+        [completed] = await heard.wait("job:complete")
+
+    assert completed.job.attempt == 2
+    assert sum(event.count for event in heard.of("stale:recovered")) == 1
+    assert (await only(collection))["status"] == "completed"
+
+
+async def test_a_process_that_hung_for_too_long_finds_its_claim_lost(
+    uri: str, collection: Collection, make_monque: Make
+) -> None:
+    """While it hangs, another instance does its job; back again, it stops and changes nothing."""
+    await collection.insert_one(document(name="endless"))
+    async with child("fault_worker", uri) as victim:
+        await victim.hears("job:start endless")
+        heard = await survivor(make_monque, "endless")
+        victim.send(signal.SIGSTOP)
+        await heard.wait("job:complete")
+        done = await only(collection)
+        victim.send(signal.SIGCONT)
+        await victim.hears("job:lost endless")
+        await victim.hears("cancelled")
+        victim.send(signal.SIGTERM)
+        assert await victim.ends() == 0
+
+    assert "job:complete endless" not in victim.said
+    assert (await only(collection)) == done
+
+
+@pytest.mark.parametrize("way", ["exits", "killed"])
+async def test_a_job_that_kills_its_process_is_failed_for_good(
+    uri: str, collection: Collection, way: str
+) -> None:
+    """Two processes are allowed to die of it; the third gives it up and lives to do the next job."""
+    await collection.insert_one(document(name=way))
+    for _ in range(2):
+        async with child("fault_worker", uri) as victim:
+            await victim.hears(f"job:start {way}")
+            assert await victim.ends() != 0
+    async with child("fault_worker", uri) as third:
+        await third.hears("stale:recovered")
+        await collection.insert_one(document(name="quick"))
+        await third.hears("job:complete quick")
+        third.send(signal.SIGTERM)
+        assert await third.ends() == 0
+
+    poison = await collection.find_one({"name": way})
+    assert poison is not None
+    assert poison["status"] == "failed"
+    assert "process died 2 time" in poison["failReason"]
+    assert (poison["failCount"], poison["attempt"], poison["crashCount"]) == (0, 2, 2)
+
+
+async def test_a_schedule_that_kills_its_process_goes_on_and_keeps_the_failed_run(
+    uri: str, collection: Collection, make_monque: Make
+) -> None:
+    schedule = document(
+        name="exits", repeatInterval="0 0 1 1 *", timezone="UTC", uniqueKey="yearly", crashCount=1
+    )
+    await collection.insert_one(schedule)
+    async with child("fault_worker", uri) as victim:
+        await victim.hears("job:start exits")
+        assert await victim.ends() != 0
+    heard = await survivor(make_monque, "exits")
+    await heard.wait("stale:recovered")
+
+    after = await collection.find_one({"_id": schedule["_id"]})
+    assert after is not None
+    assert (after["status"], after["failCount"]) == ("pending", 0)
+    assert after["nextRunAt"] > now()
+    assert "crashCount" not in after
+    [kept] = await collection.find({"scheduleId": schedule["_id"]}).to_list()
+    assert kept["status"] == "failed"
+    assert "process died 2 time" in kept["failReason"]
+    assert heard.of("job:start") == []
+
+
+async def test_killing_processes_in_the_middle_of_their_work_loses_no_job(
+    uri: str, collection: Collection
+) -> None:
+    """Of three that share the work, two are killed, and nobody takes their place."""
+    async with AsyncExitStack() as running:
+        workers = [await running.enter_async_context(child("fault_worker", uri)) for _ in range(3)]
+        await asyncio.gather(*(worker.hears("changestream:connected") for worker in workers))
+        await collection.insert_many([document(name="quick") for _ in range(600)])
+
+        async def done(count: int) -> None:
+            assert await collection.count_documents({"status": "completed"}) >= count
+
+        await eventually(lambda: done(60))
+        for victim in workers[:2]:
+            victim.send(signal.SIGKILL)
+        await eventually(lambda: done(600), within=40)
+
+    assert sum(worker.said.count("job:complete quick") for worker in workers) <= 600
