@@ -1,5 +1,6 @@
 """Monque: a job scheduler on MongoDB."""
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from monque._diagnosis import Diagnosis, DueJobs, IndexView
@@ -44,7 +45,17 @@ from monque._monque import Monque
 from monque._newjob import NewJob
 from monque._options import Options, Retention
 from monque._version import __version__
-from monque._views import BulkError, BulkResult, JobFilter, JobPage, QueueStats, QueueView, WorkerView
+from monque._views import (
+    BulkError,
+    BulkResult,
+    Direction,
+    JobFilter,
+    JobPage,
+    QueueStats,
+    QueueView,
+    Sort,
+    WorkerView,
+)
 from monque._workers import Worker, Workers
 
 if TYPE_CHECKING:
@@ -59,6 +70,7 @@ __all__ = [
     "ConfigurationError",
     "ConnectionError",
     "Diagnosis",
+    "Direction",
     "DueJobs",
     "EmbeddedMongo",
     "Event",
@@ -94,6 +106,7 @@ __all__ = [
     "QueueView",
     "Retention",
     "ShutdownTimeoutError",
+    "Sort",
     "StaleJobsRecovered",
     "SyncMonque",
     "WatchClosed",
@@ -110,12 +123,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # What not every program needs is imported when it is asked for.
-    if name == "SyncMonque":
-        from monque.sync import SyncMonque
-
-        return SyncMonque
-    if name == "EmbeddedMongo":
-        from monque.embedded import EmbeddedMongo
-
-        return EmbeddedMongo
+    homes = {"SyncMonque": "monque.sync", "EmbeddedMongo": "monque.embedded"}
+    if name in homes:
+        return getattr(importlib.import_module(homes[name]), name)
     raise AttributeError(f"module 'monque' has no attribute {name!r}")

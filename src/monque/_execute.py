@@ -19,7 +19,7 @@ from monque._clock import Clock
 from monque._cron import Cron
 from monque._errors import ConfigurationError
 from monque._events import ClaimLost, Event, EventBus, JobCompleted, JobError, JobFailed, JobStarted
-from monque._job import Job
+from monque._job import Job, JobStatus
 from monque._options import Options
 from monque._store import transitions
 from monque._store.document import Document, completed, failed_occurrence, to_job
@@ -67,6 +67,8 @@ class Run:
     _job: Job[Any] | None = field(default=None, init=False)
     task: asyncio.Task[None] | None = None
     settling: bool = False
+    runs_again: bool = False
+    """Settled, and pending again: its name has something to do."""
     interruption: Interruption | None = None
 
     @property
@@ -111,10 +113,10 @@ async def execute(run: Run, context: Context, handled: Callable[[Run, Outcome], 
         return  # told when it was noticed; another owner may have it by now
     transition = decide(run.claim, outcome, context.options, now=context.clock.now())
     document = await settle(run, transition, outcome, context)
-    if document is not None and not outcome.interrupted:
-        told = JobCompleted if outcome.error is None else JobFailed
-        if context.bus.hears(told):
-            context.bus.tell(report(run, transition, outcome, document, now=context.clock.now()))
+    run.runs_again = transition.to is JobStatus.PENDING
+    heard = context.bus.hears(JobCompleted) or context.bus.hears(JobFailed)
+    if heard and document is not None and not outcome.interrupted:
+        context.bus.tell(report(run, transition, outcome, document, now=context.clock.now()))
 
 
 async def call(run: Run, context: Context) -> Outcome:
@@ -260,14 +262,13 @@ def _lose(run: Run, context: Context) -> None:
     context.bus.tell(ClaimLost(job=run.job))
 
 
-def report(
-    run: Run, transition: Transition, outcome: Outcome, document: Document, *, now: datetime
-) -> Event:
+def report(run: Run, transition: Transition, outcome: Outcome, document: Document, *, now: datetime) -> Event:
     """The event that tells a settlement, with the job as it is after it."""
     if document is run.claim:  # settled in a batch and not read back
         document = completed(run.claim, now)
     job = to_job(transition.leaves or document, data=run.job.data)
-    if outcome.error is None:
-        return JobCompleted(job=job, duration=outcome.duration)
-    will_retry = job.status == "pending"
-    return JobFailed(job=job, error=outcome.error, will_retry=will_retry)
+    if outcome.error is not None:
+        return JobFailed(job=job, error=outcome.error, will_retry=job.status is JobStatus.PENDING)
+    if job.status is JobStatus.FAILED:  # it went well, but its schedule cannot be continued
+        return JobFailed(job=job, error=ConfigurationError(job.fail_reason), will_retry=False)
+    return JobCompleted(job=job, duration=outcome.duration)

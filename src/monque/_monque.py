@@ -560,13 +560,18 @@ class Monque(Management):
         runner = self._runner
         if runner is None or not runner.is_running or (session is not None and session.in_transaction):
             return
-        due = [document["nextRunAt"] for document in documents if self._workers.serves(document["name"])]
-        if due:
-            runner.bell.ring_at(min(due))
+        due: dict[str, datetime] = {}
+        for document in documents:
+            name, run_at = document["name"], document["nextRunAt"]
+            if name not in due or run_at < due[name]:
+                due[name] = run_at
+        for name, run_at in due.items():
+            if self._workers.serves(name):
+                runner.wake(name, run_at=run_at)
 
     def _wake_all(self) -> None:
         if self._is_running() and self._runner is not None:
-            self._runner.bell.ring()
+            self._runner.wake()
 
     def _listen(self, event: str | type[Event], listener: Listener[Any] | None, *, once: bool) -> Any:
         def add(listener: Listener[Any]) -> Listener[Any]:

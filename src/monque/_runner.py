@@ -7,9 +7,9 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from bson import ObjectId
@@ -45,6 +45,9 @@ _BEATS_BEFORE_RECOVERY = 3
 # at hand, nobody needs to be woken: the stream is closed until the backlog is gone.
 _BACKLOG_SECONDS = 1.0
 
+# Meanwhile a new job of an idle name is found by looking at all names this often.
+_BACKLOG_POLL = 0.1
+
 
 class Runner:
     """Everything that goes on between `start()` and `stop()`; made anew by each start."""
@@ -54,6 +57,7 @@ class Runner:
         self._workers = workers
         self._watching = False
         self._loops: asyncio.TaskGroup | None = None
+        self._loop_tasks: list[asyncio.Task[None]] = []
         self.lasting = False
         """Started to run until it is stopped."""
         self.guests = 0
@@ -66,6 +70,8 @@ class Runner:
         self._live = False
         self._listening: asyncio.Timeout | None = None
         self._backlog_since: float | None = None
+        self._last_thorough = 0.0
+        self._thorough_wanted = True
         self._caught_up = asyncio.Event()
         self._caught_up.set()
         self.in_contact = True
@@ -99,13 +105,13 @@ class Runner:
         if not self._watching:
             self._watching = True
             if self._loops is not None:
-                self._loops.create_task(self._watch_loop())
+                self._spawn(self._watch_loop())
 
     async def wait_idle(self) -> None:
         """Wait until nothing is due and nothing runs here."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._idle_waiters.append(waiter)
-        self.bell.ring()
+        self.wake()
         await waiter
 
     @property
@@ -123,18 +129,24 @@ class Runner:
         try:
             async with asyncio.TaskGroup() as group:
                 self._loops = group
-                self._claiming = group.create_task(self._claim_loop())
-                group.create_task(self._every(self._context.options.heartbeat_interval, self._beat))
+                self._claiming = self._spawn(self._claim_loop())
+                self._spawn(self._every(self._context.options.heartbeat_interval, self._beat))
                 if self._context.options.retention is not None:
-                    group.create_task(
+                    self._spawn(
                         self._every(self._context.options.retention.interval, self._prune, at_once=True)
                     )
                 if self._watching:
-                    group.create_task(self._watch_loop())
+                    self._spawn(self._watch_loop())
         except BaseExceptionGroup as bugs:
             self._crash(bugs.exceptions[0])
         finally:
             self._dismiss_idle_waiters()
+
+    def _spawn(self, loop: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        assert self._loops is not None  # noqa: S101 - only called while they are owned
+        task = self._loops.create_task(loop)
+        self._loop_tasks.append(task)
+        return task
 
     def _crash(self, bug: BaseException) -> None:
         if self.failure is None:
@@ -152,7 +164,7 @@ class Runner:
             self.bell.clear()
             waiters = list(self._idle_waiters)
             try:
-                again = await self._look(waiters)
+                again = await self._look(waiters, thorough=self._is_time_for_all_names())
             except PyMongoError as error:
                 self._out_of_contact("looking for work", error)
                 if isinstance(error, OperationFailure):
@@ -167,7 +179,17 @@ class Runner:
             # The answer to the last claim may have been lost; what it took, nobody here will run.
             await self._running.give_back(await self._context.store.claimed_in_doubt())
 
-    async def _look(self, waiters: list[asyncio.Future[None]]) -> bool:
+    def _is_time_for_all_names(self) -> bool:
+        """Wake-ups may get lost: at the poll interval, also names are looked at that had nothing to do."""
+        now = time.monotonic()
+        interval = self._poll_seconds() if self._caught_up.is_set() else _BACKLOG_POLL
+        if now - self._last_thorough < interval and not self._thorough_wanted:
+            return False
+        self._last_thorough, self._thorough_wanted = now, False
+        self._context.store.wake()
+        return True
+
+    async def _look(self, waiters: list[asyncio.Future[None]], *, thorough: bool) -> bool:
         """Claim what there is room for and start it; whether to look again at once."""
         await self._running.release_overdue()
         wanted, limit = self._slots.wanted(len(self._running))
@@ -186,7 +208,10 @@ class Runner:
         self._note_backlog(look.backlog)
         if look.next_due is not None:
             self.bell.ring_at(look.next_due)
-        if not look.claimed and not look.more and not look.missed and not self._running:
+        if waiters and not look.claimed and not look.more and not look.missed and not self._running:
+            if not thorough:
+                self._thorough_wanted = True
+                return True
             self._tell_idle(waiters)
         if look.missed and not look.claimed:
             # Others were faster each time, or the server's clock is behind the one we knew.
@@ -206,6 +231,14 @@ class Runner:
             # Once it has expired it takes a while to end, and looks go on meanwhile.
             if self._listening is not None and not self._listening.expired():
                 self._listening.reschedule(asyncio.get_running_loop().time())
+
+    def wake(self, name: str | None = None, *, run_at: datetime | None = None) -> None:
+        """There may be work of this name (of any, without one) at that time (now, without one)."""
+        self._context.store.wake(name)
+        if run_at is None:
+            self.bell.ring()
+        else:
+            self.bell.ring_at(run_at)
 
     def _tell_room(self) -> None:
         """A slot is free. What outlived a stop takes a slot from the next runner until it ends."""
@@ -229,9 +262,12 @@ class Runner:
                 waiter.set_result(None)
 
     def _longest_wait(self) -> float:
-        options = self._context.options
         if self._running.holds_any:
             return 0.5
+        return self._poll_seconds()
+
+    def _poll_seconds(self) -> float:
+        options = self._context.options
         return (options.safety_poll_interval if self._live else options.poll_interval).total_seconds()
 
     async def _restore_indexes(self) -> None:
@@ -283,7 +319,7 @@ class Runner:
 
     async def _recover(self) -> None:
         if await recover(self._context):
-            self.bell.ring()
+            self.wake()
 
     async def _prune(self) -> None:
         await prune(self._context)
@@ -315,7 +351,7 @@ class Runner:
         broke = gone = False
         self._live = self.in_contact = True
         self._context.bus.tell(WatchConnected())
-        self.bell.ring()  # whatever was stored before the stream was open is found by looking
+        self.wake()  # whatever was stored before the stream was open is found by looking
         try:
             async with asyncio.timeout(None) as self._listening:
                 await self._ring_for(watch)
@@ -331,7 +367,7 @@ class Runner:
         finally:
             self._listening = None
             self._live = False
-            self.bell.ring()  # from now on the short interval counts, not the long one being waited for
+            self.wake()  # from now on the short interval counts, not the long one being waited for
             with suppress(PyMongoError):
                 await watch.close()
         if gone:
@@ -340,12 +376,8 @@ class Runner:
 
     async def _ring_for(self, watch: Watch) -> None:
         async for hint in watch.hints():
-            if hint.name is not None and not self._workers.serves(hint.name):
-                continue
-            if hint.run_at is None:
-                self.bell.ring()
-            else:
-                self.bell.ring_at(hint.run_at)
+            if hint.name is None or self._workers.serves(hint.name):
+                self.wake(hint.name, run_at=hint.run_at)
 
     def _watch_failed(self, error: PyMongoError) -> None:
         self.in_contact = False
@@ -375,7 +407,6 @@ class Runner:
     async def _shut_down(self) -> None:
         """Intake first, then drain (heartbeats go on), then cancel and release, then upkeep."""
         await self._end_intake()
-        await self._running.release_held()
         await self._drained_or_late()
         if self._running:
             await self._interrupt()
@@ -389,13 +420,15 @@ class Runner:
         self.ended.set()
 
     async def _end_intake(self) -> None:
-        """Wait for a claim under way: what it takes must be released, not forgotten."""
+        """Give back what has not started; wait for a claim under way: what it takes is given back, too."""
         if self._claiming is None:
             return
+        releasing = asyncio.create_task(self._running.release_held())
         late = asyncio.create_task(self._late_and_idle())
-        await asyncio.wait({self._claiming, late}, return_when=asyncio.FIRST_COMPLETED)
+        for ending in (self._claiming, releasing):
+            await asyncio.wait({ending, late}, return_when=asyncio.FIRST_COMPLETED)
+            ending.cancel()
         late.cancel()
-        self._claiming.cancel()
 
     async def _late_and_idle(self) -> None:
         await self._late.wait()
@@ -415,9 +448,11 @@ class Runner:
         self._context.bus.tell(JobError(error=error))
 
     async def _end_loops(self) -> None:
-        self._supervisor.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._supervisor
+        # In Python 3.11 a cancellation that meets the end of a wait in the driver gets lost: insist.
+        while not self._supervisor.done():
+            for task in (self._supervisor, *self._loop_tasks):
+                task.cancel()
+            await asyncio.wait({self._supervisor}, timeout=0.2)
 
     # Trouble
 

@@ -110,6 +110,8 @@ class Running:
 
     def _finished(self, run: Run, task: asyncio.Task[None]) -> None:
         self._forget(run)
+        if run.runs_again:
+            self._context.store.wake(run.worker.name)
         if task.cancelled() or task.exception() is not None:
             if not run.settling:
                 self._slots.end(run.worker.name, 0.0)
@@ -155,7 +157,10 @@ class Running:
     async def release_overdue(self) -> None:
         """Give back what waits longer than it should."""
         limit = time.monotonic() - _LONGEST_HOLD
-        await self._release([run for held in self._held.values() for run in held if run.held_since < limit])
+        overdue = [run for held in self._held.values() for run in held if run.held_since < limit]
+        for run in overdue:
+            self._slots.waited(run.worker.name, _LONGEST_HOLD)
+        await self._release(overdue)
 
     async def release_held(self) -> None:
         """Give back everything that has not started."""
@@ -171,8 +176,12 @@ class Running:
         await asyncio.gather(*(self._give_back(claim) for claim in claims))
 
     async def _give_back(self, claim: Document) -> None:
-        with suppress(PyMongoError):  # what is not released becomes stale, and is recovered
-            await self._context.settler.settle(claim, transitions.release(claim))
+        for pause in (0.0, 0.1, 0.5):  # what is not released in the end becomes stale, and is recovered
+            await asyncio.sleep(pause)
+            with suppress(PyMongoError):
+                await self._context.settler.settle(claim, transitions.release(claim))
+                break
+        self._context.store.wake(claim["name"])
 
     async def interrupt(self, grace: float) -> list[Run]:
         """Cancel what can be cancelled and give it time to be released; what was still running.

@@ -53,6 +53,10 @@ class Slots:
         pace = self._pace.get(name, seconds)
         self._pace[name] = max(seconds, pace + (seconds - pace) * 0.1)
 
+    def waited(self, name: str, seconds: float) -> None:
+        """A job was held this long in vain: jobs of its name have become slow, none has ended to show it."""
+        self._pace[name] = max(seconds, self._pace.get(name, 0.0))
+
     def may_start(self, name: str) -> bool:
         """Whether a slot is free."""
         limit = self._options.instance_concurrency

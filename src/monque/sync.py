@@ -25,6 +25,7 @@ from monque import (
     BulkResult,
     ConfigurationError,
     Diagnosis,
+    Direction,
     Event,
     Job,
     JobFilter,
@@ -36,11 +37,11 @@ from monque import (
     Options,
     QueueStats,
     QueueView,
+    Sort,
     Worker,
     Workers,
 )
 from monque._sessions import Session
-from monque._views import Direction, Sort
 
 R = TypeVar("R")
 T = TypeVar("T")

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,20 @@ import pytest
 from fastapi import FastAPI
 from pymongo.asynchronous.database import AsyncDatabase
 
-from monque import Job, Monque
+from monque import Job, Monque, Options
 from monque.embedded import EmbeddedMongo
 from monque.fastapi import setup_monque
 from support.programs.child import Child, uri_of
 from support.waiting import eventually
 
 APPS = Path(__file__).parent / "apps"
+
+
+@pytest.fixture
+async def monque(make_monque: Callable[..., Monque]) -> Monque:
+    """One open instance. Failures are final: no test here is about retries, and none wants to meet one."""
+    options = Options(max_retries=1, shutdown_timeout=timedelta(seconds=10))
+    return await make_monque(options=options).open()
 
 
 class Shop:

@@ -94,7 +94,7 @@ async def test_the_application_cleans_up_when_monque_cannot_start() -> None:
             said.append("app down")
 
     app = FastAPI(lifespan=lifespan)
-    setup_monque(app, Monque("mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=50"))
+    setup_monque(app, Monque("mongodb://%2Fnowhere%2Fmongod.sock/?serverSelectionTimeoutMS=50"))
     with pytest.raises(ConnectionError, match="open the database"):
         async with app.router.lifespan_context(app):
             said.append("serving")

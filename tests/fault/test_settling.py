@@ -13,7 +13,7 @@ import pytest
 from pymongo.asynchronous.collection import AsyncCollection
 
 from conftest import QUICK
-from monque import Job, JobStatus, Monque
+from monque import Job, JobStatus, Monque, NewJob
 from support.clocks import ago
 from support.jobs import document
 from support.proxy import Proxy, command, is_claim
@@ -211,6 +211,55 @@ async def test_a_release_at_shutdown_that_fails_is_written_again(
         await monque.stop(timeout=0)
 
     assert await collection.count_documents({"status": "pending", "failCount": 0}) == 3
+
+
+async def claim_ahead(monque: Monque, collection: Collection) -> Heard:
+    """Let the instance claim more jobs than it has slots for: after quick ones come ones that wait."""
+
+    @monque.worker("work", concurrency=2)
+    async def work(job: Job[str]) -> None:
+        if job.data == "slow":
+            await asyncio.Event().wait()
+
+    heard = Heard(monque)
+    await monque.start()
+    await monque.enqueue_many([NewJob("work", "quick") for _ in range(30)])
+    await heard.wait("job:complete", 30)
+    await monque.enqueue_many([NewJob("work", "slow") for _ in range(20)])
+
+    async def ahead() -> None:
+        assert await collection.count_documents({"status": "processing"}) > 2
+
+    await eventually(ahead)
+    return heard
+
+
+async def test_jobs_claimed_ahead_are_released_at_shutdown_though_the_write_fails_at_first(
+    host: Servers, collection: Collection, make_monque: Make
+) -> None:
+    monque = await make_monque(victim(host, collection)).open()
+    await claim_ahead(monque, collection)
+    async with failing(
+        collection.database.client, ["findAndModify", "update"], app_name=VICTIM, times=3, errorCode=8
+    ):
+        await monque.stop(timeout=0)
+
+    assert await statuses(collection) == {"completed": 30, "pending": 20}
+
+
+async def test_stop_does_not_wait_for_jobs_claimed_ahead_when_the_server_is_gone(
+    proxy: Proxy, collection: Collection, make_monque: Make
+) -> None:
+    monque = await make_monque(proxy.uri(collection.database.name)).open()
+    await claim_ahead(monque, collection)
+    await proxy.cut()
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    await monque.stop(timeout=0)
+
+    assert loop.time() - begun < 12
+    await monque.close()
+    await collection.delete_many({})  # the claims are left behind, as they must be
 
 
 # The outcome cannot be kept for ever

@@ -15,7 +15,7 @@ from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 
 from conftest import QUICK
-from monque import Job, JobStatus, Monque
+from monque import Job, JobStatus, Monque, NewJob
 from support.clocks import ago, ahead, now
 from support.jobs import document
 from support.proxy import Proxy, is_claim
@@ -475,3 +475,29 @@ async def test_all_slots_are_used_and_never_more(make_monque: Make, instance: in
     assert most["all"] == slots
     assert most["a"] <= 2
     assert most["b"] <= 3
+
+
+async def test_jobs_claimed_ahead_that_have_to_wait_are_left_to_others(
+    collection: Collection, monque: Monque
+) -> None:
+    """Quick jobs make it claim ahead, then come slow ones: what it gives back it must not take again."""
+
+    @monque.worker("work", concurrency=2)
+    async def work(job: Job[str]) -> None:
+        if job.data == "slow":
+            await asyncio.Event().wait()
+
+    heard = Heard(monque)
+    await monque.start()
+    await monque.enqueue_many([NewJob("work", "quick") for _ in range(30)])
+    await heard.wait("job:complete", 30)
+    await monque.enqueue_many([NewJob("work", "slow") for _ in range(20)])
+
+    async def waiting_ones_are_pending() -> None:
+        assert await collection.count_documents({"status": "pending", "attempt": {"$lte": 1}}) == 18
+
+    await eventually(waiting_ones_are_pending)
+    await asyncio.sleep(1.5)  # longer than anything is held
+
+    await waiting_ones_are_pending()
+    await monque.stop(timeout=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from bson import ObjectId
@@ -20,6 +20,12 @@ _NAMES_IN_ONE_LOOK = 150
 
 # When other instances keep taking what we chose, we choose among up to this many times as many.
 _WIDEST_SPREAD = 32
+
+_FIRST_REACH = 16
+_FARTHEST_REACH = 1024
+
+
+NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 class Choice(NamedTuple):
@@ -42,17 +48,45 @@ class Candidates:
         self._clock = clock
         self._hint = "monque_active" if hint else None
         self._spread = 1
+        self._reach = _FIRST_REACH
         self._avoided: set[ObjectId] = set()
+        self._asleep: dict[str, datetime] = {}
+        self._woken: set[str] = set()
+        self._all_woken = False
+
+    def wake(self, name: str | None = None) -> None:
+        """There may be new work of this name; of any, without one."""
+        if name is None:
+            self._asleep.clear()
+            self._all_woken = True
+        else:
+            self._asleep.pop(name, None)
+            self._woken.add(name)
 
     async def choose(self, slots: Mapping[str, int], limit: int) -> Choice:
-        """The oldest due jobs, at most *limit*, and of each name as many as it has slots."""
-        room = dict(slots)
+        """The oldest due jobs, at most *limit*, and of each name as many as it has slots.
+
+        A name that was seen to have nothing due is not looked at again before its time, or until it is
+        woken: the entries of jobs that were claimed stay in the index for a while, and the server
+        would walk through them for nothing.
+        """
+        self._woken.clear()
+        self._all_woken = False
+        now = self._clock.now()
+        limit = min(limit, self._reach)
+        room = {name: free for name, free in slots.items() if self._asleep.get(name, now) <= now}
+        sleeping = [self._asleep[name] for name in slots if name not in room]
         chosen: dict[ObjectId, str] = {}
-        next_due: datetime | None = None
+        next_due = min(sleeping, default=None)
+        if next_due == NEVER:
+            next_due = None
         while room and len(chosen) < limit:
             known = sum(1 for name in chosen.values() if name in room) + len(self._avoided)
             wanted = min(limit - len(chosen), sum(room.values()))
-            found, complete = await self._earliest(list(room), wanted * self._spread, besides=known)
+            names = list(room)
+            found, complete = await self._earliest(names, wanted * self._spread, besides=known)
+            if complete:
+                self._put_to_sleep(names, found)
             now = self._clock.now()
             future = [entry["nextRunAt"] for entry in found if entry["nextRunAt"] > now]
             due = [entry for entry in found if entry["nextRunAt"] <= now and self._is_new(entry, chosen)]
@@ -68,12 +102,31 @@ class Candidates:
                 return Choice(list(chosen), next_due, more=False, backlog=False)  # all that is due was seen
         return Choice(list(chosen), next_due, more=bool(room), backlog=True)
 
+    def _put_to_sleep(self, names: list[str], found: list[Document]) -> None:
+        """Remember when each name has its next job, unless it was woken while we looked."""
+        if self._all_woken:
+            return
+        first: dict[str, datetime] = {}
+        for entry in found:
+            first.setdefault(entry["name"], entry["nextRunAt"])
+        for name in names:
+            if name not in self._woken:
+                self._asleep[name] = first.get(name, NEVER)
+
     def learn(self, *, chosen: int, won: int) -> None:
-        """Widen the choice after losing jobs to others, narrow it again when nobody else is after them."""
-        if won < chosen:
+        """Widen the choice after losing jobs to others, narrow it again when nobody else is after them.
+
+        How many to reach for is found out too, from few upwards: instances that wake together, all
+        with the same oldest jobs before them, must not collide on hundreds.
+        """
+        if chosen == 0:
+            self._reach = _FIRST_REACH
+        elif won < chosen:
             self._spread = min(self._spread * 2, _WIDEST_SPREAD)
-        elif self._spread > 1:
-            self._spread //= 2
+            self._reach = max(self._reach // 2, _FIRST_REACH)
+        else:
+            self._spread = max(self._spread // 2, 1)
+            self._reach = min(self._reach * 2, _FARTHEST_REACH)
 
     def avoid(self, job_id: ObjectId) -> None:
         """Do not choose this one again: the server refuses to change it, and would refuse its whole batch."""

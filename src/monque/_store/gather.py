@@ -42,9 +42,10 @@ class Gather(Generic[I, R]):
         while self._waiting:
             batch, self._waiting = self._waiting, []
             try:
-                results = await self._send([item for item, _ in batch])
-            except BaseException:
-                # The loop is being closed, or there is a bug: either way nobody must be left waiting.
+                results: Sequence[R | Exception] = await self._send([item for item, _ in batch])
+            except Exception as bug:  # noqa: BLE001 - each caller gets it; none must be left waiting
+                results = [bug] * len(batch)
+            except BaseException:  # the event loop is being closed
                 for _, answer in batch:
                     answer.cancel()
                 raise

@@ -196,6 +196,7 @@ class Store:
             choice = await self._candidates.choose(slots, limit)
             chosen = choice.ids
             if not chosen:
+                self._candidates.learn(chosen=0, won=0)
                 return Look([], choice.next_due, more=False)
             # Until we have read what we own, these may be ours without our knowing.
             self._doubtful.update(chosen)
@@ -203,6 +204,10 @@ class Store:
             self._doubtful.clear()
         self._candidates.learn(chosen=len(chosen), won=len(claimed))
         return Look(claimed, choice.next_due, choice.more, len(chosen) - len(claimed), choice.backlog)
+
+    def wake(self, name: str | None = None) -> None:
+        """There may be new work of this name (of any, without one): the next claim must look at it."""
+        self._candidates.wake(name)
 
     async def _take(self, chosen: list[ObjectId]) -> list[Document]:
         if len(chosen) == 1:

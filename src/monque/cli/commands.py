@@ -7,6 +7,8 @@ from importlib import import_module
 import click
 from click.shell_completion import CompletionItem
 
+from monque import __version__
+
 COMMANDS = {
     "worker": "Run the workers of a Monque, a FastAPI app or a factory.",
     "dev": "Run workers on an embedded MongoDB, and again at each change of the source.",
@@ -54,7 +56,7 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="pymonque", prog_name="monque")
+@click.version_option(__version__, prog_name="monque")
 def monque() -> None:
     """A job scheduler on MongoDB.
 

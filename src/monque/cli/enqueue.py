@@ -8,16 +8,16 @@ from typing import Any
 import click
 
 from monque.cli.output import as_json, job_fields, print_json
-from monque.cli.payload import Payload
+from monque.cli.payload import payload
 from monque.cli.session import Database, connects
-from monque.cli.times import Duration, Moment, stamp
+from monque.cli.times import duration, moment, stamp
 
 
 @click.command()
 @click.argument("name")
-@click.argument("data", metavar="[JSON]", type=Payload(), required=False)
-@click.option("--delay", type=Duration(), help="How long from now, for example 5m; 1h30m; 2d.")
-@click.option("--at", type=Moment(), help="When, with a zone, for example 2030-05-01T09:00+02:00.")
+@click.argument("data", metavar="[JSON]", type=payload, required=False)
+@click.option("--delay", type=duration, help="How long from now, for example 5m; 1h30m; 2d.")
+@click.option("--at", type=moment, help="When, with a zone, for example 2030-05-01T09:00+02:00.")
 @click.option("--unique-key", help="If a job with this name and key is pending or processing, store none.")
 @as_json
 @connects

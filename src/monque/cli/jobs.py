@@ -13,7 +13,7 @@ from monque.cli.actions import CANCEL, DELETE, acts, perform, rescheduling, retr
 from monque.cli.output import as_json, clean, job_fields, print_json, print_table
 from monque.cli.selection import Selection, selects
 from monque.cli.session import Database, connects
-from monque.cli.times import Duration, Moment, stamp
+from monque.cli.times import duration, moment, stamp
 
 SORTS = click.Choice(["id", "created_at", "updated_at", "next_run_at"])
 
@@ -120,7 +120,7 @@ def cancel(database: Database, **wish: Any) -> None:
 
 @jobs.command()
 @acts
-@click.option("--spread", type=Duration(), default="0s", help="Let many become due over this time, not all at once.")
+@click.option("--spread", type=duration, default="0s", help="Let many become due within this time.")
 @as_json
 @connects
 def retry(database: Database, spread: timedelta, **wish: Any) -> None:
@@ -136,8 +136,8 @@ def retry(database: Database, spread: timedelta, **wish: Any) -> None:
 
 @jobs.command()
 @acts
-@click.option("--at", type=Moment(), help="When, with a zone, for example 2030-05-01T09:00+02:00.")
-@click.option("--delay", type=Duration(), help="How long from now, for example 5m.")
+@click.option("--at", type=moment, help="When, with a zone, for example 2030-05-01T09:00+02:00.")
+@click.option("--delay", type=duration, help="How long from now, for example 5m.")
 @as_json
 @connects
 def reschedule(database: Database, at: datetime | None, delay: timedelta | None, **wish: Any) -> None:

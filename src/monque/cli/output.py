@@ -32,12 +32,14 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, with
 
 def print_json(fields: Mapping[str, Any]) -> None:
     """One object on one line; what JSON does not know is written as MongoDB's Extended JSON."""
-    click.echo(dumps({name: _plain(value) for name, value in fields.items()}, json_options=RELAXED_JSON_OPTIONS))
+    click.echo(
+        dumps({name: _plain(value) for name, value in fields.items()}, json_options=RELAXED_JSON_OPTIONS)
+    )
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
-        return value.isoformat()
+        return value.isoformat(timespec="milliseconds")
     if isinstance(value, timedelta):
         return value.total_seconds()
     return value
@@ -66,7 +68,9 @@ def job_fields(job: Job[Any]) -> dict[str, Any]:
     }
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, numbers: Sequence[str] = ()) -> None:
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, numbers: Sequence[str] = ()
+) -> None:
     """Rows below their headings; *numbers* are the columns that stand to the right."""
     cells = [[clean(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from monque.cli.output import as_json, job_fields, print_json
-from monque.cli.payload import Payload
+from monque.cli.payload import payload
 from monque.cli.session import Database, connects
 from monque.cli.times import stamp
 
@@ -15,7 +15,7 @@ from monque.cli.times import stamp
 @click.command()
 @click.argument("cron")
 @click.argument("name")
-@click.argument("data", metavar="[JSON]", type=Payload(), required=False)
+@click.argument("data", metavar="[JSON]", type=payload, required=False)
 @click.option("--timezone", default="UTC", show_default=True, help="The IANA zone the fields are meant in.")
 @click.option("--unique-key", help="Tells schedules of one job name apart; default: the name.")
 @as_json
@@ -44,4 +44,6 @@ def schedule(
     if as_json:
         print_json(job_fields(job))
     else:
-        click.echo(f"{job.id} {job.name} runs at {job.cron!r} in {job.timezone}, next at {stamp(job.next_run_at)}")
+        click.echo(
+            f"{job.id} {job.name} runs at {job.cron!r} in {job.timezone}, next at {stamp(job.next_run_at)}"
+        )

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from monque import JobFilter, JobStatus
-from monque.cli.times import Past, resolve
+from monque.cli.times import past, resolve, span, stamp
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -47,8 +47,12 @@ class Selection:
         """In words, for a question."""
         words = [f"name {self.name}"] if self.name is not None else []
         words += [f"status {' or '.join(self.status)}"] if self.status else []
-        words += [field.replace("_", " ") for field in self.times]
+        words += [f"{field.replace('_', ' ')} {_shown(when)}" for field, when in self.times.items()]
         return ", ".join(words) or "all names"
+
+
+def _shown(when: datetime | timedelta) -> str:
+    return f"{span(when)} ago" if isinstance(when, timedelta) else stamp(when)
 
 
 def selects(command: F) -> F:
@@ -60,12 +64,15 @@ def selects(command: F) -> F:
         given = {field: moment for field, moment in times.items() if moment is not None}
         return command(*args, selection=Selection(name, status, given), **kwargs)
 
-    for field, explanation in reversed(_TIMES.items()):
-        flag = f"--{field.replace('_', '-')}"
-        selecting = click.option(flag, type=Past(), metavar="TIME|AGE", help=explanation)(selecting)
-    statuses = click.Choice([status.value for status in JobStatus])
-    selecting = click.option("--status", type=statuses, multiple=True, help="In this state; may be repeated.")(
-        selecting
-    )
-    selecting = click.option("--name", help="Of this job name.")(selecting)
-    return selecting  # type: ignore[return-value]  # click calls it by keywords
+    return functools.reduce(lambda function, option: option(function), _OPTIONS, selecting)  # type: ignore[return-value]
+
+
+_STATUSES = click.Choice([status.value for status in JobStatus])
+_OPTIONS = [
+    *(
+        click.option(f"--{field.replace('_', '-')}", type=past, metavar="TIME|AGE", help=explanation)
+        for field, explanation in reversed(_TIMES.items())
+    ),
+    click.option("--status", type=_STATUSES, multiple=True, help="In this state; may be repeated."),
+    click.option("--name", help="Of this job name."),
+]

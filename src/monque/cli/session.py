@@ -45,8 +45,8 @@ def connects(command: F) -> F:
         "--uri",
         envvar="MONQUE_URI",
         metavar="URI",
-        help="The database, for example mongodb://localhost:27017/shop. Default: MONQUE_URI, else an embedded "
-        "MongoDB on this machine.",
+        help="The database, for example mongodb://localhost:27017/shop. Default: MONQUE_URI, else an "
+        "embedded MongoDB on this machine.",
     )
     @click.option(
         "--collection", default="monque_jobs", show_default=True, help="The collection the jobs live in."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
-from typing import Any
 
 import click
 
@@ -12,64 +11,51 @@ _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[wdhms])")
 
 
-class Duration(click.ParamType):
+def duration(text: str) -> timedelta:
     """`90s`, `5m`, `1h30m`, `7d`."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        if isinstance(value, timedelta):
-            return value
-        parts = _PART.findall(value)
-        if not parts or "".join(number + unit for number, unit in parts) != value:
-            self.fail(f"{value!r} is no duration; write for example 90s, 5m, 1h30m or 7d", param, ctx)
-        try:
-            return sum((timedelta(**{_UNITS[unit]: float(n)}) for n, unit in parts), timedelta(0))
-        except OverflowError:
-            self.fail(f"{value!r} is too long", param, ctx)
+    parts = _PART.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise click.BadParameter(f"{text!r} is no duration; write for example 90s, 5m, 1h30m or 7d")
+    try:
+        return sum((timedelta(**{_UNITS[unit]: float(number)}) for number, unit in parts), timedelta(0))
+    except OverflowError:
+        raise click.BadParameter(f"{text!r} is too long") from None
 
 
-class Moment(click.ParamType):
+def moment(text: str) -> datetime:
     """`2030-05-01T09:00+02:00`: a time with a zone."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        try:
-            moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(f"{value!r} is no time; write for example 2030-05-01T09:00Z", param, ctx)
-        if moment.utcoffset() is None:
-            self.fail(f"{value!r} has no zone; write for example {moment.isoformat()}Z", param, ctx)
-        return moment
+    try:
+        given = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no time; write for example 2030-05-01T09:00Z") from None
+    if given.utcoffset() is None:
+        raise click.BadParameter(f"{text!r} has no zone; write for example {given.isoformat()}Z")
+    return given
 
 
-class Past(click.ParamType):
+def past(text: str) -> datetime | timedelta:
     """A moment, or how long ago it was: `2h`."""
-
-    name = "time or age"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> datetime | timedelta:
-        kind = Duration() if isinstance(value, str) and _PART.match(value) else Moment()
-        moment: datetime | timedelta = kind.convert(value, param, ctx)
-        return moment
+    return duration(text) if _PART.match(text) else moment(text)
 
 
-def resolve(moment: datetime | timedelta | None, *, now: datetime) -> datetime | None:
-    """The moment; an age counts from *now* backward."""
-    return now - moment if isinstance(moment, timedelta) else moment
+def resolve(given: datetime | timedelta, *, now: datetime) -> datetime:
+    """The moment that is meant; an age counts from *now* backward."""
+    if not isinstance(given, timedelta):
+        return given
+    try:
+        return now - given
+    except OverflowError:
+        raise click.BadParameter("an age must not lead beyond the year 1") from None
 
 
-def stamp(moment: datetime) -> str:
+def stamp(when: datetime) -> str:
     """A moment for people: to the second, in UTC."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return when.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def span(duration: timedelta) -> str:
+def span(time: timedelta) -> str:
     """A duration for people, in its two largest units: `2h 5m`."""
-    seconds = max(duration.total_seconds(), 0)
+    seconds = max(time.total_seconds(), 0)
     if seconds < 1:
         return f"{seconds * 1000:.0f}ms"
     if seconds < 10:

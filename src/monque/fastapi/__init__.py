@@ -3,7 +3,7 @@
 from monque.fastapi.deps import MonqueDep, get_monque
 from monque.fastapi.handler import JobHandler
 from monque.fastapi.health import health_router
-from monque.fastapi.lifespan import run_workers, setup_monque
+from monque.fastapi.lifespan import monque_of, run_workers, setup_monque, worker_lifespan
 from monque.fastapi.router import JobRouter, cron, job, job_controller
 
 __all__ = [
@@ -15,6 +15,8 @@ __all__ = [
     "health_router",
     "job",
     "job_controller",
+    "monque_of",
     "run_workers",
     "setup_monque",
+    "worker_lifespan",
 ]

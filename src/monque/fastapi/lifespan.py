@@ -65,12 +65,34 @@ async def run_workers(app: FastAPI) -> None:
     Example:
         >>> asyncio.run(run_workers(app))
     """
+    async with worker_lifespan(app) as monque:
+        await monque.run()
+
+
+@asynccontextmanager
+async def worker_lifespan(app: FastAPI) -> AsyncIterator[Monque]:
+    """The lifespan of *app* with its jobs processed in it, as in `run_workers`, for as long as you like.
+
+    Example:
+        >>> async with worker_lifespan(app) as monque:
+        ...     await monque.run_until_idle()
+    """
+    life = _life_of(app)
+    life.process_jobs = True
+    async with app.router.lifespan_context(app):
+        yield life.monque
+
+
+def monque_of(app: FastAPI) -> Monque:
+    """The Monque that `setup_monque` gave to *app*."""
+    return _life_of(app).monque
+
+
+def _life_of(app: FastAPI) -> _Life:
     life: _Life | None = getattr(app.state, "monque_life", None)
     if life is None:
         raise ConfigurationError("this application has no Monque; call setup_monque(app, monque) first")
-    life.process_jobs = True
-    async with app.router.lifespan_context(app):
-        await life.monque.run()
+    return life
 
 
 def processes_jobs(app: Any) -> bool:

@@ -1,4 +1,4 @@
-"""A worker: `wire_worker.py URI FILE CONCURRENCY`. It writes the id of each job it runs into its file.
+"""A worker: `wire_worker.py URI FILE`. It writes the id of each job it runs into its file.
 
 It says `ready`, begins to work on the first line of input, and stops and says `over` on the second.
 """
@@ -7,12 +7,12 @@ import asyncio
 import sys
 from pathlib import Path
 
-from monque import Job, Monque, Options
+from monque import Job, Monque
 
 
-async def main(uri: str, file: Path, concurrency: int) -> None:
+async def main(uri: str, file: Path) -> None:
     with file.open("w") as history:
-        async with Monque(uri, options=Options(worker_concurrency=concurrency)) as monque:
+        async with Monque(uri) as monque:
 
             @monque.worker("work")
             async def work(job: Job[int]) -> None:
@@ -28,4 +28,4 @@ async def main(uri: str, file: Path, concurrency: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])))
+    asyncio.run(main(sys.argv[1], Path(sys.argv[2])))

@@ -1,0 +1,183 @@
+"""`monque doctor`: what is wrong, and what to do."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Literal, TypeAlias
+
+import click
+
+from monque import ConfigurationError, ConnectionError, Diagnosis, DueJobs
+from monque.cli.output import STYLES, as_json, clean, print_json
+from monque.cli.session import Database, connects
+from monque.cli.times import span
+
+Level: TypeAlias = Literal["ok", "warning", "error"]
+
+# What waits longer than this while nothing of its name runs seems to have no worker; in any case, a job
+# that could run and has waited longer than the second one is worth a word.
+_NOBODY_CAME = timedelta(seconds=30)
+_LONG_WAIT = timedelta(minutes=5)
+_LARGE_OFFSET = timedelta(seconds=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line: what was checked, how it is, and what to do about it."""
+
+    check: str
+    level: Level
+    message: str
+    advice: str | None = None
+
+
+@click.command()
+@click.option("--strict", is_flag=True, help="Let warnings count as errors.")
+@as_json
+@connects
+@click.pass_context
+def doctor(ctx: click.Context, strict: bool, as_json: bool, database: Database) -> None:
+    """Check the server and the jobs, and say what to do.
+
+    It changes nothing. The exit code is 0 if there is no error, and 1 if there is one (with --strict: also
+    for a warning). With --json: a line for each check.
+
+    \b
+    Examples:
+      monque doctor --uri mongodb://localhost:27017/shop
+      monque doctor --strict --json
+    """
+    findings = list(_examine(database))
+    for finding in findings:
+        print_json(asdict(finding)) if as_json else _print(finding)
+    bad = {"error", "warning"} if strict else {"error"}
+    ctx.exit(1 if any(finding.level in bad for finding in findings) else 0)
+
+
+def _examine(database: Database) -> Iterable[Finding]:
+    try:
+        with database.open() as monque:
+            return list(findings(monque.diagnose()))
+    except ConnectionError as error:
+        advice = "check the address, the credentials and the network"
+        return [Finding("server", "error", str(error), advice)]
+    except ConfigurationError as error:
+        return [Finding("server", "error", str(error), "use MongoDB 6.0 or newer, and a URI that it accepts")]
+
+
+def findings(facts: Diagnosis) -> Iterator[Finding]:
+    """Judge what was found out."""
+    yield Finding("server", "ok", f"MongoDB {facts.server_version}")
+    yield _replica_set(facts)
+    yield _change_streams(facts)
+    yield _transactions(facts)
+    yield _clock(facts)
+    yield _missing_indexes(facts)
+    yield _superfluous_indexes(facts)
+    yield _jobs_without_worker(facts)
+    yield _stale_jobs(facts)
+    yield _oldest_due_job(facts)
+
+
+_MAKE_REPLICA_SET = "run the server as a replica set; one member is enough (mongod --replSet, rs.initiate())"
+
+
+def _replica_set(facts: Diagnosis) -> Finding:
+    if facts.replica_set is not None:
+        return Finding("replica set", "ok", facts.replica_set)
+    if facts.transactions:
+        return Finding("replica set", "ok", "a sharded cluster")
+    return Finding("replica set", "warning", "this server stands alone", _MAKE_REPLICA_SET)
+
+
+def _change_streams(facts: Diagnosis) -> Finding:
+    if facts.change_streams:
+        return Finding("change streams", "ok", "available: jobs are picked up at once")
+    if facts.replica_set is not None or facts.transactions:
+        advice = "give the user the actions changeStream and find on the database"
+    else:
+        advice = _MAKE_REPLICA_SET
+    return Finding("change streams", "warning", "not available: jobs are found by polling, later", advice)
+
+
+def _transactions(facts: Diagnosis) -> Finding:
+    if facts.transactions:
+        return Finding("transactions", "ok", "available: jobs can be part of yours")
+    return Finding("transactions", "warning", "not available: session= cannot be used", _MAKE_REPLICA_SET)
+
+
+def _clock(facts: Diagnosis) -> Finding:
+    offset = facts.clock_offset
+    side = "ahead of" if offset > timedelta(0) else "behind"
+    message = f"the server's is {span(abs(offset))} {side} this machine's"
+    if abs(offset) <= _LARGE_OFFSET:
+        return Finding("clock", "ok", message)
+    advice = "Monque goes by the server's clock; times your code computes are off: synchronise both (NTP)"
+    return Finding("clock", "warning", message, advice)
+
+
+def _missing_indexes(facts: Diagnosis) -> Finding:
+    if "_id_" not in [index.name for index in facts.indexes]:
+        return Finding("indexes", "ok", "the collection is not there yet; it is made with them at first use")
+    missing = [index.name for index in facts.of("missing")]
+    different = [index.name for index in facts.of("different")]
+    if different:
+        message = f"{', '.join(different)} has other keys or options than Monque needs"
+        return Finding("indexes", "error", message, "drop it, then run: monque indexes --create")
+    if missing:
+        message = f"missing: {', '.join(missing)}"
+        return Finding("indexes", "error", message, "create them with: monque indexes --create")
+    return Finding("indexes", "ok", "all that are needed are there")
+
+
+def _superfluous_indexes(facts: Diagnosis) -> Finding:
+    names = [index.name for index in facts.of("superfluous")]
+    if not names:
+        return Finding("superfluous indexes", "ok", "none")
+    advice = "each costs every write: drop them, unless you or TypeScript instances need them"
+    return Finding("superfluous indexes", "warning", ", ".join(names), advice)
+
+
+def _jobs_without_worker(facts: Diagnosis) -> Finding:
+    alone = [due for due in facts.due if not due.running and facts.taken_at - due.oldest > _NOBODY_CAME]
+    if not alone:
+        return Finding("jobs without a worker", "ok", "none")
+    message = "; ".join(f"{due.name}: {_waiting(due, facts)}" for due in alone)
+    advice = "start a process with a worker for each of these names, or cancel the jobs"
+    return Finding("jobs without a worker", "warning", message, advice)
+
+
+def _stale_jobs(facts: Diagnosis) -> Finding:
+    if not facts.stale:
+        return Finding("stale jobs", "ok", "none")
+    names = ", ".join(sorted({f"{job.name} {job.id} of {job.claimed_by}" for job in facts.stale[:3]}))
+    more = f" and {len(facts.stale) - 3} more" if len(facts.stale) > 3 else ""
+    advice = "their processes died; a running worker puts them back within its heartbeat interval: start one"
+    return Finding("stale jobs", "error", names + more, advice)
+
+
+def _oldest_due_job(facts: Diagnosis) -> Finding:
+    if not facts.due:
+        return Finding("oldest due job", "ok", "none is waiting")
+    first = facts.due[0]
+    message = f"{first.name}: {_waiting(first, facts)}"
+    if facts.taken_at - first.oldest <= _LONG_WAIT:
+        return Finding("oldest due job", "ok", message)
+    advice = "there are more jobs than the workers can do: add processes or concurrency"
+    return Finding("oldest due job", "warning", message, advice)
+
+
+def _waiting(due: DueJobs, facts: Diagnosis) -> str:
+    return f"{due.count:,} due, the oldest for {span(facts.taken_at - due.oldest)}, {due.running:,} running"
+
+
+def _print(finding: Finding) -> None:
+    level = finding.level.ljust(7)
+    if sys.stdout.isatty():
+        level = click.style(level, fg=STYLES[finding.level])
+    click.echo(f"{level}  {finding.check + ':':<22} {clean(finding.message)}")
+    if finding.advice is not None:
+        click.echo(f"{'':7}  {'':22} -> {finding.advice}")

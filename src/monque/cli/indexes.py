@@ -1,0 +1,36 @@
+"""`monque indexes`."""
+
+from __future__ import annotations
+
+import click
+
+from monque.cli.output import as_json, print_json, print_table
+from monque.cli.session import Database, connects
+
+
+@click.command()
+@click.option("--create", is_flag=True, help="Create those that are missing.")
+@click.option("--listing", is_flag=True, help="With those for paging through very many jobs by any sort.")
+@click.option("--retention", is_flag=True, help="With the one for removing old jobs.")
+@as_json
+@connects
+def indexes(create: bool, listing: bool, retention: bool, as_json: bool, database: Database) -> None:
+    """Show the indexes, and create those that are missing.
+
+    An index is needed, optional (Monque uses it if it is there), missing, different (its name is taken by
+    another) or superfluous (Monque does not use it). With --json: a line for each.
+
+    \b
+    Examples:
+      monque indexes
+      monque indexes --create --retention
+    """
+    with database.open(create_indexes=create, listing_indexes=listing, retention=retention) as monque:
+        found = monque.diagnose().indexes
+    if as_json:
+        for index in found:
+            print_json({"name": index.name, "keys": list(index.keys), "state": index.state})
+        return
+    print_table(
+        ["name", "state", "keys"], [[index.name, index.state, ", ".join(index.keys)] for index in found]
+    )

@@ -1,0 +1,60 @@
+"""What ties a worker process to its supervisor: a pair of sockets.
+
+The worker says in lines how it is. When the other end is closed, the supervisor is gone, however it
+ended, and the worker stops too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+LOADED, READY, WAITING = "loaded", "ready", "waiting"
+
+_TICK = 0.1
+
+
+class Link:
+    """The worker's end."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def attach(cls, descriptor: int) -> Link:
+        """Use the socket that the supervisor handed down."""
+        return cls(*await asyncio.open_connection(sock=socket.socket(fileno=descriptor)))
+
+    def say(self, word: str) -> None:
+        """Tell the supervisor."""
+        if not self._writer.is_closing():
+            self._writer.write(f"{word}\n".encode())
+
+    @asynccontextmanager
+    async def kept(self, is_ready: Callable[[], bool], on_end: Callable[[], object]) -> AsyncIterator[None]:
+        """While this lasts, tell whenever readiness changes, and call *on_end* if the supervisor is gone."""
+        tasks = [asyncio.create_task(self._tell(is_ready)), asyncio.create_task(self._listen(on_end))]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._writer.close()
+
+    async def _tell(self, is_ready: Callable[[], bool]) -> None:
+        said = None
+        while True:
+            word = READY if is_ready() else WAITING
+            if word != said:
+                self.say(word)
+                said = word
+            await asyncio.sleep(_TICK)
+
+    async def _listen(self, on_end: Callable[[], object]) -> None:
+        with suppress(OSError):
+            await self._reader.read()
+        on_end()

@@ -1,0 +1,148 @@
+"""What `monque top` shows: counts now, and rates since the look before."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from bson import ObjectId
+
+from monque import Job, JobFilter, JobStatus, QueueStats, SyncMonque
+
+_MOST_RUNNING = 20
+_MOST_FAILURES = 8
+_LATELY = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The jobs of one name."""
+
+    name: str
+    counts: dict[str, int]
+    completed_rate: float | None
+    failed_rate: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A job that runs, and since when: exactly, if its beginning was seen, else at least."""
+
+    job: Job[Any]
+    age: timedelta
+    is_exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What one look gave."""
+
+    taken_at: datetime
+    names: list[Line]
+    running: list[Run]
+    failures: list[Job[Any]]
+
+    def fields(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "taken_at": self.taken_at,
+            "names": [
+                {
+                    "name": line.name,
+                    **line.counts,
+                    "completed_rate": line.completed_rate,
+                    "failed_rate": line.failed_rate,
+                }
+                for line in self.names
+            ],
+            "running": [
+                {
+                    "id": str(run.job.id),
+                    "name": run.job.name,
+                    "attempt": run.job.attempt,
+                    "claimed_by": run.job.claimed_by,
+                    "age": run.age.total_seconds(),
+                    "age_is_exact": run.is_exact,
+                }
+                for run in self.running
+            ],
+            "failures": [
+                {
+                    "id": str(job.id),
+                    "name": job.name,
+                    "status": job.status.value,
+                    "fail_count": job.fail_count,
+                    "fail_reason": job.fail_reason,
+                    "updated_at": job.updated_at.isoformat(timespec="milliseconds"),
+                }
+                for job in self.failures
+            ],
+        }
+
+
+class Watcher:
+    """Looks again and again, and remembers what it needs to compare."""
+
+    def __init__(self, monque: SyncMonque) -> None:
+        self._monque = monque
+        self._before: tuple[float, dict[str, QueueStats]] | None = None
+        self._since: dict[tuple[ObjectId, int], tuple[datetime, bool]] = {}
+
+    def look(self) -> Snapshot:
+        """How things are now."""
+        stats = {view.name: view.stats for view in self._monque.queue_views()}
+        running = self._monque.list_jobs(JobFilter(status=JobStatus.PROCESSING), limit=1000).jobs
+        snapshot = Snapshot(
+            self._monque.server_time(), self._lines(stats), self._runs(running), self._failures()
+        )
+        self._before = (time.monotonic(), stats)
+        return snapshot
+
+    def _lines(self, stats: dict[str, QueueStats]) -> list[Line]:
+        return [
+            Line(
+                name,
+                {status.value: getattr(now, status.value) for status in JobStatus},
+                self._rate(name, JobStatus.COMPLETED, now),
+                self._rate(name, JobStatus.FAILED, now),
+            )
+            for name, now in stats.items()
+        ]
+
+    def _rate(self, name: str, status: JobStatus, now: QueueStats) -> float | None:
+        """How many more in a second; finished jobs that were removed meanwhile do not count backward."""
+        if self._before is None:
+            return None
+        at, before = self._before
+        more = getattr(now, status) - getattr(before.get(name, QueueStats()), status)
+        return float(max(more, 0) / max(time.monotonic() - at, 0.001))
+
+    def _runs(self, running: list[Job[Any]]) -> list[Run]:
+        """The oldest first.
+
+        A claim's time moves with each heartbeat, so the beginning of a run is known only if the job was
+        not running yet at the look before.
+        """
+        is_first = self._before is None
+        now = self._monque.server_time()
+        since = {}
+        for job in running:
+            seen = (job.locked_at or now, not is_first)
+            since[job.id, job.attempt] = self._since.get((job.id, job.attempt), seen)
+        self._since = since
+        runs = [
+            Run(job, now - since[job.id, job.attempt][0], since[job.id, job.attempt][1]) for job in running
+        ]
+        return sorted(runs, key=lambda run: run.age, reverse=True)[:_MOST_RUNNING]
+
+    def _failures(self) -> list[Job[Any]]:
+        """The last attempts that failed: for good, or to be tried again."""
+        failed = self._lately(JobStatus.FAILED, _MOST_FAILURES)
+        waiting = [job for job in self._lately(JobStatus.PENDING, _LATELY) if job.fail_reason is not None]
+        return sorted(failed + waiting, key=lambda job: job.updated_at, reverse=True)[:_MOST_FAILURES]
+
+    def _lately(self, status: JobStatus, limit: int) -> list[Job[Any]]:
+        jobs = JobFilter(status=status)
+        return self._monque.list_jobs(jobs, sort="updated_at", descending=True, limit=limit).jobs

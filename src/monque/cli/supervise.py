@@ -1,0 +1,228 @@
+"""Several worker processes: keep them running, pass signals on, tell of each end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from monque.cli.health import health_server
+from monque.cli.link import LOADED, READY
+from monque.cli.reload import changes
+from monque.cli.work import Settings
+
+logger = logging.getLogger("monque.cli")
+
+WRONG_INPUT = 2
+
+# A child that dies is started again after this many seconds, each time twice as many, up to the longest;
+# one that lived longer than that begins anew.
+_SHORTEST_PAUSE = 0.5
+_LONGEST_PAUSE = 30.0
+
+
+def supervise(settings: Settings, *, count: int, folder: Path | None, health_port: int | None) -> int:
+    """Run the worker in *count* processes, again at each change below *folder* if given; the exit code."""
+    return asyncio.run(Supervisor(settings, count=count, folder=folder).run(health_port))
+
+
+class Supervisor:
+    """Owns the worker processes."""
+
+    def __init__(self, settings: Settings, *, count: int, folder: Path | None) -> None:
+        self._settings = settings
+        self._count = count
+        self._folder = folder
+        self._children: dict[int, Child] = {}
+        self._signals = 0
+        self._stopping = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._exit_code = 0
+
+    async def run(self, health_port: int | None = None) -> int:
+        """Until all have ended, because they were told to or are done; the exit code."""
+        with self._on_signals():
+            async with health_server(health_port, self.trouble):
+                reloading = asyncio.create_task(self._restart_on_changes())
+                try:
+                    await self._keep_all()
+                finally:
+                    reloading.cancel()
+        return self._exit_code
+
+    def trouble(self) -> str | None:
+        """Why they are not all ready."""
+        ready = sum(child.is_ready for child in self._children.values())
+        return None if ready == self._count else f"{ready} of {self._count} worker processes are ready"
+
+    async def _keep_all(self) -> None:
+        """The first one alone, until its code is loaded: if that fails, it is told once, not many times."""
+        came_up = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            first = group.create_task(self._keep(1, came_up))
+            first.add_done_callback(lambda _: came_up.set())
+            await came_up.wait()
+            for number in range(2, self._count + 1):
+                group.create_task(self._keep(number, came_up))
+
+    async def _keep(self, number: int, came_up: asyncio.Event) -> None:
+        """Have a child with this number, one after the other, until there is a reason to end."""
+        pause = _SHORTEST_PAUSE
+        loop = asyncio.get_running_loop()
+        while not self._stopping.is_set():
+            self._changed.clear()
+            began = loop.time()
+            child = self._children[number] = await Child.start(self._settings, number, came_up)
+            if self._stopping.is_set():  # the signal came while it was being started
+                child.send(signal.SIGTERM)
+            code = await child.ended()
+            del self._children[number]
+            if self._is_over(child, code):
+                return
+            if child.told_to_end:
+                logger.info("%s %s", child, described(code))
+                continue
+            if loop.time() - began > _LONGEST_PAUSE:
+                pause = _SHORTEST_PAUSE
+            await self._rest_before_the_next(child, code, pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def _is_over(self, child: Child, code: int) -> bool:
+        """Whether no other child is needed after this one; tell of its end if it is."""
+        if self._stopping.is_set():
+            logger.info("%s %s", child, described(code))
+            if code not in (0, -signal.SIGTERM, -signal.SIGINT):
+                self._exit_code = self._exit_code or 1
+            return True
+        if code == 0 and self._settings.until_idle:
+            logger.info("%s found nothing more to do", child)
+            return True
+        if code == WRONG_INPUT and self._folder is None:
+            self._exit_code = WRONG_INPUT
+            self._stop(signal.SIGTERM)
+            return True
+        return False
+
+    async def _rest_before_the_next(self, child: Child, code: int, pause: float) -> None:
+        if self._folder is not None and not child.has_loaded:
+            logger.error("%s %s; it is started again when a file changes", child, described(code))
+            await self._wait(None)
+        else:
+            logger.warning("%s %s; the next one starts in %g s", child, described(code), pause)
+            await self._wait(pause)
+
+    async def _wait(self, seconds: float | None) -> None:
+        """Wait so long, but not beyond a change of the source or the end of all."""
+        events = [asyncio.create_task(event.wait()) for event in (self._stopping, self._changed)]
+        await asyncio.wait(events, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for event in events:
+            event.cancel()
+
+    async def _restart_on_changes(self) -> None:
+        if self._folder is None:
+            return
+        async for paths in changes(self._folder):
+            names = ", ".join(str(path.relative_to(self._folder)) for path in paths[:3])
+            logger.info("%s changed: the workers finish their jobs and start again", names)
+            self._changed.set()
+            for child in self._children.values():
+                child.end()
+
+    @contextmanager
+    def _on_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop, number)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    def _stop(self, number: signal.Signals) -> None:
+        """Pass a signal on; who sends a third one wants to see the end."""
+        self._signals += 1
+        self._stopping.set()
+        for child in self._children.values():
+            child.send(signal.SIGKILL if self._signals > 2 else number)
+
+
+class Child:
+    """One worker process, as its supervisor knows it."""
+
+    def __init__(
+        self,
+        number: int,
+        process: asyncio.subprocess.Process,
+        ours: socket.socket,
+        came_up: asyncio.Event,
+    ) -> None:
+        self._number = number
+        self._process = process
+        self._came_up = came_up
+        self._listening = asyncio.create_task(self._listen(ours))
+        self.has_loaded = False
+        self.is_ready = False
+        self.told_to_end = False
+
+    def __str__(self) -> str:
+        return f"worker process {self._number} (pid {self._process.pid})"
+
+    @classmethod
+    async def start(cls, settings: Settings, number: int, came_up: asyncio.Event) -> Child:
+        """Start one, tied to this process by a pair of sockets."""
+        ours, theirs = socket.socketpair()
+        descriptor = theirs.fileno()
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "monque", "worker"),
+                *("--supervised", str(number), str(descriptor)),
+                *settings.arguments(),
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=[descriptor],
+                # Ctrl-C reaches all processes of a terminal's group. They must hear it once, from us.
+                start_new_session=True,
+            )
+        child = cls(number, process, ours, came_up)
+        logger.info("%s started", child)
+        return child
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal, if it still lives."""
+        with suppress(ProcessLookupError):
+            self._process.send_signal(number)
+
+    def end(self) -> None:
+        """Ask it to finish its jobs and end."""
+        if not self.told_to_end:
+            self.told_to_end = True
+            self.send(signal.SIGTERM)
+
+    async def ended(self) -> int:
+        """Wait for its end; the exit code, negative for a signal."""
+        code = await self._process.wait()
+        await self._listening
+        return code
+
+    async def _listen(self, ours: socket.socket) -> None:
+        reader, writer = await asyncio.open_connection(sock=ours)
+        with suppress(OSError):
+            async for line in reader:
+                word = line.decode().strip()
+                self.is_ready = word == READY
+                self.has_loaded = self.has_loaded or word == LOADED
+                self._came_up.set()
+        self.is_ready = False
+        writer.close()
+
+
+def described(code: int) -> str:
+    """How a process ended."""
+    if code < 0:
+        return f"was ended by {signal.Signals(-code).name}"
+    return f"ended with exit code {code}"

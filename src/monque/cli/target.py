@@ -1,0 +1,179 @@
+"""From `MODULE:ATTR` to the instance whose workers are to run."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import sys
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import timedelta
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeGuard
+
+import click
+
+from monque import JobFilter, Monque, Options, SyncMonque, Workers
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+
+class Served(Protocol):
+    """What a worker process needs of a `Monque`."""
+
+    @property
+    def options(self) -> Options: ...
+    @property
+    def workers(self) -> Workers: ...
+    @property
+    def instance_id(self) -> str: ...
+    def reconfigure(self, *, database: object = None, options: Options | None = None) -> None: ...
+    def is_healthy(self) -> bool: ...
+    def on(self, event: Any, listener: Any) -> Any: ...
+    async def count_jobs(self, filter: JobFilter) -> int: ...  # noqa: A002
+    async def run(self) -> None: ...
+    async def run_until_idle(self) -> None: ...
+    async def stop(self, *, timeout: timedelta | float | None = None) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An instance, and what it lives in: its own connection, or the lifespan of an app."""
+
+    served: Served
+    life: Callable[[], AbstractAsyncContextManager[object]]
+
+
+async def find(spec: str) -> Target:
+    """The target of `MODULE:ATTR`.
+
+    Raises:
+        click.UsageError: There is none; the message says in a sentence why.
+    """
+    found, label = load(spec), spec
+    if not _is_instance(found) and callable(found):
+        found, label = await _made(found, spec), f"what {spec} returns"
+    if isinstance(found, Monque):
+        return Target(found, lambda: found)
+    if isinstance(found, SyncMonque):
+        blocking = Blocking(found)
+        return Target(blocking, lambda: blocking)
+    if _is_app(found):
+        from monque.fastapi import monque_of, worker_lifespan
+
+        app = found
+        return Target(monque_of(app), lambda: worker_lifespan(app))
+    raise _wrong(f"{label} is {_kind(found)}, not a Monque, a FastAPI app or a function that returns one")
+
+
+def load(spec: str) -> object:
+    """What stands at `MODULE:ATTR`, looked for in the current folder first."""
+    module_name, colon, path = spec.partition(":")
+    if not colon or not module_name or not path:
+        raise _wrong(f"{spec!r} is no MODULE:ATTR; write for example shop.jobs:monque")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    module = _module(module_name)
+    found: object = module
+    for attribute in path.split("."):
+        if not hasattr(found, attribute):
+            raise _wrong(f"{module_name!r} has no attribute {path!r}{_hint(module, path)}")
+        found = getattr(found, attribute)
+    return found
+
+
+def _module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            raise _wrong(
+                f"there is no module {error.name!r} in the current folder or on the import path"
+            ) from error
+        raise _wrong(f"{name!r} cannot be imported: it needs {error.name!r}, which is not there") from error
+    except ValueError as error:  # relative names
+        raise _wrong(f"{name!r} is no module name: {error}") from error
+
+
+def _hint(module: ModuleType, missing: str) -> str:
+    """What may have been meant: an instance that is there, or a similar name."""
+    instances = [name for name, value in vars(module).items() if _is_instance(value)]
+    meant = instances or get_close_matches(missing, vars(module), n=1)
+    return f"; did you mean {' or '.join(f'{module.__name__}:{name}' for name in meant)}?" if meant else ""
+
+
+async def _made(factory: Callable[..., Any], spec: str) -> object:
+    """What a factory returns; it is called in the loop that will use it, and may be `async def`."""
+    try:
+        inspect.signature(factory).bind()
+    except (TypeError, ValueError) as error:
+        raise _wrong(f"{spec} is {_kind(factory)} that needs arguments ({error})") from error
+    made = factory()
+    return await made if inspect.isawaitable(made) else made
+
+
+def _is_instance(value: object) -> bool:
+    return isinstance(value, Monque | SyncMonque) or _is_app(value)
+
+
+def _is_app(value: object) -> TypeGuard[FastAPI]:
+    # If nobody has imported FastAPI, this is no app, and importing it takes a while.
+    fastapi = sys.modules.get("fastapi")
+    return fastapi is not None and isinstance(value, fastapi.FastAPI)
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return "a function" if inspect.isroutine(value) else f"of type {type(value).__name__}"
+
+
+def _wrong(message: str) -> click.UsageError:
+    return click.UsageError(message, ctx=click.get_current_context(silent=True))
+
+
+class Blocking:
+    """A `SyncMonque` with the methods of a `Monque`: what blocks, does so in a thread."""
+
+    def __init__(self, monque: SyncMonque) -> None:
+        self._monque = monque
+        self.reconfigure = monque.reconfigure
+        self.is_healthy = monque.is_healthy
+        self.on = monque.on
+
+    @property
+    def options(self) -> Options:
+        return self._monque.options
+
+    @property
+    def workers(self) -> Workers:
+        return self._monque.workers
+
+    @property
+    def instance_id(self) -> str:
+        return self._monque.instance_id
+
+    async def __aenter__(self) -> Self:
+        await asyncio.to_thread(self._monque.open)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self._monque.close)
+
+    async def count_jobs(self, filter: JobFilter) -> int:  # noqa: A002 - as in Monque
+        return await asyncio.to_thread(self._monque.count_jobs, filter)
+
+    async def run(self) -> None:
+        await asyncio.to_thread(self._monque.run)
+
+    async def run_until_idle(self) -> None:
+        await asyncio.to_thread(self._monque.run_until_idle)
+
+    async def stop(self, *, timeout: timedelta | float | None = None) -> None:
+        await asyncio.to_thread(self._monque.stop, timeout=timeout)

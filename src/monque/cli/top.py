@@ -1,0 +1,188 @@
+"""`monque top`: a live view of what happens."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from monque import ConnectionError
+from monque.cli.output import as_json, print_json, print_table, rich_table
+from monque.cli.session import Database, connects
+from monque.cli.snapshot import Snapshot, Watcher
+from monque.cli.times import span, stamp
+
+# A look may take long on a large collection; then it is taken less often, to leave the server alone.
+_SHARE_OF_TIME = 5
+
+
+@click.command()
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.1, 3600),
+    default=2.0,
+    show_default=True,
+    help="Seconds between looks.",
+)
+@click.option("--count", type=click.IntRange(min=1), help="End after so many looks. Without a terminal: 1.")
+@as_json
+@connects
+def top(interval: float, count: int | None, as_json: bool, database: Database) -> None:
+    """Watch what happens: counts, rates, running jobs, recent failures.
+
+    Press q to quit. With --json: a line for each look.
+
+    \b
+    Examples:
+      monque top
+      monque top --interval 10 --count 6 --json
+    """
+    live = sys.stdout.isatty() and not as_json
+    with database.open() as monque:
+        watcher = Watcher(monque)
+        if live:
+            _live(watcher, interval, count)
+            return
+        for number in range(count or 1):
+            if number:
+                time.sleep(interval)
+            snapshot = watcher.look()
+            print_json(snapshot.fields()) if as_json else _print(snapshot)
+
+
+def _live(watcher: Watcher, interval: float, count: int | None) -> None:
+    from rich.live import Live
+
+    looks = 0
+    with (
+        Live(screen=True, auto_refresh=False) as screen,
+        _keys() as keys,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        while count is None or looks < count:
+            began = time.monotonic()
+            look = pool.submit(watcher.look)  # apart, so that q works also while the database is slow
+            while not look.done():
+                if keys.quit_within(0.05):
+                    return
+            looks += 1
+            try:
+                screen.update(_drawn(look.result()), refresh=True)
+            except ConnectionError as error:
+                screen.update(f"the database does not answer, trying again: {error}", refresh=True)
+            if keys.quit_within(max(interval, _SHARE_OF_TIME * (time.monotonic() - began))):
+                return
+
+
+class Keys:
+    """What is typed, read key by key."""
+
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor = descriptor
+
+    def quit_within(self, seconds: float) -> bool:
+        """Wait so long for somebody to press q (or Ctrl-C, or to close the terminal)."""
+        if self._descriptor is None:
+            time.sleep(seconds)
+            return False
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            if select.select([self._descriptor], [], [], left)[0]:
+                typed = os.read(self._descriptor, 100)
+                if not typed or any(key in b"qQ\x03\x04" for key in typed):
+                    return True
+        return False
+
+
+@contextmanager
+def _keys() -> Iterator[Keys]:
+    """Have keys at once, without Enter and without their being shown."""
+    if not sys.stdin.isatty():
+        yield Keys(None)
+        return
+    import termios
+    import tty
+
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    tty.setcbreak(descriptor)
+    try:
+        yield Keys(descriptor)
+    except KeyboardInterrupt:
+        return
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+_NAMES = ["name", "pending", "processing", "completed", "failed", "cancelled", "completed/s", "failed/s"]
+_RUNNING = ["running job", "name", "attempt", "age", "instance"]
+_FAILURES = ["failed job", "name", "when", "failures", "reason"]
+
+
+def _print(snapshot: Snapshot) -> None:
+    click.echo(f"monque at {stamp(snapshot.taken_at)}\n")
+    for number, (columns, rows) in enumerate(_tables(snapshot)):
+        if number:
+            click.echo()
+        print_table(columns, rows, numbers=_numbers(columns))
+
+
+def _drawn(snapshot: Snapshot) -> Any:
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[Any] = [Text(f"monque at {stamp(snapshot.taken_at)}, press q to quit", style="dim")]
+    for columns, rows in _tables(snapshot):
+        parts += [Text(""), rich_table(columns, rows, numbers=_numbers(columns))]
+    return Group(*parts)
+
+
+def _tables(snapshot: Snapshot) -> Iterator[tuple[list[str], list[list[object]]]]:
+    yield (
+        _NAMES,
+        [
+            [line.name, *line.counts.values(), _rate(line.completed_rate), _rate(line.failed_rate)]
+            for line in snapshot.names
+        ],
+    )
+    yield (
+        _RUNNING,
+        [
+            [
+                run.job.id,
+                run.job.name,
+                run.job.attempt,
+                f"{'' if run.is_exact else '≥ '}{span(run.age)}",
+                run.job.claimed_by,
+            ]
+            for run in snapshot.running
+        ],
+    )
+    yield (
+        _FAILURES,
+        [
+            [
+                job.id,
+                job.name,
+                f"{span(snapshot.taken_at - job.updated_at)} ago",
+                job.fail_count,
+                job.fail_reason,
+            ]
+            for job in snapshot.failures
+        ],
+    )
+
+
+def _numbers(columns: list[str]) -> list[str]:
+    return columns[1:] if columns is _NAMES else ["attempt", "failures"]
+
+
+def _rate(rate: float | None) -> str:
+    return "" if rate is None else f"{rate:,.1f}"

@@ -1,0 +1,196 @@
+"""A worker process: the workers of a target, until they are told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+
+import click
+
+from monque import JobCompleted, JobFailed, JobFilter, JobStatus
+from monque.cli.health import health_server
+from monque.cli.link import LOADED, Link
+from monque.cli.output import progress
+from monque.cli.target import Served, find
+
+logger = logging.getLogger("monque.cli")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What to run and how."""
+
+    target: str
+    uri: str | None = None
+    concurrency: int | None = None
+    instance_concurrency: int | None = None
+    only: tuple[str, ...] = ()
+    excluding: tuple[str, ...] = ()
+    until_idle: bool = False
+    log_level: str = "info"
+    log_format: str = "text"
+
+    def arguments(self) -> list[str]:
+        """The same, as arguments of `monque worker`."""
+        options: list[tuple[str, object]] = [
+            ("--uri", self.uri),
+            ("--concurrency", self.concurrency),
+            ("--instance-concurrency", self.instance_concurrency),
+            *(("--only", name) for name in self.only),
+            *(("--except", name) for name in self.excluding),
+            ("--log-level", self.log_level),
+            ("--log-format", self.log_format),
+        ]
+        words = [f"{option}={value}" for option, value in options if value is not None]
+        return [*words, *(["--until-idle"] if self.until_idle else []), "--", self.target]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The place of a worker among those of a supervisor: its number, and the socket that ties them."""
+
+    number: int
+    descriptor: int
+
+
+def run_worker(settings: Settings, *, place: Place | None, health_port: int | None) -> None:
+    """Run until a signal comes, or until there is nothing to do if that was asked for."""
+    try:
+        asyncio.run(_work(settings, place, health_port))
+    except asyncio.CancelledError:
+        logger.info("stopped before anything was begun")
+
+
+async def _work(settings: Settings, place: Place | None, health_port: int | None) -> None:
+    stop = Stop()
+    async with AsyncExitStack() as stack:
+        stack.enter_context(stop.on_signals())
+        link = None if place is None else await Link.attach(place.descriptor)
+        await stack.enter_async_context(health_server(health_port, stop.trouble))
+        target = await find(settings.target)
+        configure(target.served, settings, place)
+        if link is not None:
+            link.say(LOADED)
+        async with target.life():
+            _check_names(target.served, settings)
+            if link is not None:
+                await stack.enter_async_context(link.kept(target.served.is_healthy, stop))
+            stop.served = target.served
+            logger.info("instance %s works on %s", target.served.instance_id, _described(target.served))
+            await _process(target.served, settings, shows_progress=link is None)
+            stop.is_over = True
+        logger.info("stopped")
+
+
+async def _process(served: Served, settings: Settings, *, shows_progress: bool) -> None:
+    if not settings.until_idle:
+        await served.run()
+        return
+    async with _progress(served, shown=shows_progress):
+        await served.run_until_idle()
+
+
+class Stop:
+    """What a signal, or the end of the supervisor, does to a worker process."""
+
+    def __init__(self) -> None:
+        self.served: Served | None = None
+        self.is_over = False
+        self._task = asyncio.current_task()
+        self._times = 0
+        self._stopping: set[asyncio.Task[None]] = set()
+
+    def __call__(self) -> None:
+        """Finish the running jobs; called again: give them back at once."""
+        self._times += 1
+        if self.served is not None:
+            stopping = self._stop(self.served, timeout=None if self._times == 1 else 0)
+            self._stopping.add(asyncio.create_task(stopping))
+        elif self._task is not None:
+            self._task.cancel()
+
+    async def _stop(self, served: Served, *, timeout: float | None) -> None:
+        """Stop it, and again if it was just about to start when it was told to."""
+        while not self.is_over:
+            await served.stop(timeout=timeout)
+            await asyncio.sleep(0.05)
+
+    @contextmanager
+    def on_signals(self) -> Iterator[None]:
+        """Be called for SIGINT and SIGTERM; `Monque.run` takes its turn and does the same while it lasts."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    def trouble(self) -> str | None:
+        """Why the process is not ready."""
+        if self.served is None:
+            return "the scheduler is starting"
+        return None if self.served.is_healthy() else "the scheduler is not running, or lost the database"
+
+
+def configure(served: Served, settings: Settings, place: Place | None) -> None:
+    """Put the settings over what the code says."""
+    options = served.options
+    if settings.concurrency is not None:
+        options = replace(options, worker_concurrency=settings.concurrency)
+    if settings.instance_concurrency is not None:
+        options = replace(options, instance_concurrency=settings.instance_concurrency)
+    if place is not None and options.instance_id is not None:
+        # Several processes run this code, and each must be known by an id of its own.
+        options = replace(options, instance_id=f"{options.instance_id}-{place.number}")
+    served.reconfigure(database=settings.uri, options=options)
+    served.workers.restrict(only=settings.only or None, excluding=settings.excluding)
+
+
+def _check_names(served: Served, settings: Settings) -> None:
+    names = [worker.name for worker in served.workers]
+    known = ", ".join(sorted(names)) or "none"
+    for name in (*settings.only, *settings.excluding):
+        if name not in names:
+            raise _wrong(f"{settings.target} has no worker {name!r}; it has {known}")
+    if not any(served.workers.serves(name) for name in names):
+        raise _wrong(
+            f"{settings.target} has no workers to run (it has {known}); import the modules that register them"
+        )
+
+
+def _wrong(message: str) -> click.UsageError:
+    return click.UsageError(message, ctx=click.get_current_context(silent=True))
+
+
+def _described(served: Served) -> str:
+    default = served.options.worker_concurrency
+    here = [worker for worker in served.workers if served.workers.serves(worker.name)]
+    return ", ".join(f"{worker.name} ({worker.concurrency or default} at once)" for worker in here)
+
+
+@asynccontextmanager
+async def _progress(served: Served, *, shown: bool) -> AsyncIterator[None]:
+    """Show how many of the jobs that were there at the beginning are done."""
+    if not shown or not sys.stderr.isatty():
+        yield
+        return
+    names = [worker.name for worker in served.workers if served.workers.serves(worker.name)]
+    pending = [await served.count_jobs(JobFilter(name=name, status=JobStatus.PENDING)) for name in names]
+    done = 0
+    with progress("processing", sum(pending)) as tell:
+
+        def count(_event: object) -> None:
+            nonlocal done
+            done += 1
+            tell(done)
+
+        served.on(JobCompleted, count)
+        served.on(JobFailed, count)
+        yield

@@ -1,0 +1,95 @@
+"""`monque worker`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from monque.cli.log import FORMATS, LEVELS, set_up_logging
+from monque.cli.session import sentences
+from monque.cli.work import Place, Settings, run_worker
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+PORT = click.IntRange(1, 65535)
+
+
+def runs_target(command: F) -> F:
+    """A command that takes `Settings`; what `worker` and `dev` have in common."""
+
+    @click.argument("target", metavar="MODULE:ATTR")
+    @click.option(
+        "--concurrency",
+        type=click.IntRange(min=1),
+        help="How many jobs of one worker run at once, unless the worker says otherwise.",
+    )
+    @click.option(
+        "--instance-concurrency", type=click.IntRange(min=1), help="How many jobs run at once in a process."
+    )
+    @click.option("--only", multiple=True, metavar="NAME", help="Run only this worker; may be repeated.")
+    @click.option(
+        "--except",
+        "excluding",
+        multiple=True,
+        metavar="NAME",
+        help="Leave out this worker; may be repeated.",
+    )
+    @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
+    @click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True)
+    @functools.wraps(command)
+    def running(**given: Any) -> Any:
+        known = [field.name for field in fields(Settings) if field.name in given]
+        settings = Settings(**{name: given.pop(name) for name in known})
+        if settings.only and settings.excluding:
+            raise click.UsageError("--only and --except cannot be given together")
+        set_up_logging(settings.log_level, settings.log_format)
+        with sentences():
+            return command(settings=settings, **given)
+
+    return running  # type: ignore[return-value]  # click calls it by keywords
+
+
+@click.command()
+@runs_target
+@click.option("--uri", metavar="URI", help="Use this database instead of the one that the code names.")
+@click.option(
+    "--processes", type=click.IntRange(1, 256), default=1, show_default=True, help="How many processes."
+)
+@click.option("--until-idle", is_flag=True, help="Process everything that is due, then end.")
+@click.option("--reload", is_flag=True, help="Start again when a source file changes; for development.")
+@click.option("--health-port", type=PORT, help="Answer /healthz and /readyz on this port.")
+@click.option("--supervised", type=(int, int), hidden=True)
+def worker(
+    settings: Settings,
+    processes: int,
+    reload: bool,
+    health_port: int | None,
+    supervised: tuple[int, int] | None,
+) -> None:
+    """Run the workers of a Monque, a FastAPI app or a factory.
+
+    MODULE is looked for in the current folder first. ATTR is a Monque, a SyncMonque, a FastAPI app that has a
+    Monque, or a function that returns one of these.
+
+    SIGINT and SIGTERM end it gracefully: running jobs are finished. A second signal gives them back at once.
+
+    \b
+    Examples:
+      monque worker shop.jobs:monque
+      monque worker shop.web:app --processes 4 --health-port 8081
+      monque worker shop.jobs:make_monque --only send-email --until-idle
+    """
+    if reload and settings.until_idle:
+        raise click.UsageError("--reload and --until-idle cannot be given together")
+    if reload or processes > 1:
+        from monque.cli.supervise import supervise
+
+        folder = Path.cwd() if reload else None
+        code = supervise(settings, count=processes, folder=folder, health_port=health_port)
+        click.get_current_context().exit(code)
+    run_worker(settings, place=Place(*supervised) if supervised else None, health_port=health_port)
