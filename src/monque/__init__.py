@@ -3,62 +3,62 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from monque._diagnosis import Diagnosis, DueJobs, IndexView
-from monque._errors import (
-    AggregationTimeoutError,
-    ConfigurationError,
-    ConnectionError,
-    InstanceConflictError,
-    InvalidCronError,
-    InvalidCursorError,
-    InvalidJobIdentifierError,
-    JobNotFoundError,
-    JobStateError,
-    MonqueError,
-    NotOpenError,
-    PayloadError,
-    PayloadTooLargeError,
-    ShutdownTimeoutError,
-    WorkerRegistrationError,
-)
-from monque._events import (
-    ClaimLost,
-    Event,
-    JobCancelled,
-    JobCompleted,
-    JobDeleted,
-    JobError,
-    JobFailed,
-    JobRetried,
-    JobsCancelled,
-    JobsDeleted,
-    JobsRetried,
-    JobStarted,
-    StaleJobsRecovered,
-    WatchClosed,
-    WatchConnected,
-    WatchFailed,
-    WatchUnavailable,
-)
-from monque._job import Job, JobStatus
-from monque._monque import Monque
-from monque._newjob import NewJob
-from monque._options import Options, Retention
 from monque._version import __version__
-from monque._views import (
-    BulkError,
-    BulkResult,
-    Direction,
-    JobFilter,
-    JobPage,
-    QueueStats,
-    QueueView,
-    Sort,
-    WorkerView,
-)
-from monque._workers import Worker, Workers
 
 if TYPE_CHECKING:
+    from monque._diagnosis import Diagnosis, DueJobs, IndexView
+    from monque._errors import (
+        AggregationTimeoutError,
+        ConfigurationError,
+        ConnectionError,
+        InstanceConflictError,
+        InvalidCronError,
+        InvalidCursorError,
+        InvalidJobIdentifierError,
+        JobNotFoundError,
+        JobStateError,
+        MonqueError,
+        NotOpenError,
+        PayloadError,
+        PayloadTooLargeError,
+        ShutdownTimeoutError,
+        WorkerRegistrationError,
+    )
+    from monque._events import (
+        ClaimLost,
+        Event,
+        JobCancelled,
+        JobCompleted,
+        JobDeleted,
+        JobError,
+        JobFailed,
+        JobRetried,
+        JobsCancelled,
+        JobsDeleted,
+        JobsRetried,
+        JobStarted,
+        StaleJobsRecovered,
+        WatchClosed,
+        WatchConnected,
+        WatchFailed,
+        WatchUnavailable,
+    )
+    from monque._job import Job, JobStatus
+    from monque._monque import Monque
+    from monque._newjob import NewJob
+    from monque._options import Options, Retention
+    from monque._views import (
+        BulkError,
+        BulkResult,
+        Direction,
+        JobFilter,
+        JobPage,
+        QueueStats,
+        QueueView,
+        Sort,
+        WorkerView,
+    )
+    from monque._workers import Worker, Workers
     from monque.embedded import EmbeddedMongo
     from monque.sync import SyncMonque
 
@@ -121,9 +121,23 @@ __all__ = [
 ]
 
 
+# Where the names are defined, those that few programs need last. They are imported when one is asked for:
+# the driver takes longer to import than `monque --help` and a shell's completion may take in all.
+_HOMES = (
+    *("_errors", "_job", "_options", "_views", "_diagnosis", "_events", "_workers", "_newjob", "_monque"),
+    *("sync", "embedded"),
+)
+
+
 def __getattr__(name: str) -> Any:
-    # What not every program needs is imported when it is asked for.
-    homes = {"SyncMonque": "monque.sync", "EmbeddedMongo": "monque.embedded"}
-    if name in homes:
-        return getattr(importlib.import_module(homes[name]), name)
+    if name in __all__:
+        for home in _HOMES:
+            module = importlib.import_module(f"monque.{home}")
+            if hasattr(module, name):
+                globals()[name] = getattr(module, name)
+                return globals()[name]
     raise AttributeError(f"module 'monque' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -23,8 +23,8 @@ from fastapi import (
 )
 from fastapi.security import APIKeyHeader, OAuth2PasswordBearer, SecurityScopes
 
-from monque import Job, WorkerRegistrationError
-from monque.fastapi import JobRouter, job, job_controller
+from monque import ConfigurationError, Job, WorkerRegistrationError
+from monque.fastapi import JobRouter, cron, job, job_controller
 
 
 async def get_user() -> str:
@@ -157,6 +157,14 @@ def test_a_method_given_to_a_router() -> None:
         class Billing:
             @jobs.job("charge")
             async def charge(self, job: Job) -> None: ...
+
+
+@pytest.mark.parametrize("decorator", [job, cron, JobRouter().job, JobRouter().cron])
+def test_a_decorator_without_its_argument(decorator: Any) -> None:
+    with pytest.raises(ConfigurationError, match="job takes a name and cron an expression"):
+
+        @decorator
+        async def send(job: Job) -> None: ...
 
 
 def test_something_that_is_neither_a_function_nor_a_class() -> None:

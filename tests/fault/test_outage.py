@@ -423,29 +423,6 @@ async def test_a_pooled_connection_that_fell_silent_does_not_stop_the_heartbeats
     assert work.runs.total() == 1
 
 
-async def test_an_instance_can_be_closed_during_an_outage(
-    proxy: Proxy, collection: Collection, make_monque: Make
-) -> None:
-    """Quickly, and the outcome that it cannot store any more is told as lost."""
-    monque = await make_monque(proxy.uri(collection.database.name)).open()
-    monque.worker("work", work := Work(waits=True))
-    heard = Heard(monque)
-    await monque.start()
-    await monque.enqueue("work")
-    await heard.wait("job:start")
-    await proxy.cut()
-    work.done.set()
-    loop = asyncio.get_running_loop()
-    begun = loop.time()
-    await monque.stop(timeout=0.1)
-    await monque.close()
-
-    assert loop.time() - begun < 15
-    await heard.wait("job:lost")
-    assert any(event.job is not None for event in heard.of("job:error"))
-    await collection.delete_many({})  # the claim is left behind, as it must be
-
-
 # The server
 
 

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
@@ -30,7 +31,9 @@ async def write_conflicts(client: AsyncMongoClient[dict[str, Any]]) -> int:
     return conflicts
 
 
+@pytest.mark.parametrize("concurrency", [5, 50])
 async def test_four_processes_run_each_of_many_jobs_once(
+    concurrency: int,
     server: EmbeddedMongo,
     client: AsyncMongoClient[dict[str, Any]],
     database: AsyncDatabase[dict[str, Any]],
@@ -44,7 +47,9 @@ async def test_four_processes_run_each_of_many_jobs_once(
 
     async with AsyncExitStack() as running:
         workers = [
-            await running.enter_async_context(child("wire_worker", uri_of(server, database), str(file)))
+            await running.enter_async_context(
+                child("wire_worker", uri_of(server, database), str(file), str(concurrency))
+            )
             for file in files
         ]
         for worker in workers:

@@ -11,7 +11,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from fastapi import FastAPI
 
-from monque import Job, Worker, WorkerRegistrationError, Workers
+from monque import ConfigurationError, Job, Worker, WorkerRegistrationError, Workers
 from monque.fastapi.inject import Surroundings, make_runner
 from monque.fastapi.plan import Overrides, Recipe
 from monque.fastapi.signatures import RefusedError, behaves_as, dependency, handler_needs
@@ -29,6 +29,13 @@ class Wish:
     concurrency: int | None
     cron: str | None = None
     timezone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        for given in (self.name, self.cron):
+            if given is not None and not isinstance(given, str):
+                raise ConfigurationError(
+                    f"job takes a name and cron an expression, as in @job('send-email'); got {given!r}"
+                )
 
     def name_of(self, target: Callable[..., Any], namespace: str | None) -> str:
         """The job name, in its namespace."""
