@@ -49,7 +49,9 @@ def call(uri: str) -> Callable[..., Result]:
     """Call the command in this process, without a terminal."""
 
     def call(*arguments: str, typed: str = "") -> Result:
-        return CliRunner().invoke(command, arguments, env={"MONQUE_URI": uri}, input=typed, prog_name="monque")
+        return CliRunner().invoke(
+            command, arguments, env={"MONQUE_URI": uri}, input=typed, prog_name="monque"
+        )
 
     return call
 
@@ -69,7 +71,7 @@ def start(uri: str) -> Iterator[Callable[..., Program]]:
 
 
 class Program:
-    """A running `monque`, and everything it has printed. In a terminal, if asked: then that is what it shows."""
+    """A running `monque` and everything it has printed; in a terminal, if asked."""
 
     def __init__(
         self, arguments: tuple[str, ...], uri: str, *, folder: Path = APPS, terminal: bool = False, **env: str

@@ -69,7 +69,7 @@ def test_the_version_is_told() -> None:
 def test_it_starts_in_less_than_300_ms() -> None:
     """One of some starts: what else this machine does at the time must not count."""
     times = []
-    for _ in range(20):
+    for _ in range(10):
         began = time.perf_counter()
         subprocess.run([*MONQUE, "--help"], check=True, capture_output=True)
         times.append(time.perf_counter() - began)
@@ -92,16 +92,9 @@ def test_help_imports_nothing_that_only_some_commands_need() -> None:
     modules = set(printed.stderr.split())
 
     assert "click" in modules
-    for absent in ("rich", "pydantic", "fastapi", "monque.sync", "monque.embedded", "monque.demo", "monque.cli.worker"):
-        assert absent not in modules
-
-
-def test_the_command_line_uses_public_names_only() -> None:
-    sources = sorted((Path(package.__file__).parent / "cli").glob("*.py"))
-
-    assert len(sources) > 15
-    private = re.compile(r"^\s*(?:from|import) monque\._|from monque import _(?!_version__)", re.MULTILINE)
-    assert [source.name for source in sources if private.search(source.read_text())] == []
+    assert (
+        modules & {"pymongo", "asyncio", "rich", "pydantic", "monque._monque", "monque.cli.worker"} == set()
+    )
 
 
 def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
@@ -149,11 +142,11 @@ def test_the_shell_completes(words: str, offered: list[str]) -> None:
 
 
 def test_an_unreachable_database_is_one_sentence_and_exit_code_1() -> None:
-    told = CliRunner().invoke(command, ["stats", "--uri", NOWHERE])
+    told = subprocess.run([*MONQUE, "stats", "--uri", NOWHERE], capture_output=True, text=True, timeout=60)
 
-    assert told.exit_code == 1
-    assert told.output.startswith("Error: could not open the database: 127.0.0.1:1")
-    assert "Traceback" not in told.output
+    assert (told.returncode, told.stdout) == (1, "")
+    assert told.stderr.startswith("Error: could not open the database: 127.0.0.1:1")
+    assert told.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

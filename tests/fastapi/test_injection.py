@@ -336,6 +336,28 @@ class TestScope:
 
         assert seen == ["outer opened", "outer saw no connection", "outer closed"] * 2
 
+    async def test_the_reason_is_that_of_the_dependency_even_if_another_keeps_the_exception_to_itself(
+        self, shop: OpenShop, jobs: JobRouter
+    ) -> None:
+        def get_forgiving() -> Iterator[None]:
+            try:
+                yield
+            except ValueError:
+                return
+
+        def get_broken(_: Annotated[None, Depends(get_forgiving)]) -> str:
+            raise ValueError("no connection")
+
+        @jobs.job("async")
+        async def on_loop(job: Job, broken: Annotated[str, Depends(get_broken)]) -> None: ...
+
+        @jobs.job("def")
+        def in_thread(job: Job, broken: Annotated[str, Depends(get_broken)]) -> None: ...
+
+        async with shop(routers=[jobs]) as it:
+            assert (await it.process(on_loop)).fail_reason == "ValueError: no connection"
+            assert (await it.process(in_thread)).fail_reason == "ValueError: no connection"
+
     async def test_a_clean_up_that_fails_fails_the_job(self, shop: OpenShop, jobs: JobRouter) -> None:
         async def get_transaction() -> AsyncIterator[None]:
             yield

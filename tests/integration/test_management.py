@@ -168,6 +168,22 @@ async def test_a_job_cancelled_twice_is_returned_unchanged_and_told_once(
     assert heard.kinds() == ["job:cancelled"]
 
 
+async def test_a_listener_that_raises_disturbs_no_action(monque: Monque, collection: Collection) -> None:
+    def raise_something(event: Any) -> None:
+        raise RuntimeError("listeners may be wrong")
+
+    for kind in ("job:cancelled", "job:retried", "job:deleted", "jobs:deleted"):
+        monque.on(kind, raise_something)
+    before = await put(collection, "pending")
+
+    await monque.cancel_job(before["_id"])
+    await monque.retry_job(before["_id"])
+    await monque.delete_job(before["_id"])
+    await put(collection, "pending")
+
+    assert (await monque.delete_jobs(JobFilter())).count == 1
+
+
 @pytest.mark.parametrize("status", ["failed", "cancelled"])
 async def test_a_retried_job_is_due_now_with_its_counts_at_zero(
     monque: Monque, collection: Collection, status: str

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 from bson import ObjectId
 from bson.datetime_ms import DatetimeMS
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from monque import (
@@ -28,6 +28,9 @@ from monque import (
 from monque._store import reads
 from monque._store.reads import Listing, Position
 from monque._views import Direction, Sort
+
+# A busy machine is no reason to fail.
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 TIMES = [field.name for field in fields(JobFilter) if field.name.endswith(("_after", "_before"))]
@@ -146,12 +149,14 @@ def test_the_ends_of_time_can_be_asked_for() -> None:
     }
 
 
+@patient
 @given(filters)
 def test_a_filter_made_again_from_its_fields_is_the_same(jobs: JobFilter) -> None:
     assert replace(jobs) == jobs
     assert reads.matching(replace(jobs)) == reads.matching(jobs)
 
 
+@patient
 @given(filters)
 def test_no_text_of_a_filter_can_become_an_operator(jobs: JobFilter) -> None:
     query = reads.matching(jobs)
@@ -200,6 +205,7 @@ def test_the_total_is_the_sum_of_all_states() -> None:
 # Cursors
 
 
+@patient
 @given(places())
 def test_a_cursor_is_read_as_the_place_it_was_written_for(place: tuple[Listing, Position]) -> None:
     listing, position = place
@@ -211,6 +217,7 @@ def test_a_cursor_is_read_as_the_place_it_was_written_for(place: tuple[Listing, 
     assert len(cursor) < 64
 
 
+@patient
 @given(places(), listings)
 def test_a_cursor_is_refused_by_every_other_list(place: tuple[Listing, Position], other: Listing) -> None:
     listing, position = place
@@ -220,6 +227,7 @@ def test_a_cursor_is_refused_by_every_other_list(place: tuple[Listing, Position]
         other.read_cursor(listing.write_cursor(position))
 
 
+@patient
 @given(places(), st.data())
 def test_a_cursor_with_one_bit_flipped_is_refused(
     place: tuple[Listing, Position], data: st.DataObject
@@ -233,12 +241,14 @@ def test_a_cursor_with_one_bit_flipped_is_refused(
         listing.read_cursor(base64.urlsafe_b64encode(raw).decode().rstrip("="))
 
 
+@patient
 @given(listings, st.text() | st.binary().map(lambda raw: base64.urlsafe_b64encode(raw).decode().rstrip("=")))
 def test_any_other_text_is_refused_and_nothing_but_refused(listing: Listing, text: str) -> None:
     with pytest.raises(InvalidCursorError):
         listing.read_cursor(text)
 
 
+@patient
 @given(listings, st.none() | st.integers() | st.binary() | st.booleans() | st.lists(st.text()) | object_ids)
 def test_what_is_no_text_is_no_cursor(listing: Listing, cursor: object) -> None:
     with pytest.raises(InvalidCursorError, match="a cursor is the text that came with a page, got"):
@@ -253,6 +263,7 @@ def _meaning(listing: Listing) -> object:
 # Pages as queries
 
 
+@patient
 @given(places())
 def test_the_two_directions_from_a_place_share_no_job_and_leave_out_at_most_the_one_at_the_place(
     place: tuple[Listing, Position],
@@ -276,6 +287,7 @@ def _by_id(query: dict[str, Any]) -> str:
     return str(operator)
 
 
+@patient
 @given(listings)
 def test_reading_backward_is_the_sort_turned_around(listing: Listing) -> None:
     there, back = listing.order("forward"), listing.order("backward")

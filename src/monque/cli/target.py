@@ -74,7 +74,7 @@ async def find(spec: str) -> Target:
 def load(spec: str) -> object:
     """What stands at `MODULE:ATTR`, looked for in the current folder first."""
     module_name, colon, path = spec.partition(":")
-    if not colon or not module_name or not path:
+    if not colon or not module_name or not path or module_name.startswith("."):
         raise _wrong(f"{spec!r} is no MODULE:ATTR; write for example shop.jobs:monque")
     here = str(Path.cwd())
     if here not in sys.path:
@@ -97,8 +97,6 @@ def _module(name: str) -> ModuleType:
                 f"there is no module {error.name!r} in the current folder or on the import path"
             ) from error
         raise _wrong(f"{name!r} cannot be imported: it needs {error.name!r}, which is not there") from error
-    except ValueError as error:  # relative names
-        raise _wrong(f"{name!r} is no module name: {error}") from error
 
 
 def _hint(module: ModuleType, missing: str) -> str:

@@ -83,9 +83,9 @@ async def _on_loop(plan: Plan, values: Values) -> AsyncIterator[None]:
     """Follow the plan, each step adding a value; afterwards undo it, in reverse."""
     failure: BaseException | None = None
     async with AsyncExitStack() as stack:
-        for step in plan.steps:
-            values.append(await _perform(step, _named(step.takes, values), stack))
         try:
+            for step in plan.steps:
+                values.append(await _perform(step, _named(step.takes, values), stack))
             yield
         except BaseException as error:
             failure = error
@@ -99,10 +99,10 @@ def _in_thread(plan: Plan, values: Values) -> Iterator[None]:
     """As `_on_loop`, for a plan that needs no loop: everything happens in this thread."""
     failure: BaseException | None = None
     with ExitStack() as stack:
-        for step in plan.steps:
-            result = step.call(**_named(step.takes, values))
-            values.append(stack.enter_context(result) if step.opens else result)
         try:
+            for step in plan.steps:
+                result = step.call(**_named(step.takes, values))
+                values.append(stack.enter_context(result) if step.opens else result)
             yield
         except BaseException as error:
             failure = error
@@ -114,7 +114,7 @@ def _in_thread(plan: Plan, values: Values) -> Iterator[None]:
 async def _perform(step: Step, arguments: dict[str, Any], stack: AsyncExitStack) -> Any:
     if step.opens:
         context = step.call(**arguments)
-        return await stack.enter_async_context(context if step.is_async else _Threaded(context))
+        return await stack.enter_async_context(_Threaded(context) if step.blocks else context)
     if step.is_async:
         return await step.call(**arguments)
     if step.blocks:

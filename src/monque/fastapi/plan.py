@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeAlias
 
 from monque.fastapi.signatures import Dependency, Given, Needs, behaves_as, dependency
@@ -27,8 +28,8 @@ class Step:
     takes: Takes
     is_async: bool = False
     opens: bool = False
-    blocks: bool = True
-    """Not async, so it may keep others waiting."""
+    blocks: bool = False
+    """It may take its time, so it must not run on the loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,6 @@ class Plan:
     takes: Takes
     needs_request: bool
     needs_loop: bool
-    opens: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +55,13 @@ class Recipe:
         order = _Order(overrides)
         first = (JOB,) if self.owner is None else (order.add(self.owner, blocks=False), JOB)
         takes = order.slots(self.needs)
-        steps = tuple(order.steps)
+        all_takes = chain(takes, *(step.takes for step in order.steps))
         return Plan(
-            steps=steps,
+            steps=tuple(order.steps),
             first=first,
             takes=takes,
-            needs_request=any(slot == REQUEST for step in steps for _, slot in step.takes)
-            or any(slot == REQUEST for _, slot in takes),
-            needs_loop=any(step.is_async for step in steps),
-            opens=any(step.opens for step in steps),
+            needs_request=any(slot == REQUEST for _, slot in all_takes),
+            needs_loop=any(step.is_async for step in order.steps),
         )
 
 
@@ -98,5 +96,7 @@ def _step(call: Call, takes: Takes, *, blocks: bool) -> Step:
     if behaves_as(inspect.isasyncgenfunction, call):
         return Step(asynccontextmanager(call), takes, is_async=True, opens=True)
     if behaves_as(inspect.isgeneratorfunction, call):
-        return Step(contextmanager(call), takes, opens=True)
-    return Step(call, takes, is_async=behaves_as(inspect.iscoroutinefunction, call), blocks=blocks)
+        return Step(contextmanager(call), takes, opens=True, blocks=True)
+    if behaves_as(inspect.iscoroutinefunction, call):
+        return Step(call, takes, is_async=True)
+    return Step(call, takes, blocks=blocks)

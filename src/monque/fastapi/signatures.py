@@ -56,7 +56,7 @@ def handler_needs(handler: Callable[..., Any], *, is_method: bool = False) -> Ne
     Raises:
         RefusedError: It, or one of its dependencies, reads the HTTP request.
     """
-    chain = (label(handler),)
+    chain = (_label(handler),)
     parameters = _parameters(handler, chain)[1 if is_method else 0 :]
     if parameters and _depends(parameters[0]) is not None:
         raise RefusedError(chain, f"the first parameter takes the job; {parameters[0].name!r} cannot")
@@ -69,7 +69,7 @@ def dependency(call: Callable[..., Any], chain: Chain = (), *, shared: bool = Tr
     Raises:
         RefusedError: Somewhere down there the HTTP request is read.
     """
-    chain = (*chain, label(call))
+    chain = (*chain, _label(call))
     if isinstance(call, SecurityBase):
         raise RefusedError(chain, "reads the credentials of an HTTP request, and a job has none")
     return Dependency(
@@ -77,7 +77,7 @@ def dependency(call: Callable[..., Any], chain: Chain = (), *, shared: bool = Tr
     )
 
 
-def label(call: Callable[..., Any]) -> str:
+def _label(call: Callable[..., Any]) -> str:
     """What a call is named in messages."""
     call = call.func if isinstance(call, functools.partial) else call
     return getattr(call, "__qualname__", type(call).__qualname__).rpartition("<locals>.")[2]
@@ -174,7 +174,8 @@ def _names_around(function: Any) -> dict[str, Any]:
     qualname = getattr(function, "__qualname__", "")
     frame: FrameType | None = sys._getframe()
     while frame is not None:
-        if qualname.startswith(f"{frame.f_code.co_qualname}.<locals>."):
+        encloses = qualname.startswith(f"{frame.f_code.co_qualname}.<locals>.")
+        if encloses and frame.f_globals is getattr(function, "__globals__", None):
             names = frame.f_locals | names
         frame = frame.f_back
     return names

@@ -1,0 +1,307 @@
+"""`monque jobs` and `monque stats`: looking, and acting on one and on many."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from bson import ObjectId
+from click.testing import Result
+from pymongo.collection import Collection
+
+from support.clocks import ago, ahead, now
+from support.jobs import claimed, document
+
+Call = Callable[..., Result]
+Jobs = Collection[dict[str, Any]]
+
+NOBODY = str(ObjectId())
+
+
+def lines(told: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in told.stdout.splitlines()]
+
+
+@pytest.fixture
+def three(jobs: Jobs) -> list[dict[str, Any]]:
+    """One pending, one failed, one completed; the last one long ago."""
+    documents = [
+        document(name="mail", data={"to": "ada"}, nextRunAt=ahead(hours=1)),
+        document(name="mail", status="failed", failCount=10, failReason="SMTPError: refused"),
+        document(name="report", status="completed", updatedAt=ago(days=40), createdAt=ago(days=41)),
+    ]
+    jobs.insert_many(documents)
+    return documents
+
+
+# Looking
+
+
+def test_jobs_are_listed_as_plain_text(call: Call, three: list[dict[str, Any]]) -> None:
+    told = call("jobs", "list")
+
+    heading, *rows = told.stdout.splitlines()
+    assert heading.split() == ["id", "name", "status", "due", "failures", "reason"]
+    assert [row.split()[:3] for row in rows] == [
+        [str(job["_id"]), job["name"], job["status"]] for job in three
+    ]
+    assert rows[1].endswith("10  SMTPError: refused")
+    assert "\x1b" not in told.output
+
+
+def test_jobs_are_listed_as_json_lines(call: Call, three: list[dict[str, Any]]) -> None:
+    told = lines(call("jobs", "list", "--json"))
+
+    assert [job["id"] for job in told] == [str(job["_id"]) for job in three]
+    assert told[0]["data"] == {"to": "ada"}
+    assert told[0]["next_run_at"] == three[0]["nextRunAt"].isoformat(timespec="milliseconds")
+    assert told[1]["fail_reason"] == "SMTPError: refused"
+
+
+@pytest.mark.parametrize(
+    ("filters", "found"),
+    [
+        (["--name", "mail"], [0, 1]),
+        (["--status", "failed"], [1]),
+        (["--status", "failed", "--status", "pending"], [0, 1]),
+        (["--name", "report", "--status", "failed"], []),
+        (["--updated-before", "30d"], [2]),
+        (["--updated-after", "1h"], [0, 1]),
+        (["--created-before", "30d"], [2]),
+        (["--created-after", "40d12h"], [0, 1]),
+        (["--due-after", "2000-01-01T00:00Z", "--due-before", "2001-01-01T00:00Z"], []),
+        (["--sort", "updated_at"], [2, 0, 1]),
+        (["--descending"], [2, 1, 0]),
+        (["--limit", "2"], [0, 1]),
+    ],
+    ids=lambda value: " ".join(map(str, value)),
+)
+def test_filters_and_order(
+    filters: list[str], found: list[int], call: Call, three: list[dict[str, Any]]
+) -> None:
+    told = lines(call("jobs", "list", "--json", *filters))
+
+    assert [job["id"] for job in told] == [str(three[place]["_id"]) for place in found]
+
+
+def test_a_list_that_is_cut_says_so(call: Call, jobs: Jobs) -> None:
+    jobs.insert_many(document() for _ in range(51))
+
+    cut, whole = call("jobs", "list"), call("jobs", "list", "--all")
+
+    assert len(cut.stdout.splitlines()) == 51  # the heading, and fifty
+    assert cut.stderr == "These are the first 50; see more with --limit or --all.\n"
+    assert len(whole.stdout.splitlines()) == 52
+    assert whole.stderr == ""
+
+
+def test_what_a_job_holds_cannot_steer_a_terminal(call: Call, jobs: Jobs) -> None:
+    jobs.insert_one(document(status="failed", failReason="bad\x1b[2J\nnews [red]"))
+
+    assert call("jobs", "list").stdout.endswith("bad\\x1b[2J news [red]\n")
+
+
+def test_one_job_is_shown(call: Call, three: list[dict[str, Any]]) -> None:
+    told = call("jobs", "show", str(three[1]["_id"]))
+
+    assert "status             failed\n" in told.stdout
+    assert "fail_reason        SMTPError: refused\n" in told.stdout
+    assert "cron" not in told.stdout
+
+
+def test_what_json_does_not_know_is_shown_as_extended_json(call: Call, jobs: Jobs) -> None:
+    other = ObjectId()
+    jobs.insert_one(document(data={"at": now(), "other": other, "raw": b"\x00\x01"}))
+
+    [told] = lines(call("jobs", "list", "--json"))
+    assert json.loads(call("jobs", "show", told["id"], "--json").stdout) == told
+    assert told["data"]["other"] == {"$oid": str(other)}
+    assert "$date" in told["data"]["at"]
+
+
+@pytest.mark.parametrize("job_id", [NOBODY, "nonsense"])
+def test_a_job_that_is_not_there_is_exit_code_1(job_id: str, call: Call) -> None:
+    told = call("jobs", "show", job_id)
+
+    assert (told.exit_code, told.stderr) == (1, f"Error: no job with id {job_id}\n")
+
+
+def test_statistics_by_name(call: Call, three: list[dict[str, Any]], jobs: Jobs) -> None:
+    stamps = {"startedAt": ago(seconds=12), "finishedAt": ago(seconds=10)}
+    jobs.update_one({"_id": three[2]["_id"]}, {"$set": stamps})
+
+    rows = [row.split() for row in call("stats").stdout.splitlines()]
+    assert rows[0][:3] == ["name", "pending", "processing"]
+    assert rows[1:] == [
+        ["mail", "1", "0", "0", "1", "0", "2"],
+        ["report", "0", "0", "1", "0", "0", "1", "2.0s"],
+        ["all", "1", "0", "1", "1", "0", "3", "2.0s"],
+    ]
+
+
+def test_statistics_as_one_object(call: Call, three: list[dict[str, Any]]) -> None:
+    counts = {"pending": 1, "processing": 0, "completed": 0, "failed": 1, "cancelled": 0, "total": 2}
+    mail = {"name": "mail", **counts, "avg_processing_duration": None}
+
+    assert lines(call("stats", "--name", "mail", "--json")) == [mail]
+    [everything] = lines(call("stats", "--json"))
+    assert (everything["total"], everything["name"]) == (3, None)
+    assert [each["name"] for each in everything["names"]] == ["mail", "report"]
+    assert everything["names"][0] == mail
+
+
+def test_looking_changes_nothing(call: Call, jobs: Jobs) -> None:
+    """Not even what a worker would put right at its start."""
+    stale = claimed("dead", lastHeartbeat=ago(hours=2), lockedAt=ago(hours=2))
+    jobs.insert_one(stale)
+    for command in (["jobs", "list"], ["stats"], ["top"], ["doctor"], ["indexes"]):
+        call(*command)
+
+    assert jobs.find_one()["status"] == "processing"
+    assert list(jobs.index_information()) == ["_id_"]
+
+
+# Acting on some
+
+
+def test_a_job_is_cancelled_retried_rescheduled_and_deleted_by_id(call: Call, jobs: Jobs) -> None:
+    job = document()
+    jobs.insert_one(job)
+    job_id = str(job["_id"])
+
+    assert call("jobs", "cancel", job_id).output == f"cancelled {job_id}\n"
+    assert jobs.find_one()["status"] == "cancelled"
+    assert call("jobs", "retry", job_id).output == f"retried {job_id}\n"
+    assert jobs.find_one()["status"] == "pending"
+    assert call("jobs", "reschedule", job_id, "--at", "2031-05-01T09:00Z").output == f"rescheduled {job_id}\n"
+    assert jobs.find_one()["nextRunAt"].year == 2031
+    assert call("jobs", "delete", job_id).output == f"deleted {job_id}\n"
+    assert jobs.find_one() is None
+
+
+def test_a_delay_moves_a_job_by_the_clock_of_the_server(call: Call, jobs: Jobs) -> None:
+    job = document()
+    jobs.insert_one(job)
+    call("jobs", "reschedule", str(job["_id"]), "--delay", "2h")
+
+    assert abs(jobs.find_one()["nextRunAt"] - ahead(hours=2)) < timedelta(minutes=1)
+
+
+def test_what_cannot_be_done_is_told_and_the_rest_is_done(call: Call, jobs: Jobs) -> None:
+    running, waiting = claimed("somebody"), document()
+    jobs.insert_many([running, waiting])
+
+    told = call("jobs", "cancel", str(running["_id"]), NOBODY, str(waiting["_id"]))
+
+    assert told.exit_code == 1
+    assert told.stdout == f"cancelled {waiting['_id']}\n"
+    assert "it is processing; only a pending one can be" in told.stderr
+    assert f"no job with id {NOBODY}" in told.stderr
+
+    again = lines(call("jobs", "cancel", "--json", NOBODY, str(waiting["_id"])))
+    assert [(each["done"], each["error"]) for each in again] == [
+        (False, f"no job with id {NOBODY}"),
+        (True, None),
+    ]
+
+
+# Acting on many
+
+
+def test_many_jobs_are_counted_and_asked_for(call: Call, jobs: Jobs, three: list[dict[str, Any]]) -> None:
+    told = call("jobs", "delete", "--name", "mail", typed="y\n")
+
+    assert "Delete 2 job(s) (name mail)? [y/N]" in told.output
+    assert told.stdout.endswith("deleted 2 job(s)\n")
+    assert [job["name"] for job in jobs.find()] == ["report"]
+
+
+@pytest.mark.parametrize("typed", ["n\n", "\n", ""], ids=["no", "enter", "nobody there"])
+def test_without_a_yes_nothing_is_done(
+    typed: str, call: Call, jobs: Jobs, three: list[dict[str, Any]]
+) -> None:
+    told = call("jobs", "delete", "--all", typed=typed)
+
+    assert told.exit_code == 1
+    assert "Delete 3 job(s) (all names)?" in told.output
+    assert jobs.count_documents({}) == 3
+
+
+def test_yes_skips_the_question(call: Call, jobs: Jobs, three: list[dict[str, Any]]) -> None:
+    told = call("jobs", "retry", "--status", "failed", "--yes", "--json")
+
+    assert json.loads(told.stdout) == {"count": 1, "errors": []}
+    assert told.stderr == ""
+    assert jobs.count_documents({"status": "pending"}) == 2
+
+
+def test_only_jobs_in_a_state_that_fits_are_counted(call: Call, three: list[dict[str, Any]]) -> None:
+    assert "Cancel 1 job(s) that are pending (name mail)?" in call("jobs", "cancel", "--name", "mail").output
+    assert call("jobs", "retry", "--status", "completed").stdout == "retried 0 job(s)\n"
+    assert call("jobs", "retry", "--name", "nobody").stdout == "retried 0 job(s)\n"
+
+
+def test_many_jobs_are_rescheduled(call: Call, jobs: Jobs) -> None:
+    jobs.insert_many(
+        [*(document(name="mail") for _ in range(30)), document(name="other"), claimed("a", name="mail")]
+    )
+    told = call("jobs", "reschedule", "--name", "mail", "--at", "2031-05-01T09:00Z", "--yes")
+
+    assert told.output == "rescheduled 30 job(s)\n"
+    assert jobs.count_documents({"nextRunAt": {"$gt": ahead(days=1)}}) == 30
+
+
+def test_many_retried_jobs_can_be_spread(call: Call, jobs: Jobs) -> None:
+    jobs.insert_many(document(status="failed") for _ in range(50))
+    call("jobs", "retry", "--all", "--spread", "10h", "--yes")
+
+    latest = max(job["nextRunAt"] for job in jobs.find())
+    assert ahead(hours=1) < latest < ahead(hours=11)
+
+
+def test_a_job_whose_key_is_taken_is_told(call: Call, jobs: Jobs) -> None:
+    call("enqueue", "sync", "--unique-key", "user-7")
+    jobs.insert_many(document(name="sync", status="failed", uniqueKey=key) for key in ("user-7", "user-8"))
+
+    told = call("jobs", "retry", "--name", "sync", "--yes")
+
+    assert told.exit_code == 1
+    assert told.stdout == "retried 1 job(s)\n"
+    assert "its unique key is held by another active job" in told.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["cancel"], "say which jobs to cancel: by ID, by filters, or --all"),
+        (["delete", "--yes"], "say which jobs to delete"),
+        (["delete", "--name", "", "--yes"], "a filter's name must be a job name"),
+        (["delete", NOBODY, "--name", "mail", "--yes"], "say which jobs"),
+        (["delete", NOBODY, "--all", "--yes"], "say which jobs"),
+        (["delete", "--all", "--status", "failed", "--yes"], "say which jobs"),
+        (["delete", "--status", "done", "--yes"], "'done' is not one of"),
+        (["delete", "--updated-before", "yesterday", "--yes"], "'yesterday' is no time"),
+        (["delete", "--updated-before", "300000w", "--yes"], "beyond the year 1"),
+        (["reschedule", "--all", "--yes"], "either --at or --delay"),
+        (
+            ["reschedule", "--all", "--at", "2031-05-01T09:00Z", "--delay", "1h", "--yes"],
+            "either --at or --delay",
+        ),
+        (["retry", "--all", "--spread", "x", "--yes"], "'x' is no duration"),
+        (["list", "--limit", "0"], "0 is not in the range"),
+        (["list", "--sort", "name"], "'name' is not one of"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_wrong_input_is_told_with_exit_code_2_and_nothing_is_changed(
+    arguments: list[str], problem: str, call: Call, jobs: Jobs, three: list[dict[str, Any]]
+) -> None:
+    told = call("jobs", *arguments)
+
+    assert told.exit_code == 2
+    assert told.output.startswith(f"Usage: monque jobs {arguments[0]} ")
+    assert problem in told.output
+    assert list(jobs.find()) == three

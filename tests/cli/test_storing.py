@@ -1,0 +1,132 @@
+"""`monque enqueue` and `monque schedule`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from click.testing import Result
+from pymongo.collection import Collection
+
+from support.clocks import now
+
+Call = Callable[..., Result]
+Jobs = Collection[dict[str, Any]]
+
+
+def test_a_job_is_stored_with_its_payload(call: Call, jobs: Jobs) -> None:
+    told = call("enqueue", "send-email", '{"to": "ada@example.org", "copies": [1, 2.5, null]}')
+
+    assert told.exit_code == 0
+    [stored] = jobs.find()
+    assert (stored["name"], stored["status"]) == ("send-email", "pending")
+    assert stored["data"] == {"to": "ada@example.org", "copies": [1, 2.5, None]}
+    assert told.output.startswith(f"{stored['_id']} send-email is pending, due at ")
+
+
+def test_a_job_needs_no_payload(call: Call, jobs: Jobs) -> None:
+    call("enqueue", "clean-up")
+
+    assert [job["data"] for job in jobs.find()] == [None]
+
+
+def test_a_payload_can_come_from_standard_input(call: Call, jobs: Jobs) -> None:
+    call("enqueue", "import", "-", typed='["many", "things"]')
+
+    assert [job["data"] for job in jobs.find()] == [["many", "things"]]
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("90s", timedelta(seconds=90)), ("1h30m", timedelta(minutes=90)), ("2d", timedelta(days=2))],
+)
+def test_a_delay_is_counted_from_now(given: str, meant: timedelta, call: Call, jobs: Jobs) -> None:
+    call("enqueue", "work", "--delay", given)
+
+    [stored] = jobs.find()
+    assert stored["nextRunAt"] - stored["createdAt"] == meant
+
+
+def test_a_time_is_taken_as_given(call: Call, jobs: Jobs) -> None:
+    call("enqueue", "work", "--at", "2031-05-01T09:00+02:00")
+
+    assert [job["nextRunAt"].isoformat() for job in jobs.find()] == ["2031-05-01T07:00:00+00:00"]
+
+
+def test_a_unique_key_is_stored_once(call: Call, jobs: Jobs) -> None:
+    first = json.loads(call("enqueue", "sync", "1", "--unique-key", "user-7", "--json").stdout)
+    second = json.loads(call("enqueue", "sync", "2", "--unique-key", "user-7", "--json").stdout)
+
+    assert (first["id"], first["data"]) == (second["id"], second["data"]) == (first["id"], 1)
+    assert jobs.count_documents({}) == 1
+
+
+def test_json_tells_the_whole_job(call: Call) -> None:
+    told = json.loads(call("enqueue", "work", '{"n": 1}', "--json").stdout)
+
+    assert set(told) == {
+        *("id", "name", "status", "data", "next_run_at", "fail_count", "fail_reason", "cron", "timezone"),
+        *("unique_key", "claimed_by", "locked_at", "last_heartbeat", "heartbeat_interval", "attempt"),
+        *("created_at", "updated_at"),
+    }
+    assert (told["name"], told["status"], told["data"], told["attempt"]) == ("work", "pending", {"n": 1}, 0)
+
+
+def test_a_schedule_is_stored_and_changed_by_the_same_name(call: Call, jobs: Jobs) -> None:
+    told = call("schedule", "0 9 * * MON-FRI", "report", '"daily"', "--timezone", "Europe/Berlin")
+    [stored] = jobs.find()
+
+    assert told.exit_code == 0
+    assert told.output.startswith(
+        f"{stored['_id']} report runs at '0 9 * * MON-FRI' in Europe/Berlin, next at "
+    )
+    assert (stored["data"], stored["timezone"]) == ("daily", "Europe/Berlin")
+    assert stored["nextRunAt"] > now()
+
+    again = json.loads(call("schedule", "@hourly", "report", '"hourly"', "--json").stdout)
+
+    assert (again["id"], again["cron"], again["timezone"]) == (str(stored["_id"]), "@hourly", "UTC")
+    assert jobs.count_documents({}) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["enqueue"], "Missing argument 'NAME'"),
+        (["enqueue", "two words"], "must not contain whitespace"),
+        (["enqueue", ""], "must not be empty"),
+        (["enqueue", "work", "{not json}"], "not valid JSON"),
+        (["enqueue", "work", "NaN"], "NaN is no JSON"),
+        (["enqueue", "work", "1", "2"], "unexpected extra argument"),
+        (["enqueue", "work", "--delay", "soon"], "'soon' is no duration"),
+        (["enqueue", "work", "--delay", "5"], "'5' is no duration"),
+        (["enqueue", "work", "--delay", "-5m"], "is no duration"),
+        (["enqueue", "work", "--delay", "99999999999w"], "is too long"),
+        (["enqueue", "work", "--delay", "600000w"], "leads beyond the year 9999"),
+        (["enqueue", "work", "--at", "tomorrow"], "'tomorrow' is no time"),
+        (
+            ["enqueue", "work", "--at", "2031-05-01T09:00"],
+            "has no zone; write for example 2031-05-01T09:00:00Z",
+        ),
+        (["enqueue", "work", "--at", "2031-05-01T09:00Z", "--delay", "5m"], "cannot be given together"),
+        (["enqueue", "work", "--unique-key", " "], "must not be blank"),
+        (["schedule", "* * *", "work"], "has 3 fields instead of 5"),
+        (["schedule", "0 25 * * *", "work"], "hour"),
+        (["schedule", "0 9 31 2 *", "work"], "never"),
+        (["schedule", "@hourly", "work", "--timezone", "Mars/Olympus"], "Mars/Olympus"),
+        (["schedule", "@hourly", "work", "[1"], "not valid JSON"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_wrong_input_is_told_with_exit_code_2_and_nothing_is_stored(
+    arguments: list[str], problem: str, call: Call, jobs: Jobs
+) -> None:
+    told = call(*arguments)
+
+    assert told.exit_code == 2
+    assert told.output.startswith(f"Usage: monque {arguments[0]} ")
+    assert problem in told.output
+    assert jobs.count_documents({}) == 0

@@ -1,0 +1,292 @@
+"""`monque worker`: processes that run jobs, and how they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo.collection import Collection
+
+from support.clocks import ago
+from support.jobs import document
+
+Start = Callable[..., Any]
+Jobs = Collection[dict[str, Any]]
+
+READY = r"instance \S+ works on (.*)"
+
+
+def until(fact: Callable[[], bool], *, within: float = 60.0) -> None:
+    """Wait until it is so."""
+    deadline = time.monotonic() + within
+    while not fact():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.02)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+def ask(port: int, path: str) -> tuple[int, dict[str, str]]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code, json.load(refused)
+    except OSError:
+        return 0, {}
+
+
+# One process
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_during_work_lets_running_jobs_finish(
+    number: signal.Signals, start: Start, jobs: Jobs
+) -> None:
+    """Exit code 0, nothing left processing, nothing new begun."""
+    jobs.insert_many(document(name="work", data=1.0, nextRunAt=ago(seconds=s)) for s in range(60))
+    worker = start("worker", "shop:monque", "--instance-concurrency", "20")
+    until(lambda: jobs.count_documents({"status": "processing"}) == 20)
+    worker.send(number)
+
+    assert worker.ends() == 0
+    assert jobs.count_documents({"status": "processing"}) == 0
+    assert 20 <= jobs.count_documents({"status": "completed"}) < 60
+    assert jobs.count_documents({"status": {"$nin": ["completed", "pending"]}}) == 0
+    assert worker.text.endswith("stopped\n")
+
+
+def test_a_second_signal_gives_running_jobs_back_at_once(start: Start, jobs: Jobs) -> None:
+    jobs.insert_one(document(name="work", data=600.0))
+    port = free_port()
+    worker = start("worker", "shop:monque", "--health-port", str(port))
+    until(lambda: jobs.count_documents({"status": "processing"}) == 1)
+    assert ask(port, "/readyz") == (200, {"status": "ready"})
+    worker.send(signal.SIGTERM)
+    until(lambda: ask(port, "/readyz")[0] == 503)  # two signals that come together are one
+    assert ask(port, "/healthz") == (200, {"status": "alive"})
+    worker.send(signal.SIGTERM)
+
+    assert worker.ends(within=20) == 0
+    assert [(job["status"], job["failCount"]) for job in jobs.find()] == [("pending", 0)]
+
+
+def test_a_signal_before_anything_began_ends_it_too(start: Start, uri: str) -> None:
+    """The database is not there, and opening waits for it."""
+    away = "mongodb://127.0.0.1:1/shop?serverSelectionTimeoutMS=60000"
+    port = free_port()
+    worker = start("worker", "shop:monque", "--uri", away, "--health-port", str(port))
+    until(lambda: ask(port, "/healthz")[0] == 200)
+    assert ask(port, "/readyz") == (503, {"status": "not ready", "reason": "the scheduler is starting"})
+    worker.send(signal.SIGTERM)
+
+    assert worker.ends(within=20) == 0
+
+
+def test_until_idle_processes_what_is_due_and_ends(start: Start, jobs: Jobs) -> None:
+    jobs.insert_many(
+        [document(name="say", data="one"), document(name="say", data="two"), document(name="other")]
+    )
+    worker = start("worker", "shop:make", "--until-idle")
+
+    assert worker.ends() == 0
+    assert sorted(worker.hears(r"said (\w+)", times=2)) == ["one", "two"]
+    assert [job["name"] for job in jobs.find({"status": "pending"})] == ["other"]
+
+
+def test_only_some_workers_run(start: Start, jobs: Jobs) -> None:
+    jobs.insert_many([document(name="say", data="one"), document(name="work", data=0.0)])
+
+    only = start("worker", "shop:monque", "--until-idle", "--only", "work", "--concurrency", "7")
+    assert only.hears(READY) == ["work (50 at once)"]
+    assert only.ends() == 0
+    assert {job["name"]: job["status"] for job in jobs.find()} == {"say": "pending", "work": "completed"}
+
+    rest = start("worker", "shop:monque", "--until-idle", "--except", "work", "--concurrency", "7")
+    assert rest.hears(READY) == ["say (7 at once)"]
+    assert rest.ends() == 0
+    assert jobs.count_documents({"status": "completed"}) == 2
+
+
+def test_the_address_given_takes_the_place_of_the_one_in_the_code(start: Start, jobs: Jobs, uri: str) -> None:
+    jobs.insert_one(document(name="work", data=0.0))
+
+    assert start("worker", "shop:elsewhere", "--uri", uri, "--until-idle").ends() == 0
+    assert jobs.find_one()["status"] == "completed"
+
+
+def test_a_sync_monque_is_run_and_stopped(start: Start, jobs: Jobs) -> None:
+    jobs.insert_one(document(name="work", data=0.0))
+    worker = start("worker", "shop:blocking")
+    worker.hears("worked in a thread")
+    until(lambda: jobs.count_documents({"status": "completed"}) == 1)
+    worker.send(signal.SIGTERM)
+
+    assert worker.ends() == 0
+
+
+def test_the_jobs_of_a_fastapi_app_run_in_its_lifespan(start: Start, jobs: Jobs) -> None:
+    """The app itself processes none."""
+    jobs.insert_one(document(name="greet", data="Ada"))
+    worker = start("worker", "web:app")
+    worker.hears("hello Ada")
+    worker.send(signal.SIGTERM)
+
+    assert worker.ends() == 0
+    assert "the app has ended" in worker.text
+
+
+def test_log_lines_can_be_json(start: Start) -> None:
+    worker = start("worker", "shop:monque", "--until-idle", "--log-format", "json")
+    assert worker.ends() == 0
+
+    told = [json.loads(line) for line in worker.text.splitlines()]
+    assert [line["message"].split()[0] for line in told] == ["instance", "stopped"]
+    assert {(line["level"], line["logger"], line["pid"]) for line in told} == {
+        ("info", "monque.cli", worker.pid)
+    }
+
+
+def test_the_log_level_is_kept(start: Start) -> None:
+    worker = start("worker", "shop:monque", "--until-idle", "--log-level", "error")
+
+    assert worker.ends() == 0
+    assert worker.text == ""
+
+
+# Several processes
+
+
+def test_four_processes_drain_5000_jobs_while_one_of_them_is_killed(start: Start, jobs: Jobs) -> None:
+    """All are done, the dead one is told of and replaced, and what it had claimed is run by others."""
+    port = free_port()
+    worker = start("worker", "shop:monque", "--processes", "4", "--health-port", str(port))
+    instances = worker.hears(r"monque.cli\[(\d+)\]: instance (\S+) works on", times=4)
+    until(lambda: ask(port, "/readyz") == (200, {"status": "ready"}))
+    jobs.insert_many(document(name="work", data=0.05, nextRunAt=ago(seconds=5000 - n)) for n in range(5000))
+    pid, instance = instances[2]
+    until(lambda: jobs.count_documents({"claimedBy": instance}) > 0)
+    os.kill(int(pid), signal.SIGKILL)
+    assert jobs.count_documents({"claimedBy": instance}) > 0
+    assert jobs.count_documents({"status": "pending"}) > 0
+
+    worker.hears(rf"worker process \d \(pid {pid}\) was ended by SIGKILL; the next one starts in 0.5 s")
+    worker.hears(READY, times=5)
+    until(lambda: jobs.count_documents({"status": "completed"}) == 5000)
+    until(lambda: ask(port, "/readyz")[0] == 200)
+    assert len(worker.children()) == 4
+    assert int(pid) not in worker.children()
+
+    worker.send(signal.SIGTERM)
+    assert worker.ends() == 0
+    assert len(worker.hears(r"worker process \d \(pid \d+\) ended with exit code 0", times=4)) == 4
+
+
+def test_signals_are_passed_on_and_each_process_finishes_its_jobs(start: Start, jobs: Jobs) -> None:
+    jobs.insert_many(document(name="work", data=1.0) for _ in range(4))
+    worker = start("worker", "shop:monque", "--processes", "2", "--instance-concurrency", "2")
+    until(lambda: jobs.count_documents({"status": "processing"}) == 4)
+    assert len(jobs.distinct("claimedBy")) == 2
+    worker.send(signal.SIGINT)
+
+    assert worker.ends() == 0
+    assert [job["status"] for job in jobs.find()] == ["completed"] * 4
+
+
+def test_processes_that_are_done_are_not_replaced(start: Start, jobs: Jobs) -> None:
+    jobs.insert_many(document(name="say", data="word") for _ in range(20))
+    worker = start("worker", "shop:monque", "--processes", "2", "--until-idle")
+
+    assert worker.ends() == 0
+    assert len(worker.hears("said word", times=20)) == 20
+    assert len(worker.hears("found nothing more to do", times=2)) == 2
+
+
+def test_without_its_supervisor_a_process_stops_by_itself(start: Start, jobs: Jobs) -> None:
+    """Killed, it could tell nobody."""
+    jobs.insert_one(document(name="work", data=1.0))
+    worker = start("worker", "shop:monque", "--processes", "2")
+    until(lambda: jobs.count_documents({"status": "processing"}) == 1)
+    worker.send(signal.SIGKILL)
+
+    worker.ends()  # everything it has started has closed its output
+    assert jobs.find_one()["status"] == "completed"
+
+
+def test_a_process_that_dies_at_its_start_is_tried_again_ever_later(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("1 / 0")
+    worker = start("worker", "broken:monque", "--processes", "2", folder=tmp_path)
+
+    assert worker.hears(r"ended with exit code 1; the next one starts in ([\d.]+) s", times=2) == ["0.5", "1"]
+    worker.send(signal.SIGTERM)
+    assert worker.ends() == 0
+
+
+# Reloading
+
+RELOADED = """
+from datetime import timedelta
+from monque import Monque, Options
+monque = Monque(options=Options(poll_interval=timedelta(milliseconds=200)))
+
+@monque.worker("say")
+async def say(job):
+    print("WORD", job.data, flush=True)
+"""
+
+
+def test_a_change_of_the_source_starts_it_again_after_its_jobs(
+    start: Start, jobs: Jobs, tmp_path: Path
+) -> None:
+    source = tmp_path / "jobs.py"
+    slow = "import asyncio\n" + RELOADED.replace("    print", "    await asyncio.sleep(2)\n    print")
+    source.write_text(slow.replace("WORD", "first"))
+    worker = start("worker", "jobs:monque", "--reload", folder=tmp_path)
+    worker.hears(READY)
+    jobs.insert_one(document(name="say", data=1))
+    until(lambda: jobs.count_documents({"status": "processing"}) == 1)
+
+    source.write_text(RELOADED.replace("WORD", "second"))
+    worker.hears("jobs.py changed")
+    worker.hears(READY, times=2)
+    assert "first 1" in worker.text
+    jobs.insert_one(document(name="say", data=2))
+    worker.hears("second 2")
+
+    source.write_text("this is no Python")
+    worker.hears("it is started again when a file changes")
+    source.write_text(RELOADED.replace("WORD", "third"))
+    jobs.insert_one(document(name="say", data=3))
+    worker.hears("third 3")
+    worker.send(signal.SIGTERM)
+    assert worker.ends() == 0
+
+
+def test_dev_brings_its_own_mongodb(start: Start, tmp_path: Path) -> None:
+    """Whatever the code names; other commands without an address see the same jobs."""
+    (tmp_path / "jobs.py").write_text(
+        RELOADED.replace("Monque(options", "Monque('mongodb://127.0.0.1:1', options")
+    )
+    own = {"folder": tmp_path, "MONQUE_DATA_DIR": str(tmp_path / "data"), "MONQUE_URI": ""}
+    dev = start("dev", "jobs:monque", **own)
+    dev.hears(READY)
+    assert f"MongoDB keeps the jobs in {tmp_path / 'data'}" in dev.text
+
+    assert start("enqueue", "say", "7", **own).ends() == 0
+    dev.hears("WORD 7")
+    dev.send(signal.SIGINT)
+    assert dev.ends() == 0
