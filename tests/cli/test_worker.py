@@ -60,7 +60,7 @@ def test_a_signal_during_work_lets_running_jobs_finish(
     """Exit code 0, nothing left processing, nothing new begun."""
     jobs.insert_many(document(name="work", data=1.0, nextRunAt=ago(seconds=s)) for s in range(60))
     worker = start("worker", "shop:monque", "--instance-concurrency", "20")
-    until(lambda: jobs.count_documents({"status": "processing"}) == 20)
+    until(lambda: jobs.count_documents({"status": "processing"}) >= 20)
     worker.send(number)
 
     assert worker.ends() == 0

@@ -444,8 +444,6 @@ class Jobs(RuleBasedStateMachine):
             claim.instance,
             claim.attempt,
         )
-        if not holds and self._looks_settled(claim):
-            return
         document = self.run(self._settle(claim, end))
         if not holds:
             assert document is None
@@ -458,14 +456,6 @@ class Jobs(RuleBasedStateMachine):
         if again and model.cron == claim.document.get("repeatInterval"):
             assert self.run(self._settle(claim, end)) is not None
             self.happened["settled twice"] += 1
-
-    def _looks_settled(self, claim: Claim) -> bool:
-        """Whether a lost claim cannot be told from one whose settlement was stored and its answer lost.
-
-        What tells them apart is the crash count, and success and operators clear it.
-        """
-        model = self.model.get(claim.job_id)
-        return model is not None and model.crash_count <= claim.document.get("crashCount", 0)
 
     async def _settle(self, claim: Claim, end: str) -> Document | None:
         monque = self.monques[claim.instance]

@@ -40,10 +40,18 @@ async def take_away(collection: Collection, **which: Any) -> None:
     """What it looks like when another instance has recovered and claimed the jobs."""
     await collection.update_many(
         {"status": "processing", **which},
-        {
-            "$set": {"claimedBy": "thief", "lastHeartbeat": now(), "lockedAt": now()},
-            "$inc": {"attempt": 1, "crashCount": 1},
-        },
+        [
+            {
+                "$set": {
+                    "claimedBy": "thief",
+                    "lastHeartbeat": now(),
+                    "lockedAt": now(),
+                    "lostAttempt": "$attempt",
+                    "attempt": {"$add": ["$attempt", 1]},
+                    "crashCount": 1,
+                }
+            }
+        ],
     )
 
 

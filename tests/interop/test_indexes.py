@@ -271,12 +271,14 @@ class TestLooking:
         looked = await explain(indexed, look)
         taken = await explain(indexed, claim)
 
-        # One key for each name to begin with, and one for each job it may choose.
-        assert count <= looked["nReturned"] <= look["limit"]
+        # One key for each name to begin with, and one for each job it may choose; the first look
+        # reaches for a few only.
+        wanted = min(count, look["limit"] - 1)
+        assert wanted <= looked["nReturned"] <= look["limit"]
         assert looked["totalKeysExamined"] <= look["limit"] + len(NAMES)
         assert looked["totalDocsExamined"] == 0
-        assert taken["totalKeysExamined"] <= 2 * count
-        assert taken["totalDocsExamined"] == count
+        assert taken["totalKeysExamined"] <= 2 * wanted
+        assert taken["totalDocsExamined"] == wanted
 
     async def test_the_keys_examined_follow_the_free_slots_and_not_the_collection(
         self, busy: Monque, indexed: Database, recorder: Recorder

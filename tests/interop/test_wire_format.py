@@ -36,7 +36,7 @@ CLAIM = {"claimedBy": "string", "lockedAt": "date", "lastHeartbeat": "date"}
 CLAIMED_ONCE = {"heartbeatInterval": "int", "attempt": "int"}
 FINISHED = {"startedAt": "date", "finishedAt": "date"}
 FAILURE = {"failReason": "string"}
-CRASHED = {"crashCount": "int"}
+CRASHED = {"crashCount": "int", "lostAttempt": "int"}
 
 # Stamps of one write are taken by the server one after the other.
 ONE_WRITE = timedelta(milliseconds=50)
@@ -461,7 +461,7 @@ class TestRecovering:
         ours = {"scheduleId": "objectId", "attempt": "int"}
         assert await types(collection, copy["_id"]) == {**ENQUEUED, **FAILURE, **ours}
         stored = await get(collection, dead["_id"])
-        assert await types(collection, dead["_id"]) == {**SCHEDULED, **CLAIMED_ONCE}
+        assert await types(collection, dead["_id"]) == {**SCHEDULED, **CLAIMED_ONCE, "lostAttempt": "int"}
         assert stored["status"] == "pending"
         assert stored["nextRunAt"] > stored["updatedAt"]
 

@@ -124,11 +124,6 @@ def attempt_of(document: Mapping[str, Any]) -> int:
     return document.get("attempt") or 0
 
 
-def crashes_of(document: Mapping[str, Any]) -> int:
-    """How often an owner of the job died since its last success."""
-    return document.get("crashCount") or 0
-
-
 def milliseconds(duration: timedelta) -> int:
     """The duration as BSON keeps it: whole milliseconds."""
     return round(duration / timedelta(milliseconds=1))

@@ -23,7 +23,7 @@ from functools import lru_cache
 from typing import Any
 
 from monque._job import JobStatus
-from monque._store.document import CLAIM_FIELDS, Document, attempt_of, crashes_of, milliseconds
+from monque._store.document import CLAIM_FIELDS, Document, attempt_of, milliseconds
 
 _NO_CLAIM = dict.fromkeys(CLAIM_FIELDS, "")
 
@@ -220,9 +220,10 @@ def was_settled(claim: Mapping[str, Any], transition: Transition, document: Mapp
 
     The answer to an earlier try may have been lost on its way. Then the document is where the
     transition leads, or another claim has taken it on from there. What tells this from a claim that
-    was lost is the crash count: taking a job from its owner raises it.
+    was lost is `lostAttempt`: whoever takes a job from its owner writes there which claim that was,
+    and nothing ever clears it.
     """
-    if document is None or crashes_of(document) > crashes_of(claim):
+    if document is None or (document.get("lostAttempt") or 0) >= attempt_of(claim):
         return False
     if attempt_of(document) > attempt_of(claim):
         return transition.to is JobStatus.PENDING
@@ -254,6 +255,10 @@ def stale(*, tolerance: timedelta, lock_timeout: timedelta) -> Document:
     }
 
 
+# A claim of another implementation has no attempt to remember.
+_LOST_ATTEMPT = {"$ifNull": ["$attempt", {"$ifNull": ["$lostAttempt", "$$REMOVE"]}]}
+
+
 def recover(stale: Document, *, max_crashes: int) -> Transition:
     """processing, owner dead -> pending; failed when its owners died too often.
 
@@ -266,7 +271,7 @@ def recover(stale: Document, *, max_crashes: int) -> Transition:
         to=JobStatus.PENDING,
         when={**stale, "$nor": [hopeless_schedule(max_crashes)]},
         then=[
-            {"$set": {"crashCount": crashes, "updatedAt": "$$NOW"}},
+            {"$set": {"crashCount": crashes, "lostAttempt": _LOST_ATTEMPT, "updatedAt": "$$NOW"}},
             {
                 "$set": {
                     "status": {"$cond": [hopeless, "failed", "pending"]},
@@ -290,7 +295,9 @@ def abandon_occurrence(schedule: Mapping[str, Any], *, run_at: datetime, leaves:
     Only if nothing happened to the claim since it was read: a heartbeat meanwhile means that the
     owner lives.
     """
-    return Transition(to=JobStatus.PENDING, when=_untouched(schedule), then=_next_time(run_at), leaves=leaves)
+    then = _next_time(run_at)
+    then["$set"]["lostAttempt"] = attempt_of(schedule)
+    return Transition(to=JobStatus.PENDING, when=_untouched(schedule), then=then, leaves=leaves)
 
 
 def abandon_schedule(schedule: Mapping[str, Any], *, reason: str) -> Transition:
@@ -299,7 +306,7 @@ def abandon_schedule(schedule: Mapping[str, Any], *, reason: str) -> Transition:
         to=JobStatus.FAILED,
         when=_untouched(schedule),
         then={
-            "$set": {"status": "failed", "failReason": reason},
+            "$set": {"status": "failed", "failReason": reason, "lostAttempt": attempt_of(schedule)},
             "$inc": {"crashCount": 1},
             "$unset": _NO_CLAIM,
             "$currentDate": {"updatedAt": True},

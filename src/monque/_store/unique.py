@@ -86,7 +86,8 @@ async def _upsert(collection: AsyncCollection[Document], documents: list[Documen
         await collection.bulk_write(upserts, ordered=False)
     except BulkWriteError as error:
         # A duplicate key says that another holder appeared meanwhile: the read that follows finds it.
-        if any(entry["code"] != _DUPLICATE_KEY for entry in error.details["writeErrors"]):
+        refused = error.details["writeErrors"]
+        if error.details["writeConcernErrors"] or any(entry["code"] != _DUPLICATE_KEY for entry in refused):
             raise
 
 

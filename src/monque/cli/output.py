@@ -7,12 +7,15 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from bson.json_util import RELAXED_JSON_OPTIONS, dumps
 
 from monque import Job
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
@@ -72,41 +75,44 @@ def print_table(
     columns: Sequence[str], rows: Sequence[Sequence[object]], *, numbers: Sequence[str] = ()
 ) -> None:
     """Rows below their headings; *numbers* are the columns that stand to the right."""
-    cells = [[clean(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
         from rich.console import Console
 
-        Console(highlight=False).print(rich_table(columns, cells, numbers=numbers))
+        console = Console(highlight=False)
+        for line in coloured_table(columns, rows, numbers=numbers):
+            console.print(line)
         return
-    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
-    for row in [list(columns), *cells]:
-        padded = [
-            cell.rjust(width) if column in numbers else cell.ljust(width)
-            for column, cell, width in zip(columns, row, widths, strict=True)
-        ]
-        click.echo("  ".join(padded).rstrip())
+    for cells in _padded(columns, rows, numbers):
+        click.echo("  ".join(cells).rstrip())
 
 
-def rich_table(
+def coloured_table(
     columns: Sequence[str], rows: Sequence[Sequence[object]], *, numbers: Sequence[str] = ()
-) -> Any:
-    """The same for a terminal; the last column is cut where the line ends."""
-    from rich.table import Table
+) -> list[Text]:
+    """The same lines for a terminal, cut where it ends."""
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in columns:
-        table.add_column(
-            column,
-            justify="right" if column in numbers else "left",
-            no_wrap=True,
-            overflow="ellipsis",
-            min_width=None if column == columns[-1] else len(column),
-        )
-    for row in rows:
-        texts = [clean(cell) for cell in row]
-        table.add_row(*(Text(text, style=STYLES.get(text, "")) for text in texts))
-    return table
+    lines = [Text(no_wrap=True, overflow="ellipsis") for _ in range(len(rows) + 1)]
+    for number, (line, cells) in enumerate(zip(lines, _padded(columns, rows, numbers), strict=True)):
+        for cell in cells:
+            line.append(f"{cell}  ", style=STYLES.get(cell.strip(), "") if number else "bold")
+        line.rstrip()
+    return lines
+
+
+def _padded(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], numbers: Sequence[str]
+) -> list[list[str]]:
+    """The headings and the rows, each cell as wide as its column."""
+    lines = [list(columns), *([clean(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        [
+            cell.rjust(width) if column in numbers else cell.ljust(width)
+            for column, cell, width in zip(columns, line, widths, strict=True)
+        ]
+        for line in lines
+    ]
 
 
 def clean(cell: object) -> str:

@@ -9,12 +9,13 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import repeat
 from typing import Any
 
 import click
 
 from monque import ConnectionError
-from monque.cli.output import as_json, print_json, print_table, rich_table
+from monque.cli.output import as_json, clean, coloured_table, print_json, print_table
 from monque.cli.session import Database, connects
 from monque.cli.snapshot import Snapshot, Watcher
 from monque.cli.times import span, stamp
@@ -60,25 +61,31 @@ def top(interval: float, count: int | None, as_json: bool, database: Database) -
 def _live(watcher: Watcher, interval: float, count: int | None) -> None:
     from rich.live import Live
 
-    looks = 0
-    with (
-        Live(screen=True, auto_refresh=False) as screen,
-        _keys() as keys,
-        ThreadPoolExecutor(1) as pool,
-    ):
-        while count is None or looks < count:
+    with Live(screen=True, auto_refresh=False) as screen, _keys() as keys:
+        for look in _looks(watcher, keys, interval, count):
+            screen.update(_drawn(look), refresh=True)
+
+
+def _looks(
+    watcher: Watcher, keys: Keys, interval: float, count: int | None
+) -> Iterator[Snapshot | ConnectionError]:
+    """Look again and again, until somebody wants to quit. Without a database, say so and go on."""
+    pool = ThreadPoolExecutor(1)  # so that q works also while a look takes long
+    try:
+        for _ in repeat(None) if count is None else repeat(None, count):
             began = time.monotonic()
-            look = pool.submit(watcher.look)  # apart, so that q works also while the database is slow
+            look = pool.submit(watcher.look)
             while not look.done():
                 if keys.quit_within(0.05):
                     return
-            looks += 1
             try:
-                screen.update(_drawn(look.result()), refresh=True)
+                yield look.result()
             except ConnectionError as error:
-                screen.update(f"the database does not answer, trying again: {error}", refresh=True)
+                yield error
             if keys.quit_within(max(interval, _SHARE_OF_TIME * (time.monotonic() - began))):
                 return
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 class Keys:
@@ -134,13 +141,15 @@ def _print(snapshot: Snapshot) -> None:
         print_table(columns, rows, numbers=_numbers(columns))
 
 
-def _drawn(snapshot: Snapshot) -> Any:
+def _drawn(snapshot: Snapshot | ConnectionError) -> Any:
     from rich.console import Group
     from rich.text import Text
 
+    if isinstance(snapshot, ConnectionError):
+        return Text(f"The database does not answer; trying again, press q to quit.\n\n{clean(snapshot)}")
     parts: list[Any] = [Text(f"monque at {stamp(snapshot.taken_at)}, press q to quit", style="dim")]
     for columns, rows in _tables(snapshot):
-        parts += [Text(""), rich_table(columns, rows, numbers=_numbers(columns))]
+        parts += [Text(""), *coloured_table(columns, rows, numbers=_numbers(columns))]
     return Group(*parts)
 
 

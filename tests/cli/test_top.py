@@ -1,0 +1,90 @@
+"""`monque top` without a terminal, and what it works out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from click.testing import Result
+from pymongo.collection import Collection
+
+from monque.cli.snapshot import Watcher
+from monque.sync import SyncMonque
+from support.clocks import ago
+from support.jobs import claimed, document
+
+Call = Callable[..., Result]
+Jobs = Collection[dict[str, Any]]
+
+
+@pytest.fixture
+def watcher(uri: str) -> Iterator[Watcher]:
+    with SyncMonque(uri) as monque:
+        yield Watcher(monque)
+
+
+def test_without_a_terminal_it_is_one_look_in_plain_text(call: Call, jobs: Jobs) -> None:
+    jobs.insert_one(document(name="mail"))
+    told = call("top")
+
+    assert told.exit_code == 0
+    assert "mail        1           0          0       0          0" in told.stdout
+    assert "\x1b" not in told.stdout
+
+
+def test_as_json_each_look_is_a_line(call: Call, jobs: Jobs) -> None:
+    jobs.insert_many(
+        [document(name="mail"), claimed("me", name="render"), document(name="mail", status="failed")]
+    )
+    first, second = (
+        json.loads(line)
+        for line in call("top", "--json", "--count", "2", "--interval", "0.1").stdout.splitlines()
+    )
+
+    counts = {"pending": 1, "processing": 0, "completed": 0, "failed": 1, "cancelled": 0}
+    assert first["names"][0] == {"name": "mail", **counts, "completed_rate": None, "failed_rate": None}
+    assert second["names"][0] == {"name": "mail", **counts, "completed_rate": 0.0, "failed_rate": 0.0}
+    assert set(first) == {"taken_at", "names", "running", "failures"}
+    assert set(first["running"][0]) == {"id", "name", "attempt", "claimed_by", "age", "age_is_exact"}
+    assert set(first["failures"][0]) == {"id", "name", "status", "fail_count", "fail_reason", "updated_at"}
+    assert first["taken_at"] < second["taken_at"]
+
+
+def test_the_age_of_a_run_is_exact_if_its_beginning_was_seen(watcher: Watcher, jobs: Jobs) -> None:
+    """A heartbeat moves the time of the claim; the run does not become younger by it."""
+    before = claimed("me", lockedAt=ago(seconds=20))
+    jobs.insert_one(before)
+    watcher.look()
+    began = claimed("me", lockedAt=ago(seconds=10))
+    jobs.insert_one(began)
+    watcher.look()
+    jobs.update_many({}, {"$currentDate": {"lockedAt": True}})
+
+    runs = {run.job.id: run for run in watcher.look().running}
+    assert not runs[before["_id"]].is_exact
+    assert runs[began["_id"]].is_exact
+    assert runs[before["_id"]].age.total_seconds() >= 20
+    assert 10 <= runs[began["_id"]].age.total_seconds() < runs[before["_id"]].age.total_seconds()
+
+
+def test_a_new_attempt_is_a_new_run(watcher: Watcher, jobs: Jobs) -> None:
+    job = claimed("me", lockedAt=ago(hours=1))
+    jobs.insert_one(job)
+    watcher.look()
+    jobs.update_one({}, {"$inc": {"attempt": 1}, "$currentDate": {"lockedAt": True}})
+
+    [run] = watcher.look().running
+    assert run.is_exact
+    assert run.age.total_seconds() < 60
+
+
+def test_removing_finished_jobs_is_no_negative_rate(watcher: Watcher, jobs: Jobs) -> None:
+    jobs.insert_many(document(status="completed") for _ in range(5))
+    watcher.look()
+    jobs.delete_many({})
+    jobs.insert_one(document(status="completed"))
+
+    [line] = watcher.look().names
+    assert line.completed_rate == 0
