@@ -80,7 +80,7 @@ def print_table(
 
         console = Console(highlight=False)
         for line in coloured_table(columns, rows, numbers=numbers):
-            console.print(line)
+            console.print(line, no_wrap=True, overflow="ellipsis")
         return
     for cells in _padded(columns, rows, numbers):
         click.echo("  ".join(cells).rstrip())
