@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -17,6 +17,9 @@ from monque._store.store import Store
 _AWAIT_MILLISECONDS = 10_000
 # Silence beyond that means that the connection is dead.
 _PATIENCE = 15.0
+# How often to see, without asking the server, whether the primary is still the same.
+_GLANCE = 0.5
+_GOODBYE = 1.0
 
 # The server says that it has no change streams at all, or not for this user:
 # 13 Unauthorized, 59 CommandNotFound, 115 CommandNotSupported, 238 NotImplemented,
@@ -61,8 +64,10 @@ class WatchUnavailableError(Exception):
 class Watch:
     """One open change stream."""
 
-    def __init__(self, stream: AsyncChangeStream[Any]) -> None:
+    def __init__(self, stream: AsyncChangeStream[Any], store: Store, primary: tuple[str, int] | None) -> None:
         self._stream = stream
+        self._client = store.collection.database.client
+        self._primary = primary
 
     @classmethod
     async def open(cls, store: Store) -> Watch:
@@ -76,16 +81,12 @@ class Watch:
             if error.code in _UNAVAILABLE:
                 raise WatchUnavailableError(str(error)) from error
             raise
-        return cls(stream)
+        return cls(stream, store, await store.collection.database.client.primary)
 
     async def hints(self) -> AsyncIterator[Hint]:
         """Hints as they come; ends when the collection is gone."""
         while self._stream.alive:
-            try:
-                async with asyncio.timeout(_PATIENCE):
-                    change = await self._stream.try_next()
-            except TimeoutError:
-                raise PyMongoError("the change stream went silent") from None
+            change = await self._next()
             if change is None:
                 continue
             if change["operationType"] not in ("insert", "update"):
@@ -93,5 +94,31 @@ class Watch:
             yield Hint(change.get("name"), change.get("run_at"))
 
     async def close(self) -> None:
-        """Let the server forget the stream."""
-        await self._stream.close()
+        """Let the server forget the stream, if it is there to hear that."""
+        closing = asyncio.create_task(self._stream.close())
+        await asyncio.wait({closing}, timeout=_GOODBYE)
+        _leave(closing)
+
+    async def _next(self) -> Mapping[str, Any] | None:
+        """The next change, or None after a while without one.
+
+        When a primary is gone, the driver waits half a minute for it to come back before it turns to the
+        new one, and cancelling it may take as long. So it waits in a task that can be left behind.
+        """
+        waiting = asyncio.create_task(self._stream.try_next())
+        patience = asyncio.get_running_loop().time() + _PATIENCE
+        try:
+            while not (await asyncio.wait({waiting}, timeout=_GLANCE))[0]:
+                if await self._client.primary != self._primary:
+                    raise PyMongoError("the primary of the change stream is not the primary any more")
+                if asyncio.get_running_loop().time() > patience:
+                    raise PyMongoError("the change stream went silent")
+            return waiting.result()
+        finally:
+            _leave(waiting)
+
+
+def _leave(task: asyncio.Task[Any]) -> None:
+    """Let a task end in its own time; nobody wants to know how."""
+    task.cancel()
+    task.add_done_callback(lambda task: task.cancelled() or task.exception())

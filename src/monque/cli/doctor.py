@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -176,7 +177,7 @@ def _waiting(due: DueJobs, facts: Diagnosis) -> str:
 
 def _print(finding: Finding) -> None:
     level = finding.level.ljust(7)
-    if sys.stdout.isatty():
+    if sys.stdout.isatty() and "NO_COLOR" not in os.environ:
         level = click.style(level, fg=STYLES[finding.level])
     click.echo(f"{level}  {finding.check + ':':<22} {clean(finding.message)}")
     if finding.advice is not None:
