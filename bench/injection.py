@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 from bson import ObjectId
 from fastapi import Depends
-from pymongo.asynchronous.database import AsyncDatabase
 
 from bench.report import Result
+from bench.stage import Stage
 from monque import Job, JobStatus
 from monque.fastapi import JobRouter
 
@@ -70,11 +70,13 @@ def blocking(
 async def in_thread(job: Job[None], settings: Annotated[str, Depends(get_blocking_settings)]) -> None: ...
 
 
-async def injection(_database: AsyncDatabase[Any]) -> list[Result]:
+async def injection(_stage: Stage) -> list[Result]:
     """The cost in microseconds, beside what is allowed."""
 
     def result(name: str, value: float) -> Result:
-        return Result(name=f"injection: {name}", value=value, unit="us", raw=LIMIT, raw_name="allowed")
+        return Result(
+            name=f"injection: {name}", value=value, unit="µs", raw=LIMIT, raw_name="allowed", at_most=1
+        )
 
     return [
         result("one dependency", await overhead(one)),

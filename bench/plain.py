@@ -1,10 +1,16 @@
-"""What the same server does for plain PyMongo: the limits that Monque's numbers stand beside."""
+"""What the same server does for plain PyMongo: the limits that Monque's numbers stand beside.
+
+Each does the same writes at the same guarantee: what is acknowledged has reached a majority.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from bson import ObjectId
 from pymongo import WriteConcern
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
@@ -13,16 +19,34 @@ from bench.timing import percentiles, stopwatch
 
 Document = dict[str, Any]
 
+CLAIM = {
+    "$set": {"status": "processing", "claimedBy": "me", "heartbeatInterval": 30_000},
+    "$inc": {"attempt": 1},
+    "$currentDate": {"lockedAt": True, "lastHeartbeat": True, "updatedAt": True},
+}
+COMPLETE = {
+    "$set": {"status": "completed"},
+    "$unset": {"claimedBy": "", "lockedAt": "", "lastHeartbeat": "", "failReason": "", "crashCount": ""},
+    "$currentDate": {"updatedAt": True, "finishedAt": True},
+}
 
-def jobs(database: AsyncDatabase[Any]) -> AsyncCollection[Document]:
-    """A collection with the guarantees Monque gives: what is acknowledged has reached a majority."""
-    return database.get_collection("plain_jobs", write_concern=WriteConcern("majority"))
+
+async def jobs(database: AsyncDatabase[Any], name: str = "plain_jobs") -> AsyncCollection[Document]:
+    """A collection with the one index a queue cannot do without."""
+    collection = database.get_collection(name, write_concern=WriteConcern("majority"))
+    await collection.create_index(
+        {"status": 1, "name": 1, "nextRunAt": 1, "_id": 1},
+        name="active",
+        partialFilterExpression={"status": {"$in": ["pending", "processing"]}},
+    )
+    return collection
 
 
 def document() -> Document:
     """A job as Monque stores it."""
     now = datetime.now(UTC)
     return {
+        "_id": ObjectId(),
         "name": "work",
         "data": None,
         "status": "pending",
@@ -35,49 +59,122 @@ def document() -> Document:
 
 async def one_by_one(database: AsyncDatabase[Any], count: int) -> float:
     """Jobs a second of the loop everybody writes first: claim one, complete it, claim the next."""
-    collection = jobs(database)
-    await collection.create_index({"status": 1, "nextRunAt": 1})
+    collection = await jobs(database, "plain_one")
     await collection.insert_many([document() for _ in range(count)])
     with stopwatch() as watch:
         for _ in range(count):
             job = await collection.find_one_and_update(
-                {"status": "pending", "nextRunAt": {"$lte": datetime.now(UTC)}},
-                {"$set": {"status": "processing", "claimedBy": "me"}, "$currentDate": {"lockedAt": True}},
+                {"status": "pending", "name": "work", "nextRunAt": {"$lte": datetime.now(UTC)}},
+                CLAIM,
                 sort={"nextRunAt": 1},
             )
             assert job is not None
             await collection.update_one(
-                {"_id": job["_id"], "status": "processing", "claimedBy": "me"},
-                {"$set": {"status": "completed"}, "$unset": {"claimedBy": "", "lockedAt": ""}},
+                {"_id": job["_id"], "status": "processing", "claimedBy": "me"}, COMPLETE
             )
     return count / watch.seconds
 
 
-async def insert_one(database: AsyncDatabase[Any], count: int) -> float:
-    """Documents a second, each awaited."""
-    collection = jobs(database)
+async def overlapped(database: AsyncDatabase[Any], count: int, batch: int) -> float:
+    """Jobs a second in batches, the next one read and claimed while two are being completed."""
+    collection = await jobs(database, f"plain_{batch}")
+    await collection.insert_many([document() for _ in range(count)])
+    done, completing = 0, set[asyncio.Task[Any]]()
     with stopwatch() as watch:
-        for _ in range(count):
+        while done < count:
+            ids = await _claim_batch(collection, batch)
+            done += len(ids)
+            completing.add(asyncio.create_task(_complete_batch(collection, ids)))
+            while len(completing) > 2:
+                _, completing = await asyncio.wait(completing, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.gather(*completing)
+    return count / watch.seconds
+
+
+async def _claim_batch(collection: AsyncCollection[Document], batch: int) -> list[ObjectId]:
+    due = await collection.find(
+        {"status": "pending", "name": "work"},
+        {"_id": 1, "nextRunAt": 1},
+        sort={"nextRunAt": 1, "_id": 1},
+        limit=batch,
+        batch_size=batch,
+        hint="active",
+    ).to_list()
+    ids = [entry["_id"] for entry in due]
+    await collection.update_many({"_id": {"$in": ids}, "status": "pending"}, CLAIM, hint="_id_")
+    mine = {"_id": {"$in": ids}, "status": "processing", "claimedBy": "me"}
+    return [job["_id"] for job in await collection.find(mine, hint="_id_", batch_size=batch + 1).to_list()]
+
+
+async def _complete_batch(collection: AsyncCollection[Document], ids: Sequence[ObjectId]) -> None:
+    mine = {"_id": {"$in": list(ids)}, "status": "processing", "claimedBy": "me", "attempt": 1}
+    await collection.update_many(mine, COMPLETE, hint="_id_")
+
+
+async def insert_one(database: AsyncDatabase[Any], count: int, tasks: int = 1) -> float:
+    """Documents a second, each awaited, from so many tasks at once."""
+    collection = await jobs(database)
+
+    async def insert() -> None:
+        for _ in range(count // tasks):
             await collection.insert_one(document())
+
+    with stopwatch() as watch:
+        await asyncio.gather(*(insert() for _ in range(tasks)))
     return count / watch.seconds
 
 
 async def insert_many(database: AsyncDatabase[Any], count: int) -> float:
     """Documents a second, in one call."""
+    collection = await jobs(database)
     documents = [document() for _ in range(count)]
     with stopwatch() as watch:
-        await jobs(database).insert_many(documents)
+        await collection.insert_many(documents)
+    return count / watch.seconds
+
+
+async def upsert(database: AsyncDatabase[Any], count: int) -> float:
+    """Documents a second, each upserted by a unique key."""
+    collection = await jobs(database, "plain_keyed")
+    await collection.create_index(
+        {"name": 1, "uniqueKey": 1},
+        unique=True,
+        partialFilterExpression={
+            "uniqueKey": {"$exists": True},
+            "status": {"$in": ["pending", "processing"]},
+        },
+    )
+    with stopwatch() as watch:
+        for number in range(count):
+            key = {"name": "work", "uniqueKey": str(number), "status": {"$in": ["pending", "processing"]}}
+            await collection.find_one_and_update(
+                key, {"$setOnInsert": {**document(), "uniqueKey": str(number)}}, upsert=True
+            )
     return count / watch.seconds
 
 
 async def insert_and_claim(database: AsyncDatabase[Any], count: int) -> list[float]:
     """Seconds for one insert and one claim of it: the least that a pick-up can take."""
-    collection = jobs(database)
-    await collection.create_index({"status": 1, "nextRunAt": 1})
+    collection = await jobs(database, "plain_latency")
     times = []
     for _ in range(count):
         with stopwatch() as watch:
             await collection.insert_one(document())
-            await collection.find_one_and_update({"status": "pending"}, {"$set": {"status": "completed"}})
+            await collection.find_one_and_update({"status": "pending", "name": "work"}, CLAIM)
         times.append(watch.seconds)
+    return percentiles(times)
+
+
+async def insert_event_and_claim(database: AsyncDatabase[Any], count: int) -> list[float]:
+    """Seconds from an insert over its change event to a claim: the least for another process."""
+    collection = await jobs(database, "plain_events")
+    times = []
+    async with await collection.watch([{"$match": {"operationType": "insert"}}]) as stream:
+        for _ in range(count):
+            with stopwatch() as watch:
+                inserting = asyncio.create_task(collection.insert_one(document()))
+                await stream.next()
+                await collection.find_one_and_update({"status": "pending", "name": "work"}, CLAIM)
+            await inserting
+            times.append(watch.seconds)
     return percentiles(times)

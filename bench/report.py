@@ -9,14 +9,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-HEADINGS = ("what", "Monque", "plain PyMongo", "ratio", "beside it")
+HEADINGS = ("what", "Monque", "beside it", "ratio", "wanted", "beside what", "where the time goes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One measured value, and the raw value of the same server and run that it stands beside.
+    """One measured value, and the value of the same server and run that it stands beside.
 
-    *target* is the least ratio of the two that is wanted, if there is one.
+    *at_least* and *at_most* bound the ratio of the two, where a bound is wanted. *note* says where the
+    time goes.
     """
 
     name: str
@@ -24,15 +25,19 @@ class Result:
     unit: str
     raw: float
     raw_name: str
-    target: float | None = None
+    at_least: float | None = None
+    at_most: float | None = None
+    note: str = ""
 
     @property
     def ratio(self) -> float:
-        return self.value / self.raw
+        return self.value / self.raw if self.raw else float("inf")
 
     @property
     def reached(self) -> bool:
-        return self.target is None or self.ratio >= self.target
+        return (self.at_least is None or self.ratio >= self.at_least) and (
+            self.at_most is None or self.ratio <= self.at_most
+        )
 
 
 def table(results: Iterable[Result]) -> str:
@@ -48,22 +53,29 @@ def write_json(path: Path, results: Sequence[Result], *, server: str) -> None:
         "python": platform.python_version(),
         "machine": platform.machine(),
         "mongodb": server,
-        "results": [{**asdict(result), "ratio": result.ratio} for result in results],
+        "results": [
+            {**asdict(result), "ratio": result.ratio, "reached": result.reached} for result in results
+        ],
     }
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=2) + "\n")
 
 
 def _row(result: Result) -> tuple[str, ...]:
-    ratio = f"{result.ratio:,.2f}"
-    if result.target is not None:
-        ratio += f" ({'' if result.reached else 'NOT '}≥ {result.target:g})"
     return (
         result.name,
         f"{_number(result.value)} {result.unit}",
         f"{_number(result.raw)} {result.unit}",
-        ratio,
+        f"{result.ratio:,.2f}",
+        _wanted(result),
         result.raw_name,
+        result.note,
     )
+
+
+def _wanted(result: Result) -> str:
+    bounds = [f"{sign} {bound:g}" for sign, bound in (("≥", result.at_least), ("≤", result.at_most)) if bound]
+    return " ".join([*bounds, "ok" if result.reached else "NOT MET"]) if bounds else ""
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner, Result
 
 import monque as package
-from monque.cli.commands import COMMANDS
+from monque.cli.commands import COMMANDS, INTERRUPTED
 from monque.cli.commands import monque as command
 
 MONQUE = [sys.executable, "-m", "monque"]
@@ -167,6 +169,15 @@ def test_wrong_input_is_answered_with_the_usage_and_exit_code_2(
     assert told.exit_code == 2
     assert told.output.startswith("Usage: monque")
     assert problem in told.output
+
+
+def test_ctrl_c_is_exit_code_130(start: Callable[..., Any]) -> None:
+    top = start("top", "--json", "--count", "100", "--interval", "60")
+    top.hears("taken_at")
+    top.send(signal.SIGINT)
+
+    assert top.ends() == INTERRUPTED
+    assert "Traceback" not in top.text
 
 
 def test_without_an_address_it_uses_the_embedded_server(tmp_path: Path) -> None:

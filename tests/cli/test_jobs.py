@@ -18,7 +18,7 @@ from support.jobs import claimed, document
 Call = Callable[..., Result]
 Jobs = Collection[dict[str, Any]]
 
-NOBODY = str(ObjectId())
+NOBODY = "0123456789abcdef01234567"
 
 
 def lines(told: Result) -> list[dict[str, Any]]:

@@ -11,12 +11,13 @@ from pathlib import Path
 import click
 import pytest
 
+from monque import Monque, Options
 from monque.cli.health import answer
 from monque.cli.log import JsonFormatter, TextFormatter
 from monque.cli.reload import modified_times
 from monque.cli.supervise import described
 from monque.cli.times import duration, span
-from monque.cli.work import Settings
+from monque.cli.work import Place, Settings, configure
 
 
 @pytest.mark.parametrize(
@@ -141,6 +142,16 @@ def test_durations_are_told_in_two_units(seconds: float, words: str) -> None:
 def test_the_end_of_a_process_is_told_in_words() -> None:
     assert described(1) == "ended with exit code 1"
     assert described(-9) == "was ended by SIGKILL"
+
+
+def test_each_of_several_processes_has_an_instance_id_of_its_own() -> None:
+    named, nameless = Monque(options=Options(instance_id="web")), Monque()
+    before = nameless.instance_id
+    for monque in (named, nameless):
+        configure(monque, Settings(target="shop:monque", concurrency=7), Place(number=2, descriptor=9))
+
+    assert (named.instance_id, nameless.instance_id) == ("web-2", before)
+    assert named.options.worker_concurrency == 7
 
 
 def test_the_settings_come_back_from_their_arguments(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,6 +97,15 @@ def test_a_signal_before_anything_began_ends_it_too(start: Start, uri: str) -> N
     assert worker.ends(within=20) == 0
 
 
+def test_a_port_that_is_taken_is_told_in_a_sentence(start: Start) -> None:
+    with socket.create_server(("", 0)) as other:
+        port = other.getsockname()[1]
+        worker = start("worker", "shop:monque", "--health-port", str(port))
+
+        assert worker.ends() == 1
+    assert worker.text.startswith(f"Error: cannot listen on the health port {port}: ")
+
+
 def test_until_idle_processes_what_is_due_and_ends(start: Start, jobs: Jobs) -> None:
     jobs.insert_many(
         [document(name="say", data="one"), document(name="say", data="two"), document(name="other")]

@@ -648,7 +648,7 @@ class TestThreeNodes:
         work = Work()
         heard = []
         for _ in range(2):
-            worker = await make_monque(uri).open()
+            worker = await make_monque(uri, options=FALLING_BACK).open()
             worker.worker("work", work, concurrency=10)
             heard.append(Heard(worker))
             await worker.start()
@@ -659,15 +659,31 @@ class TestThreeNodes:
         enqueuing = asyncio.create_task(enqueue_steadily(producer, 250))
         await eventually(lambda: completed(30))
         with lost(host.primary(), fate):
-            await eventually(lambda: completed(150), within=40)
+            await eventually(lambda: completed(150), within=25)
         stored = await enqueuing
-        await eventually(lambda: completed(len(stored)), within=40)
+        await eventually(lambda: completed(len(stored)), within=25)
 
         for number in stored:
             assert work.runs[number] == 1
         assert set(work.runs.values()) == {1}
         assert await collection.count_documents({"status": "completed"}) == len(work.runs)
         assert await collection.count_documents({"status": {"$ne": "completed"}}) == 0
+
+    async def test_an_idle_instance_notices_at_once_that_the_primary_of_its_stream_is_gone(
+        self, host: Servers, collection: Collection, make_monque: Make
+    ) -> None:
+        """The driver would wait half a minute for the dead node; the next look is a minute away."""
+        monque = await make_monque(host.uri(collection.database.name), options=FALLING_BACK).open()
+        monque.worker("work", Work())
+        heard = Heard(monque)
+        await monque.start()
+        await heard.wait("changestream:connected")
+        with killed(host.primary()):
+            await heard.wait("changestream:error", within=5)
+            await collection.insert_one(document())
+            await heard.wait("job:complete")
+            await heard.wait("changestream:connected", 2)
+        await healthy(monque)
 
 
 async def enqueue_steadily(producer: Monque, count: int) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from monque.cli.output import as_json, print_json, print_table
+from monque.cli.output import as_json, print_json, print_table, waiting
 from monque.cli.session import Database, connects
 
 
@@ -25,7 +25,10 @@ def indexes(create: bool, listing: bool, retention: bool, as_json: bool, databas
       monque indexes
       monque indexes --create --retention
     """
-    with database.open(create_indexes=create, listing_indexes=listing, retention=retention) as monque:
+    with (
+        waiting("creating the indexes" if create else "looking"),
+        database.open(create_indexes=create, listing_indexes=listing, retention=retention) as monque,
+    ):
         found = monque.diagnose().indexes
     if as_json:
         for index in found:

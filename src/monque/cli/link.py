@@ -24,9 +24,14 @@ class Link:
         self._writer = writer
 
     @classmethod
-    async def attach(cls, descriptor: int) -> Link:
+    @asynccontextmanager
+    async def attached(cls, descriptor: int) -> AsyncIterator[Link]:
         """Use the socket that the supervisor handed down."""
-        return cls(*await asyncio.open_connection(sock=socket.socket(fileno=descriptor)))
+        reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=descriptor))
+        try:
+            yield cls(reader, writer)
+        finally:
+            writer.close()
 
     def say(self, word: str) -> None:
         """Tell the supervisor."""
@@ -43,7 +48,6 @@ class Link:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            self._writer.close()
 
     async def _tell(self, is_ready: Callable[[], bool]) -> None:
         said = None

@@ -122,6 +122,18 @@ def clean(cell: object) -> str:
 
 
 @contextmanager
+def waiting(label: str) -> Iterator[None]:
+    """Something that moves while nobody knows how long it takes; on a terminal only."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(label):
+        yield
+
+
+@contextmanager
 def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
     """A bar for long work, moved by calling what this gives with how much is done; on a terminal only."""
     if not sys.stderr.isatty():

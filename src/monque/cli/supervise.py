@@ -25,6 +25,8 @@ WRONG_INPUT = 2
 _SHORTEST_PAUSE = 0.5
 _LONGEST_PAUSE = 30.0
 
+_LAST_WORDS = 0.5
+
 
 def supervise(settings: Settings, *, count: int, folder: Path | None, health_port: int | None) -> int:
     """Run the worker in *count* processes, again at each change below *folder* if given; the exit code."""
@@ -47,12 +49,10 @@ class Supervisor:
     async def run(self, health_port: int | None = None) -> int:
         """Until all have ended, because they were told to or are done; the exit code."""
         with self._on_signals():
-            async with health_server(health_port, self.trouble):
-                reloading = asyncio.create_task(self._restart_on_changes())
-                try:
-                    await self._keep_all()
-                finally:
-                    reloading.cancel()
+            async with health_server(health_port, self.trouble), asyncio.TaskGroup() as group:
+                reloading = group.create_task(self._restart_on_changes())
+                await self._keep_all()
+                reloading.cancel()
         return self._exit_code
 
     def trouble(self) -> str | None:
@@ -206,7 +206,10 @@ class Child:
     async def ended(self) -> int:
         """Wait for its end; the exit code, negative for a signal."""
         code = await self._process.wait()
-        await self._listening
+        # Its last words are there by now. If it has left a process of its own, the line is not closed.
+        await asyncio.wait([self._listening], timeout=_LAST_WORDS)
+        self._listening.cancel()
+        self.is_ready = False
         return code
 
     async def _listen(self, ours: socket.socket) -> None:
@@ -217,7 +220,6 @@ class Child:
                 self.is_ready = word == READY
                 self.has_loaded = self.has_loaded or word == LOADED
                 self._came_up.set()
-        self.is_ready = False
         writer.close()
 
 

@@ -70,7 +70,7 @@ async def _work(settings: Settings, place: Place | None, health_port: int | None
     stop = Stop()
     async with AsyncExitStack() as stack:
         stack.enter_context(stop.on_signals())
-        link = None if place is None else await Link.attach(place.descriptor)
+        link = None if place is None else await stack.enter_async_context(Link.attached(place.descriptor))
         await stack.enter_async_context(health_server(health_port, stop.trouble))
         target = await find(settings.target)
         configure(target.served, settings, place)

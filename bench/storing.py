@@ -1,0 +1,48 @@
+"""How fast jobs are stored."""
+
+from __future__ import annotations
+
+import asyncio
+
+from bench import plain
+from bench.report import Result
+from bench.stage import Stage
+from bench.timing import stopwatch
+from monque import Monque, NewJob
+
+
+async def storing(stage: Stage) -> list[Result]:
+    """One after another, from many tasks at once, many with one call, and with unique keys."""
+    one, many, tasks = stage.size(500, 2_000), stage.size(20_000, 100_000), 50
+    raw_one = await plain.insert_one(stage.database, one)
+    raw_tasks = await plain.insert_one(stage.database, 2 * one, tasks=tasks)
+    raw_many = await plain.insert_many(stage.database, many)
+    raw_keyed = await plain.upsert(stage.database, one)
+    async with Monque(stage.database) as monque:
+
+        async def enqueue(count: int) -> None:
+            for _ in range(count):
+                await monque.enqueue("work")
+
+        with stopwatch() as alone:
+            await enqueue(one)
+        with stopwatch() as together:
+            await asyncio.gather(*(enqueue(5 * one // tasks) for _ in range(tasks)))
+        with stopwatch() as keyed:
+            for number in range(one):
+                await monque.enqueue("work", unique_key=str(number))
+        jobs: list[NewJob[None]] = [NewJob("work") for _ in range(many)]
+        with stopwatch() as at_once:
+            await monque.enqueue_many(jobs)
+
+    def result(name: str, value: float, raw: float, raw_name: str, at_least: float | None = None) -> Result:
+        return Result(name=name, value=value, unit="jobs/s", raw=raw, raw_name=raw_name, at_least=at_least)
+
+    return [
+        result("enqueue, one after another", one / alone.seconds, raw_one, "insert_one", 0.9),
+        result(
+            f"enqueue, {tasks} tasks", 5 * one / together.seconds, raw_tasks, f"insert_one, {tasks} tasks", 5
+        ),
+        result("enqueue with a unique key", one / keyed.seconds, raw_keyed, "upsert"),
+        result(f"enqueue_many, {many:,}", many / at_once.seconds, raw_many, "insert_many", 0.8),
+    ]
