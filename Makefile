@@ -42,7 +42,10 @@ coverage: .venv/ready ## all tests, with the lines they miss
 	@$(PY) -m coverage combine --quiet && $(PY) -m coverage report
 
 bench: .venv/ready ## how fast it is, beside plain PyMongo on the same server
-	@$(PY) -m bench
+	@$(PY) -m bench $(if $(FULL),--full) --json bench/results/latest.json
+
+bench-compare: .venv/ready ## this checkout beside another: make bench-compare BASE=main
+	@$(PY) -m bench.compare $(BASE)
 
 docs: .venv/ready ## build the documentation into site/
 	@$(PY) -m zensical build --clean --strict
@@ -57,4 +60,4 @@ pins: ## write requirements/dev.txt anew (needs uv)
 clean: ## remove what was built
 	@rm -rf .venv dist site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.*
 
-.PHONY: help setup demo test lint format coverage bench docs build pins clean
+.PHONY: help setup demo test lint format coverage bench bench-compare docs build pins clean

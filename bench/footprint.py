@@ -113,10 +113,7 @@ async def starting(stage: Stage) -> list[Result]:
             subprocess.run([sys.executable, "-c", statement], check=True)
         return watch.seconds
 
-    alone, imported = (
-        min(run(f"import {what}") for _ in range(5))
-        for what in ("pymongo", "monque._monque")
-    )
+    alone, imported = (min(run(f"import {what}") for _ in range(5)) for what in ("pymongo", "monque._monque"))
     with stopwatch() as ping:
         async with AsyncMongoClient[Any](stage.server_uri) as client:
             await client.admin.command("ping")

@@ -31,12 +31,11 @@ BEATING = replace(
 # What the server may do to a write. Only the last one has happened.
 REFUSED = pytest.param({"errorCode": 8}, id="refused")
 SHUTTING_DOWN = pytest.param({"errorCode": 91}, id="shutting-down")  # the driver tries once more by itself
-OUT_OF_TIME = pytest.param({"errorCode": 50}, id="out-of-time")
 CLOSED = pytest.param({"closeConnection": True}, id="connection-closed")
 IN_DOUBT = pytest.param(
     {"writeConcernError": {"code": 64, "errmsg": "waiting for replication timed out"}}, id="done-but-in-doubt"
 )
-FAULTS = [REFUSED, SHUTTING_DOWN, OUT_OF_TIME, CLOSED, IN_DOUBT]
+FAULTS = [REFUSED, SHUTTING_DOWN, CLOSED, IN_DOUBT]
 
 
 def victim(host: Servers, collection: Collection) -> str:

@@ -20,6 +20,9 @@ from monque.cli.target import Served, find
 
 logger = logging.getLogger("monque.cli")
 
+# How long what was only beginning may take to clean up, before it is told again to end.
+_CLEAN_UP = 3.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -108,17 +111,21 @@ class Stop:
     def __call__(self) -> None:
         """Finish the running jobs; called again: give them back at once."""
         self._times += 1
-        if self.served is not None:
-            stopping = self._stop(self.served, timeout=None if self._times == 1 else 0)
-            self._stopping.add(asyncio.create_task(stopping))
-        elif self._task is not None:
-            self._task.cancel()
+        self._stopping.add(asyncio.create_task(self._stop(None if self._times == 1 else 0)))
 
-    async def _stop(self, served: Served, *, timeout: float | None) -> None:
-        """Stop it, and again if it was just about to start when it was told to."""
+    async def _stop(self, timeout: float | None) -> None:
+        """Until it is over: what was just about to start when it was told to stop, is told again.
+
+        Also a cancellation can be lost: `asyncio.wait_for`, which the driver uses, swallows one in Python
+        3.11 that comes together with a result.
+        """
         while not self.is_over:
-            await served.stop(timeout=timeout)
-            await asyncio.sleep(0.05)
+            if self.served is not None:
+                await self.served.stop(timeout=timeout)
+                await asyncio.sleep(0.05)
+            elif self._task is not None:
+                self._task.cancel()
+                await asyncio.sleep(_CLEAN_UP)
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
