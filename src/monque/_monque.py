@@ -354,12 +354,17 @@ class Monque(Management):
         news = [_new_job(job) for job in jobs]
         now = context.clock.now()
         documents = [build(new, self._workers, self._options, now=now) for new in news]
-        with driver_errors("store the jobs"):
-            stored = await insert_all(context.store, documents, joined)
+        storing = asyncio.ensure_future(insert_all(context.store, documents, joined))
+        try:
+            made = await _jobs_of(documents, news)  # while the server is at work
+            with driver_errors("store the jobs"):
+                stored = await storing
+        finally:
+            storing.cancel()
         self._wake(stored, joined)
         return [
-            to_job(after, data=new.data) if after["_id"] == before["_id"] else to_job(after)
-            for new, before, after in zip(news, documents, stored, strict=True)
+            job if document["_id"] == job.id else to_job(document)
+            for job, document in zip(made, stored, strict=True)
         ]
 
     @overload
@@ -579,6 +584,16 @@ class Monque(Management):
             return listener
 
         return add if listener is None else add(listener)
+
+
+async def _jobs_of(documents: list[Document], news: list[NewJob[Any]]) -> list[Job[Any]]:
+    """The jobs that are being stored; between them, others on the loop get their turn."""
+    jobs: list[Job[Any]] = []
+    for at in range(0, len(news), 500):
+        some = zip(documents[at : at + 500], news[at : at + 500], strict=True)
+        jobs += [to_job(document, data=new.data) for document, new in some]
+        await asyncio.sleep(0)
+    return jobs
 
 
 def check_server(hello: Document) -> None:

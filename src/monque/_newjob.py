@@ -21,6 +21,7 @@ T = TypeVar("T")
 # A document may have 16 MiB. A claim, a failure's reason and the like must still fit beside the
 # payload: a job that could be stored but never claimed would stay for ever.
 _LARGEST_PAYLOAD = 16 * 1024 * 1024 - 32 * 1024
+_NOTHING = len(bson.encode({"data": None}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,8 @@ def encode(name: str, job: object, data: Any, workers: Workers, options: Options
         _payload.encode(data, job_name=name) if worker is None else worker.codec.encode(data, job_name=name)
     )
     limit = min(options.max_payload_size or _LARGEST_PAYLOAD, _LARGEST_PAYLOAD)
+    if encoded is None and limit >= _NOTHING:
+        return None
     try:
         size = len(bson.encode({"data": encoded}))
     except (bson.errors.InvalidDocument, OverflowError, RecursionError) as error:

@@ -34,7 +34,7 @@ async def test_a_monque_or_a_function_that_returns_one(spec: str) -> None:
     target = await find(spec)
 
     assert isinstance(target.served, Monque)
-    assert [worker.name for worker in target.served.workers] == ["work", "say"]
+    assert [worker.name for worker in target.served.workers] == ["work", "patient", "say"]
 
 
 async def test_a_monque_for_code_without_asyncio() -> None:
@@ -106,8 +106,8 @@ async def test_a_module_that_needs_another_one_says_which(
             ["shop:idle"],
             "shop:idle has no workers to run (it has none); import the modules that register them",
         ),
-        (["shop:monque", "--only", "cook"], "shop:monque has no worker 'cook'; it has say, work"),
-        (["shop:monque", "--except", "cook"], "shop:monque has no worker 'cook'; it has say, work"),
+        (["shop:monque", "--only", "cook"], "shop:monque has no worker 'cook'; it has patient, say, work"),
+        (["shop:monque", "--except", "cook"], "shop:monque has no worker 'cook'; it has patient, say, work"),
         (
             ["shop:monque", "--except", "say", "--only", "work"],
             "--only and --except cannot be given together",
@@ -119,7 +119,7 @@ async def test_a_module_that_needs_another_one_says_which(
         ),
         (
             ["shop:monque", "--processes", "2", "--only", "cook"],
-            "shop:monque has no worker 'cook'; it has say, work",
+            "shop:monque has no worker 'cook'; it has patient, say, work",
         ),
         (["web:bare"], "this application has no Monque; call setup_monque(app, monque) first"),
     ],

@@ -230,6 +230,7 @@ async def claim_ahead(monque: Monque, collection: Collection) -> Heard:
         assert await collection.count_documents({"status": "processing"}) > 2
 
     await eventually(ahead)
+    await heard.wait("job:start", 32)
     return heard
 
 

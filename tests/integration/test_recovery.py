@@ -363,6 +363,16 @@ async def test_success_clears_the_crashes(collection: Collection, monque: Monque
     assert "crashCount" not in await get(collection, schedule)
 
 
+async def test_an_operators_retry_clears_the_crashes(collection: Collection, monque: Monque) -> None:
+    doc = document(status="failed", crashCount=10, failReason="its process died 10 time(s)")
+    await collection.insert_one(doc)
+    await monque.retry_job(doc["_id"])
+
+    after = await get(collection, doc)
+    assert after["status"] == "pending"
+    assert not {"crashCount", "failReason"} & after.keys()
+
+
 async def test_a_failed_attempt_keeps_the_crashes(collection: Collection, make_monque: Make) -> None:
     """Crashing and failing by turns must come to an end."""
     doc = document(crashCount=4)

@@ -25,6 +25,7 @@ WRONG_INPUT = 2
 _SHORTEST_PAUSE = 0.5
 _LONGEST_PAUSE = 30.0
 
+# How long to read what a child that has ended may still have said.
 _LAST_WORDS = 0.5
 
 
@@ -44,6 +45,7 @@ class Supervisor:
         self._signals = 0
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
+        self._loaded = asyncio.Event()
         self._exit_code = 0
 
     async def run(self, health_port: int | None = None) -> int:
@@ -62,22 +64,21 @@ class Supervisor:
 
     async def _keep_all(self) -> None:
         """The first one alone, until its code is loaded: if that fails, it is told once, not many times."""
-        came_up = asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            first = group.create_task(self._keep(1, came_up))
-            first.add_done_callback(lambda _: came_up.set())
-            await came_up.wait()
+            first = group.create_task(self._keep(1))
+            first.add_done_callback(lambda _: self._loaded.set())
+            await self._loaded.wait()
             for number in range(2, self._count + 1):
-                group.create_task(self._keep(number, came_up))
+                group.create_task(self._keep(number))
 
-    async def _keep(self, number: int, came_up: asyncio.Event) -> None:
+    async def _keep(self, number: int) -> None:
         """Have a child with this number, one after the other, until there is a reason to end."""
         pause = _SHORTEST_PAUSE
         loop = asyncio.get_running_loop()
         while not self._stopping.is_set():
             self._changed.clear()
             began = loop.time()
-            child = self._children[number] = await Child.start(self._settings, number, came_up)
+            child = self._children[number] = await Child.start(self._settings, number, self._loaded)
             if self._stopping.is_set():  # the signal came while it was being started
                 child.send(signal.SIGTERM)
             code = await child.ended()
@@ -160,11 +161,11 @@ class Child:
         number: int,
         process: asyncio.subprocess.Process,
         ours: socket.socket,
-        came_up: asyncio.Event,
+        loaded: asyncio.Event,
     ) -> None:
         self._number = number
         self._process = process
-        self._came_up = came_up
+        self._loaded = loaded
         self._listening = asyncio.create_task(self._listen(ours))
         self.has_loaded = False
         self.is_ready = False
@@ -174,7 +175,7 @@ class Child:
         return f"worker process {self._number} (pid {self._process.pid})"
 
     @classmethod
-    async def start(cls, settings: Settings, number: int, came_up: asyncio.Event) -> Child:
+    async def start(cls, settings: Settings, number: int, loaded: asyncio.Event) -> Child:
         """Start one, tied to this process by a pair of sockets."""
         ours, theirs = socket.socketpair()
         descriptor = theirs.fileno()
@@ -188,7 +189,7 @@ class Child:
                 # Ctrl-C reaches all processes of a terminal's group. They must hear it once, from us.
                 start_new_session=True,
             )
-        child = cls(number, process, ours, came_up)
+        child = cls(number, process, ours, loaded)
         logger.info("%s started", child)
         return child
 
@@ -206,7 +207,7 @@ class Child:
     async def ended(self) -> int:
         """Wait for its end; the exit code, negative for a signal."""
         code = await self._process.wait()
-        # Its last words are there by now. If it has left a process of its own, the line is not closed.
+        # Not until the line is closed: the child may have left a process of its own that holds it.
         await asyncio.wait([self._listening], timeout=_LAST_WORDS)
         self._listening.cancel()
         self.is_ready = False
@@ -218,8 +219,9 @@ class Child:
             async for line in reader:
                 word = line.decode().strip()
                 self.is_ready = word == READY
-                self.has_loaded = self.has_loaded or word == LOADED
-                self._came_up.set()
+                if word == LOADED:
+                    self.has_loaded = True
+                    self._loaded.set()
         writer.close()
 
 

@@ -25,6 +25,12 @@ async def work(job: Job[float]) -> None:
     await asyncio.sleep(job.data)
 
 
+@monque.worker("patient", concurrency=50)
+async def patient(job: Job[float]) -> None:
+    print("begun", flush=True)
+    await asyncio.sleep(job.data)
+
+
 @monque.worker("say")
 async def say(job: Job[str]) -> None:
     print(f"said {job.data} by {os.getpid()}", flush=True)
