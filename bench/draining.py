@@ -28,6 +28,8 @@ async def draining(stage: Stage) -> list[Result]:
         tuned = max(tuned, costs.rate)
         name = f"drain, worker_concurrency={concurrency}"
         results.append(_result(name, costs, raw, "overlapped batches of that size", at_least=0.8))
+        if concurrency == 100:
+            results.append(_result(name, costs, one_by_one, ONE_BY_ONE, at_least=10))
     default = await drain(stage, count, Options(collection="default"))
     return [
         *results,

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
+import hypothesis
 import pytest
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
@@ -16,6 +17,12 @@ from pymongo.asynchronous.database import AsyncDatabase
 from monque import Monque, Options
 from monque.embedded import EmbeddedMongo
 from support.invariants import check_invariants
+
+# On a busy machine an example may take its time; what it finds counts, not how fast.
+hypothesis.settings.register_profile(
+    "monque", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("monque")
 
 # Short waits, so that tests of retries, polls and heartbeats take milliseconds. Tests that are about
 # these times set their own.

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import PyMongoError
 
 from support.proxy import Proxy
 from support.servers import Servers
@@ -56,7 +58,8 @@ async def database(
     name = re.sub(r"\W", "_", request.node.name)[:30] + "_" + uuid.uuid4().hex[:8]
     async with AsyncMongoClient(host.uri(), tz_aware=True) as client:
         yield client[name]
-        await client.drop_database(name)
+        with suppress(PyMongoError):  # a failover may still be under way
+            await client.drop_database(name)
 
 
 @pytest.fixture

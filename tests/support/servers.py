@@ -173,7 +173,7 @@ class Servers:
                 node.start()
             if self._replica_set is not None:
                 self._initiate()
-                self.primary()
+                self.heal()
         except BaseException:
             self.__exit__()
             raise
@@ -202,12 +202,26 @@ class Servers:
             time.sleep(0.02)
         raise AssertionError("the replica set has no primary")
 
+    def heal(self, *, within: float = 60.0) -> None:
+        """Wait until every node takes part again."""
+        deadline = time.monotonic() + within
+        while time.monotonic() < deadline:
+            with suppress(PyMongoError), self.primary().client() as client:
+                members = client.admin.command("replSetGetStatus")["members"]
+                if all(member["stateStr"] in ("PRIMARY", "SECONDARY") for member in members):
+                    return
+            time.sleep(0.05)
+        raise AssertionError("not every node takes part")
+
     def _initiate(self) -> None:
-        """Make the nodes a replica set which notices within a second or two that its primary is gone."""
+        """Make the nodes a replica set which notices within a few seconds that its primary is gone.
+
+        Less than that, and a loaded machine is enough to make them elect another one.
+        """
         members = [{"_id": number, "host": node.address} for number, node in enumerate(self.nodes)]
         settings = {
-            "electionTimeoutMillis": 1000,
-            "heartbeatIntervalMillis": 200,
+            "electionTimeoutMillis": 2000,
+            "heartbeatIntervalMillis": 300,
             "catchUpTimeoutMillis": 1000,
         }
         config = {"_id": self._replica_set, "members": members, "settings": settings}
