@@ -11,7 +11,7 @@ import inspect
 import reprlib
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -22,6 +22,7 @@ from re import Pattern
 from types import NoneType
 from typing import (
     TYPE_CHECKING,
+    Annotated,
     Any,
     Generic,
     TypeVar,
@@ -116,10 +117,20 @@ def _passes_through(annotation: Any) -> bool:
 
 
 def _adapter(annotation: Any) -> TypeAdapter[Any]:
-    from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter
+    from pydantic import (
+        PydanticSchemaGenerationError,
+        PydanticUndefinedAnnotation,
+        PydanticUserError,
+        TypeAdapter,
+    )
 
     try:
-        adapter = TypeAdapter(annotation, _parent_depth=_depth_of_the_user())
+        try:
+            adapter = TypeAdapter(annotation, _parent_depth=_depth_of_the_user())
+        except PydanticSchemaGenerationError:
+            if not _is_type(annotation):
+                raise
+            adapter = _adapter_with_bson_types(annotation)
         # From pydantic 2.10 on, a name it cannot find would only be told with the first job.
         if hasattr(adapter, "rebuild"):
             adapter.rebuild(raise_errors=True)
@@ -129,6 +140,43 @@ def _adapter(annotation: Any) -> TypeAdapter[Any]:
             "use a dataclass, a pydantic model, a TypedDict or dict"
         ) from error
     return adapter
+
+
+def _adapter_with_bson_types(annotation: Any) -> TypeAdapter[Any]:
+    """As the annotation says, where an `ObjectId` (or another BSON type) is taken as it is.
+
+    pydantic does not know these and would have any unknown class taken as it is; what BSON cannot
+    hold would then be refused only when a job is stored.
+    """
+    from pydantic import ConfigDict, GetPydanticSchema, TypeAdapter
+
+    def schema(_source: Any, handler: Callable[[Any], Any]) -> Any:
+        return handler(annotation)
+
+    adapter: TypeAdapter[Any] = TypeAdapter(
+        Annotated[Any, GetPydanticSchema(schema)],
+        config=ConfigDict(arbitrary_types_allowed=True),
+        _parent_depth=_depth_of_the_user(),
+    )
+    for cls in _taken_as_they_are(adapter.core_schema):
+        if not cls.__module__.startswith("bson"):
+            TypeAdapter(cls)  # raises for a class that pydantic does not know
+    return adapter
+
+
+def _is_type(annotation: Any) -> bool:
+    return isinstance(annotation, type) or get_origin(annotation) is not None
+
+
+def _taken_as_they_are(schema: Any) -> Iterator[type]:
+    """The classes in a schema of which only the type is checked."""
+    if isinstance(schema, Mapping):
+        if schema.get("type") == "is-instance" and isinstance(schema["cls"], type):
+            yield schema["cls"]
+        schema = list(schema.values())
+    if isinstance(schema, list | tuple):
+        for part in schema:
+            yield from _taken_as_they_are(part)
 
 
 def _depth_of_the_user() -> int:

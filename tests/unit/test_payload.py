@@ -833,3 +833,40 @@ def test_generic_models_are_rebuilt_with_their_content():
     letter = Envelope[Email](content=Email("a", "b"))
 
     assert round_trip(Codec.of(payload_type(handler, Job)), letter) == letter
+
+
+@dataclass
+class Order:
+    id: ObjectId
+    parts: list[ObjectId]
+    note: str | None = None
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (ObjectId, ObjectId("0123456789abcdef01234567")),
+        (list[ObjectId], [ObjectId("0123456789abcdef01234567")]),
+        (Order, Order(ObjectId("0123456789abcdef01234567"), [ObjectId("0123456789abcdef01234568")])),
+        (dict[str, Order | None], {"a": Order(ObjectId("0123456789abcdef01234567"), []), "b": None}),
+    ],
+)
+def test_ids_of_mongodb_come_back_as_they_were(annotation, value):
+    codec = Codec.of(annotation)
+    stored = bson.decode(bson.encode({"data": codec.encode(value, job_name="ship")}))["data"]
+    assert codec.decode(stored, job_name="ship") == value
+
+
+def test_an_id_is_checked_like_any_other_field():
+    with pytest.raises(PayloadError, match="id"):
+        Codec.of(Order).encode({"id": "no id", "parts": []}, job_name="ship")
+
+
+def test_an_unknown_class_beside_an_id_is_still_refused():
+    @dataclass
+    class Mixed:
+        id: ObjectId
+        other: Arbitrary
+
+    with pytest.raises(ConfigurationError, match="dataclass"):
+        Codec.of(Mixed)
