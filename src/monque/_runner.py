@@ -16,17 +16,12 @@ from bson import ObjectId
 from pymongo.errors import OperationFailure, PyMongoError
 
 from monque._errors import ShutdownTimeoutError
-from monque._events import (
-    JobError,
-    WatchClosed,
-    WatchConnected,
-    WatchFailed,
-    WatchUnavailable,
-)
+from monque._events import JobError
 from monque._execute import Context
+from monque._listening import Listening
 from monque._running import Running
 from monque._slots import Slots
-from monque._store.watch import Watch, WatchUnavailableError
+from monque._store.watch import Hint
 from monque._upkeep import prune, recover
 from monque._wakeup import WakeUp
 from monque._workers import Workers
@@ -41,11 +36,8 @@ _LONGEST_PAUSE = 5.0
 # says within one interval that it lives; nobody's jobs are taken before that.
 _BEATS_BEFORE_RECOVERY = 3
 
-# The server pays for each write that passes a change stream. After this long with always more work
-# at hand, nobody needs to be woken: the stream is closed until the backlog is gone.
-_BACKLOG_SECONDS = 1.0
-
-# Meanwhile a new job of an idle name is found by looking at all names this often.
+# While the change stream is closed for a backlog, a new job of an idle name is found by looking at all
+# names this often.
 _BACKLOG_POLL = 0.1
 
 
@@ -67,13 +59,9 @@ class Runner:
         self.bell = WakeUp(context.clock)
         self._slots = Slots(workers, context.options, active)
         self._running = Running(context, workers, self._slots, on_room=self._tell_room, on_bug=self._crash)
-        self._live = False
-        self._listening: asyncio.Timeout | None = None
-        self._backlog_since: float | None = None
+        self._listening = Listening(context, self, self._restore_indexes)
         self._last_thorough = 0.0
         self._thorough_wanted = True
-        self._caught_up = asyncio.Event()
-        self._caught_up.set()
         self.in_contact = True
         self._beats = _BEATS_BEFORE_RECOVERY
         self._last_beat = time.monotonic()
@@ -105,7 +93,7 @@ class Runner:
         if not self._watching:
             self._watching = True
             if self._loops is not None:
-                self._spawn(self._watch_loop())
+                self._spawn(self._listening.run())
 
     async def wait_idle(self) -> None:
         """Wait until nothing is due and nothing runs here."""
@@ -136,7 +124,7 @@ class Runner:
                         self._every(self._context.options.retention.interval, self._prune, at_once=True)
                     )
                 if self._watching:
-                    self._spawn(self._watch_loop())
+                    self._spawn(self._listening.run())
         except BaseExceptionGroup as bugs:
             self._crash(bugs.exceptions[0])
         finally:
@@ -182,7 +170,7 @@ class Runner:
     def _is_time_for_all_names(self) -> bool:
         """Wake-ups may get lost: at the poll interval, also names are looked at that had nothing to do."""
         now = time.monotonic()
-        interval = self._poll_seconds() if self._caught_up.is_set() else _BACKLOG_POLL
+        interval = _BACKLOG_POLL if self._listening.closed_for_backlog else self._poll_seconds()
         if now - self._last_thorough < interval and not self._thorough_wanted:
             return False
         self._last_thorough, self._thorough_wanted = now, False
@@ -205,7 +193,7 @@ class Runner:
             await self._running.give_back(look.claimed)
             return False
         self._running.take(look.claimed, sent=sent)
-        self._note_backlog(look.backlog)
+        self._listening.note_backlog(look.backlog)
         if look.next_due is not None:
             self.bell.ring_at(look.next_due)
         if waiters and not look.claimed and not look.more and not look.missed and not self._running:
@@ -218,19 +206,6 @@ class Runner:
             await self._context.store.refresh_clock()
             await self._rest(random.uniform(0.001, 0.02))  # noqa: S311 - spreads contenders
         return look.more or look.missed > 0
-
-    def _note_backlog(self, backlog: bool) -> None:
-        now = time.monotonic()
-        if not backlog:
-            self._backlog_since = None
-            self._caught_up.set()
-        elif self._backlog_since is None:
-            self._backlog_since = now
-        elif now - self._backlog_since > _BACKLOG_SECONDS:
-            self._caught_up.clear()
-            # Once it has expired it takes a while to end, and looks go on meanwhile.
-            if self._listening is not None and not self._listening.expired():
-                self._listening.reschedule(asyncio.get_running_loop().time())
 
     def wake(self, name: str | None = None, *, run_at: datetime | None = None) -> None:
         """There may be work of this name (of any, without one) at that time (now, without one)."""
@@ -268,7 +243,9 @@ class Runner:
 
     def _poll_seconds(self) -> float:
         options = self._context.options
-        return (options.safety_poll_interval if self._live else options.poll_interval).total_seconds()
+        return (
+            options.safety_poll_interval if self._listening.live else options.poll_interval
+        ).total_seconds()
 
     async def _restore_indexes(self) -> None:
         """Somebody may have dropped the collection, and our indexes with it."""
@@ -324,65 +301,16 @@ class Runner:
     async def _prune(self) -> None:
         await prune(self._context)
 
-    # Watching
+    # Listening
 
-    async def _watch_loop(self) -> None:
-        pause = 0.1
-        while True:
-            await self._caught_up.wait()
-            try:
-                watch = await Watch.open(self._context.store)
-            except WatchUnavailableError as error:
-                logger.warning("no change streams on this server, polling instead: %s", error)
-                self._context.bus.tell(WatchUnavailable(reason=str(error)))
-                return
-            except PyMongoError as error:
-                self._watch_failed(error)
-            else:
-                opened = time.monotonic()
-                # One that opens and breaks at once must not be opened in a busy loop.
-                if await self._listen(watch) or time.monotonic() - opened > _LONGEST_PAUSE:
-                    pause = 0.1
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads instances
-            pause = min(pause * 2, _LONGEST_PAUSE)
+    def wake_for(self, hint: Hint) -> None:
+        """The change stream told something."""
+        if hint.name is None or self._workers.serves(hint.name):
+            self.wake(hint.name, run_at=hint.run_at)
 
-    async def _listen(self, watch: Watch) -> bool:
-        """Ring for what the stream tells, until it ends; False if it broke."""
-        broke = gone = False
-        self._live = self.in_contact = True
-        self._context.bus.tell(WatchConnected())
-        self.wake()  # whatever was stored before the stream was open is found by looking
-        try:
-            async with asyncio.timeout(None) as self._listening:
-                await self._ring_for(watch)
-            gone = True
-            self._context.bus.tell(WatchClosed())
-        except (TimeoutError, asyncio.CancelledError) as ending:
-            self._context.bus.tell(WatchClosed())
-            if isinstance(ending, asyncio.CancelledError):
-                raise
-        except PyMongoError as error:
-            broke = True
-            self._watch_failed(error)
-        finally:
-            self._listening = None
-            self._live = False
-            self.wake()  # from now on the short interval counts, not the long one being waited for
-            with suppress(PyMongoError):
-                await watch.close()
-        if gone:
-            await self._restore_indexes()
-        return not broke
-
-    async def _ring_for(self, watch: Watch) -> None:
-        async for hint in watch.hints():
-            if hint.name is None or self._workers.serves(hint.name):
-                self.wake(hint.name, run_at=hint.run_at)
-
-    def _watch_failed(self, error: PyMongoError) -> None:
-        self.in_contact = False
-        logger.warning("the change stream broke, polling until it is back: %s", error)
-        self._context.bus.tell(WatchFailed(error=error))
+    def note_contact(self, in_contact: bool) -> None:
+        """The database was reached, or lost."""
+        self.in_contact = in_contact
 
     # Ending
 
