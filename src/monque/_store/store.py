@@ -132,7 +132,8 @@ class Store:
                 await self.collection.insert_many(documents, ordered=False)
         except BulkWriteError as error:
             refused = {entry["index"]: _refusal(entry) for entry in error.details["writeErrors"]}
-            doubt = None if refused else error
+            # What was not refused is stored, unless the server could not vouch for the write as a whole.
+            doubt = error if error.details["writeConcernErrors"] else None
             return [refused.get(place, doubt) for place in range(len(documents))]
         except PyMongoError as error:
             return [error] * len(documents)
