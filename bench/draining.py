@@ -209,8 +209,10 @@ async def drain(
 async def _drain_by_processes(stage: Stage, count: int, number: int) -> float:
     async with _stored(stage, count, f"by_{number}") as options:
         program = [sys.executable, "-m", "bench.worker", stage.uri, options.collection]
-        pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}
-        workers = [await asyncio.create_subprocess_exec(*program, **pipes) for _ in range(number)]  # type: ignore[arg-type]
+        pipe = asyncio.subprocess.PIPE
+        workers = [
+            await asyncio.create_subprocess_exec(*program, stdin=pipe, stdout=pipe) for _ in range(number)
+        ]
         for worker in workers:
             assert worker.stdout is not None
             await worker.stdout.readline()

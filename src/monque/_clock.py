@@ -28,11 +28,6 @@ class Clock:
     def __init__(self) -> None:
         self._server_minus_elapsed: float | None = None
 
-    @property
-    def is_set(self) -> bool:
-        """Whether the server's time is known."""
-        return self._server_minus_elapsed is not None
-
     def now(self) -> datetime:
         """The server's time, to the millisecond as BSON keeps it."""
         if self._server_minus_elapsed is None:

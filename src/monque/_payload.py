@@ -93,7 +93,7 @@ class Codec(Generic[T]):
             PayloadError: The data does not fit; the message names the fields.
         """
         if self.adapter is None:
-            return raw  # type: ignore[no-any-return]
+            return raw  # type: ignore[no-any-return]  # without an adapter, T is Any
         from pydantic import ValidationError
 
         try:

@@ -18,7 +18,7 @@ from monque import EmbeddedMongo, Monque
 try:
     from pytest_asyncio import fixture as async_fixture
 except ImportError:
-    # Other plugins, such as anyio's, take any async fixture.
+    # Other plugins, such as anyio's, take any async fixture; the two decorators differ in type only.
     async_fixture = pytest.fixture  # type: ignore[assignment]
 
 

@@ -64,6 +64,7 @@ def selects(command: F) -> F:
         given = {field: moment for field, moment in times.items() if moment is not None}
         return command(*args, selection=Selection(name, status, given), **kwargs)
 
+    # click calls it by keywords
     return functools.reduce(lambda function, option: option(function), _OPTIONS, selecting)  # type: ignore[return-value]
 
 

@@ -51,6 +51,7 @@ class JobHandler(Worker[T], Generic[T, P, R]):
     cron: str | None
     timezone: str
 
+    # It takes more than the worker it extends: the function's dependencies.
     def __call__(self, job: Job[T], /, *args: P.args, **kwargs: P.kwargs) -> R:  # type: ignore[override]
         """Call the function itself, its dependencies given by hand: a unit test."""
         function = cast("Callable[Concatenate[Job[T], P], R]", self.handler)
@@ -125,5 +126,6 @@ def _with_job_alone(function: Callable[..., Any], owner: type | None) -> Callabl
     def handler(_job: Job[Any]) -> None: ...
 
     parameters = list(inspect.signature(function).parameters.values())[0 if owner is None else 1 :]
+    # `inspect` reads the attribute; the type of functions does not name it.
     handler.__signature__ = inspect.Signature(parameters[:1])  # type: ignore[attr-defined]
     return handler

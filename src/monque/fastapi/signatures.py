@@ -94,7 +94,7 @@ def _function_behind(call: Any) -> Any:
     if isinstance(call, functools.partial):
         return _function_behind(call.func)
     if isinstance(call, type):
-        return call.__init__  # type: ignore[misc]
+        return call.__init__  # type: ignore[misc]  # of this very class, not of an instance
     return call if inspect.isroutine(call) else type(call).__call__
 
 
