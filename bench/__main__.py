@@ -28,6 +28,8 @@ ALL: list[Scenario] = [
     draining.processes,
     draining.blocking,
     draining.retries,
+    draining.recurring,
+    draining.keys,
     draining.listing_indexes,
     latency.pick_up,
     latency.steady_load,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from bench import plain
@@ -22,9 +22,11 @@ async def draining(stage: Stage) -> list[Result]:
     one_by_one = await plain.one_by_one(stage.database, 300)
     results, tuned = [], 0.0
     for concurrency in (100, 500, 1_000):
-        raw = await plain.overlapped(stage.database, count, concurrency)
         options = Options(collection=f"tuned_{concurrency}", worker_concurrency=concurrency)
-        costs = await drain(stage, count, options)
+        raw, costs = 0.0, Costs(count, seconds=float("inf"))
+        for _ in range(2):  # side by side twice, the better of each: the machine may be busy for a moment
+            raw = max(raw, await plain.overlapped(stage.database, count, concurrency))
+            costs = min(costs, await drain(stage, count, options), key=lambda costs: costs.seconds)
         tuned = max(tuned, costs.rate)
         name = f"drain, worker_concurrency={concurrency}"
         results.append(_result(name, costs, raw, "overlapped batches of that size", at_least=0.8))
@@ -129,6 +131,58 @@ async def retries(stage: Stage) -> list[Result]:
 
     costs = await drain(stage, count, quick, handler=fail_once)
     return [_result("drain, each fails once", costs, smooth.rate, "jobs that succeed")]
+
+
+async def recurring(stage: Stage) -> list[Result]:
+    """Schedules whose time has come, beside as many one-off jobs: each run ends with the next one planned."""
+    count = stage.size(1_000, 5_000)
+    once = await drain(stage, count, Options(collection="once"))
+    options = Options(collection="recurring")
+    async with Monque(stage.database, options=options) as monque:
+        await asyncio.gather(*(monque.schedule("0 3 * * *", "work", number) for number in range(count)))
+        ran = Counted(count)
+        monque.worker("work", ran)
+        due = {"$set": {"nextRunAt": datetime.now(UTC) - timedelta(minutes=1)}}
+        await stage.database[options.collection].update_many({}, due)
+        with stage.costs(count) as costs:
+            await monque.start()
+            await ran.all_of_them.wait()
+            await monque.stop()
+    return [_result("drain, recurring jobs", costs, once.rate, "one-off jobs")]
+
+
+async def keys(stage: Stage) -> list[Result]:
+    """How much of the indexes is walked through to find and to claim the jobs."""
+    count = 5_000
+    options = Options(collection="keys")
+    async with Monque(stage.database, options=options) as monque:
+        await monque.enqueue_many(NewJob("work") for _ in range(count))
+    await stage.database.command("profile", 2)
+    async with Monque(stage.database, options=options) as monque:
+        ran = Counted(count)
+        monque.worker("work", ran)
+        await monque.start()
+        await ran.all_of_them.wait()
+    await stage.database.command("profile", 0)
+    commands = stage.database["system.profile"]
+    results = []
+    for name, which in (
+        ("looks", {"op": "query", "command.hint": "monque_active"}),
+        ("claims", {"op": "update", "command.u.$set.status": "processing"}),
+    ):
+        entries = await commands.find(which, {"keysExamined": 1}).to_list()
+        examined = sum(entry.get("keysExamined", 0) for entry in entries)
+        results.append(
+            Result(
+                name=f"keys examined by {name}",
+                value=examined / count,
+                unit="a job",
+                raw=2,
+                raw_name="two a job",
+                at_most=1,
+            )
+        )
+    return results
 
 
 class Counted:

@@ -88,6 +88,7 @@ async def overlapped(database: AsyncDatabase[Any], count: int, batch: int) -> fl
             while len(completing) > 2:
                 _, completing = await asyncio.wait(completing, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.gather(*completing)
+    await collection.drop()
     return count / watch.seconds
 
 
