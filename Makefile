@@ -47,6 +47,9 @@ bench: .venv/ready ## how fast it is, beside plain PyMongo on the same server
 bench-compare: .venv/ready ## this checkout beside another: make bench-compare BASE=main
 	@$(PY) -m bench.compare $(BASE)
 
+chaos: .venv/ready ## break everything for a while and check what comes of it: make chaos DURATION=10m SEED=7
+	@$(PY) -m chaos --duration $(or $(DURATION),1m) $(if $(SEED),--seed $(SEED)) --json chaos/results/latest.json
+
 docs: .venv/ready ## build the documentation into site/
 	@$(PY) -m zensical build --clean --strict
 
@@ -60,4 +63,4 @@ pins: ## write requirements/dev.txt anew (needs uv)
 clean: ## remove what was built
 	@rm -rf .venv dist site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.*
 
-.PHONY: help setup demo test lint format coverage bench bench-compare docs build pins clean
+.PHONY: help setup demo test lint format coverage bench bench-compare chaos docs build pins clean

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -17,6 +18,11 @@ from pymongo.asynchronous.database import AsyncDatabase
 from monque import Monque, Options
 from monque.embedded import EmbeddedMongo
 from support.invariants import check_invariants
+from support.sharding import Cluster
+
+# All servers of the tests may be of another version than the packaged one, for instance MongoDB 8.
+if mongod := os.environ.get("MONQUE_TEST_MONGOD"):
+    os.environ["MONQUE_MONGOD"] = mongod
 
 # On a busy machine an example may take its time; what it finds counts, not how fast.
 hypothesis.settings.register_profile(
@@ -33,9 +39,18 @@ QUICK = Options(
 )
 
 
+def pytest_report_header() -> str:
+    return f"mongod: {os.environ.get('MONQUE_TEST_MONGOD', 'as packaged; MONQUE_TEST_MONGOD names another')}"
+
+
 @pytest.fixture(scope="session")
-def server() -> Iterator[EmbeddedMongo]:
-    with EmbeddedMongo(temporary=True) as running:
+def server() -> Iterator[EmbeddedMongo | Cluster]:
+    """One replica set; with MONQUE_TEST_THROUGH_MONGOS=1 a sharded cluster, reached through its mongos."""
+    with (
+        Cluster()
+        if os.environ.get("MONQUE_TEST_THROUGH_MONGOS")
+        else EmbeddedMongo(temporary=True) as running
+    ):
         yield running
 
 

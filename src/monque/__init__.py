@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from monque._diagnosis import Diagnosis, DueJobs, IndexView
     from monque._errors import (
         AggregationTimeoutError,
+        ClaimLostError,
         ConfigurationError,
         ConnectionError,
         InstanceConflictError,
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
         JobNotFoundError,
         JobStateError,
         MonqueError,
+        NotCommittedError,
         NotOpenError,
         PayloadError,
         PayloadTooLargeError,
@@ -44,15 +46,18 @@ if TYPE_CHECKING:
         WatchUnavailable,
     )
     from monque._job import Job, JobStatus
+    from monque._logs import JobLogFilter, current_job
     from monque._monque import Monque
     from monque._newjob import NewJob
     from monque._options import Options, Retention
+    from monque._telemetry import Observer
     from monque._views import (
         BulkError,
         BulkResult,
         Direction,
         JobFilter,
         JobPage,
+        QueueDepth,
         QueueStats,
         QueueView,
         Sort,
@@ -67,6 +72,7 @@ __all__ = [
     "BulkError",
     "BulkResult",
     "ClaimLost",
+    "ClaimLostError",
     "ConfigurationError",
     "ConnectionError",
     "Diagnosis",
@@ -86,6 +92,7 @@ __all__ = [
     "JobError",
     "JobFailed",
     "JobFilter",
+    "JobLogFilter",
     "JobNotFoundError",
     "JobPage",
     "JobRetried",
@@ -98,10 +105,13 @@ __all__ = [
     "Monque",
     "MonqueError",
     "NewJob",
+    "NotCommittedError",
     "NotOpenError",
+    "Observer",
     "Options",
     "PayloadError",
     "PayloadTooLargeError",
+    "QueueDepth",
     "QueueStats",
     "QueueView",
     "Retention",
@@ -118,14 +128,15 @@ __all__ = [
     "WorkerView",
     "Workers",
     "__version__",
+    "current_job",
 ]
 
 
 # Where the names are defined, those that few programs need last. They are imported when one is asked for:
 # the driver takes longer to import than `monque --help` and a shell's completion may take in all.
 _HOMES = (
-    *("_errors", "_job", "_options", "_views", "_diagnosis", "_events", "_workers", "_newjob", "_monque"),
-    *("sync", "embedded"),
+    *("_logs", "_errors", "_job", "_options", "_views", "_diagnosis", "_events", "_workers", "_newjob"),
+    *("_telemetry", "_monque", "sync", "embedded"),
 )
 
 

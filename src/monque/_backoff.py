@@ -23,7 +23,7 @@ def backoff(
     fraction: 0.1 spreads the delay evenly over ±10 % before the limit is applied, so that jobs
     which failed together do not come back together.
 
-    Example:
+    Examples:
         >>> [backoff(n, base=timedelta(seconds=1), limit=timedelta(minutes=1)).seconds for n in (1, 2, 3, 10)]
         [2, 4, 8, 60]
     """

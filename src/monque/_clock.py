@@ -16,6 +16,8 @@ def _seconds_since_boot() -> float:
 
 _elapsed: Callable[[], float] = _seconds_since_boot if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
 
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
 
 class Clock:
     """A lower bound of the server's time: it may be milliseconds late, never early.
@@ -27,13 +29,16 @@ class Clock:
 
     def __init__(self) -> None:
         self._server_minus_elapsed: float | None = None
+        self._last = (-1, _EPOCH)
 
     def now(self) -> datetime:
         """The server's time, to the millisecond as BSON keeps it."""
         if self._server_minus_elapsed is None:
             raise RuntimeError("the server's time is not known yet")
         milliseconds = int((self._server_minus_elapsed + _elapsed()) * 1000)
-        return datetime.fromtimestamp(milliseconds // 1000, UTC) + timedelta(milliseconds=milliseconds % 1000)
+        if milliseconds != self._last[0]:  # asked for far more often than each millisecond
+            self._last = (milliseconds, _EPOCH + timedelta(milliseconds=milliseconds))
+        return self._last[1]
 
     def seconds_until(self, moment: datetime) -> float:
         """How long until the server's clock shows *moment*; negative if it did already."""

@@ -103,7 +103,7 @@ async def _from_uri(uri: str) -> Connection:
         own_timeout = "serverselectiontimeoutms=" in uri.lower()
         database = client.get_default_database(DEFAULT_DATABASE)
         return Connection(database, owned=True, own_timeout=own_timeout)
-    except (DriverConfigurationError, InvalidURI, InvalidName, ValueError) as error:
+    except (DriverConfigurationError, InvalidURI, InvalidName, ValueError, OSError) as error:
         raise ConfigurationError(f"the MongoDB URI cannot be used: {error}") from error
 
 
@@ -143,15 +143,28 @@ async def _start_embedded() -> Connection:
 
 
 def _check_uri(uri: str) -> None:
+    if _has_stray_password(uri):
+        raise ConfigurationError(
+            "the MongoDB URI cannot be used: a '/' or '?' in its user name or password must be escaped "
+            "(urllib.parse.quote_plus does that), and so must an '@' behind the hosts; "
+            "it looks like mongodb://user:pass%2Fword@localhost:27017/shop"
+        )
     # The parser would resolve the name of a +srv URI, and constructing must not do I/O.
     if uri.startswith("mongodb+srv://"):
         return
     try:
         parse_uri(uri, warn=False)
-    except (DriverConfigurationError, InvalidURI, InvalidName, ValueError) as error:
+    except (DriverConfigurationError, InvalidURI, InvalidName, ValueError, OSError) as error:
         raise ConfigurationError(
             f"the MongoDB URI cannot be used: {error}; it looks like mongodb://localhost:27017/shop"
         ) from error
+
+
+def _has_stray_password(uri: str) -> bool:
+    """Whether a part of the password would be taken for a port, a database or an option, and be told."""
+    place, _, options = uri.partition("://")[2].partition("?")
+    hosts, slash, database = place.partition("/")
+    return "@" in database or (not slash and "@" in options and "@" not in hosts)
 
 
 def _kind(given: object) -> str:

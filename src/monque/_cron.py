@@ -45,12 +45,12 @@ class Cron:
             ConfigurationError: There is no such zone.
         """
         _zone(timezone)
-        return _parse(_require_text(expression), timezone)
+        return _parse(_require_text(expression), str.__str__(timezone))
 
     def next_after(self, moment: datetime) -> datetime:
         """The first run strictly after *moment* (aware), in UTC.
 
-        Example:
+        Examples:
             >>> weekdays = Cron.parse("30 9 * * MON-FRI", "Europe/Berlin")
             >>> weekdays.next_after(datetime(2026, 1, 2, 12, tzinfo=UTC)).isoformat()
             '2026-01-05T08:30:00+00:00'
@@ -104,7 +104,7 @@ def _zone(name: object) -> tzinfo:
         return UTC  # also where there is no time zone database
     try:
         if isinstance(name, str):
-            return ZoneInfo(name)
+            return ZoneInfo(str.__str__(name))
     except (KeyError, ValueError, OSError):
         pass
     raise ConfigurationError(

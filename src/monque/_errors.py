@@ -12,6 +12,8 @@ MonqueError
 │   └── PayloadTooLargeError
 ├── JobNotFoundError
 ├── JobStateError
+├── ClaimLostError
+├── NotCommittedError
 ├── InvalidCursorError
 ├── AggregationTimeoutError
 └── ShutdownTimeoutError
@@ -65,7 +67,11 @@ class ConfigurationError(MonqueError, ValueError):
 
 
 class InvalidCronError(ConfigurationError):
-    """The cron expression cannot be used."""
+    """The cron expression cannot be used.
+
+    Attributes:
+        expression: What was given.
+    """
 
     def __init__(self, message: str, *, expression: object) -> None:
         super().__init__(message)
@@ -73,7 +79,12 @@ class InvalidCronError(ConfigurationError):
 
 
 class InvalidJobIdentifierError(ConfigurationError):
-    """A job name or a unique key breaks the rules for identifiers."""
+    """A job name or a unique key breaks the rules for identifiers.
+
+    Attributes:
+        field: `name` or `unique_key`.
+        value: What was given.
+    """
 
     def __init__(self, message: str, *, field: str, value: object) -> None:
         super().__init__(message)
@@ -82,7 +93,11 @@ class InvalidJobIdentifierError(ConfigurationError):
 
 
 class WorkerRegistrationError(MonqueError):
-    """A worker cannot be registered, for instance because its name is taken."""
+    """A worker cannot be registered, for instance because its name is taken.
+
+    Attributes:
+        job_name: The name it was to have.
+    """
 
     def __init__(self, message: str, *, job_name: str) -> None:
         super().__init__(message)
@@ -90,7 +105,11 @@ class WorkerRegistrationError(MonqueError):
 
 
 class InstanceConflictError(MonqueError):
-    """Another live instance uses this instance id."""
+    """Another live instance uses this instance id.
+
+    Attributes:
+        instance_id: The id in question.
+    """
 
     def __init__(self, instance_id: str) -> None:
         super().__init__(
@@ -101,7 +120,11 @@ class InstanceConflictError(MonqueError):
 
 
 class PayloadError(MonqueError, ValueError):
-    """The data of a job cannot be stored, or does not fit what its worker expects."""
+    """The data of a job cannot be stored, or does not fit what its worker expects.
+
+    Attributes:
+        job_name: The name of the job.
+    """
 
     def __init__(self, message: str, *, job_name: str) -> None:
         super().__init__(message)
@@ -109,7 +132,12 @@ class PayloadError(MonqueError, ValueError):
 
 
 class PayloadTooLargeError(PayloadError):
-    """The data of a job is larger than allowed."""
+    """The data of a job is larger than allowed.
+
+    Attributes:
+        size: Its bytes as BSON.
+        limit: How many are allowed.
+    """
 
     def __init__(self, *, job_name: str, size: int, limit: int) -> None:
         super().__init__(
@@ -121,7 +149,11 @@ class PayloadTooLargeError(PayloadError):
 
 
 class JobNotFoundError(MonqueError, LookupError):
-    """There is no job with this id."""
+    """There is no job with this id.
+
+    Attributes:
+        job_id: The id that was looked for.
+    """
 
     def __init__(self, job_id: ObjectId | str) -> None:
         super().__init__(f"no job with id {job_id}")
@@ -129,7 +161,13 @@ class JobNotFoundError(MonqueError, LookupError):
 
 
 class JobStateError(MonqueError):
-    """The job's state does not allow this action."""
+    """The job's state does not allow this action.
+
+    Attributes:
+        job_id: The job.
+        current_status: The state it is in.
+        attempted_action: What was to be done, for example `cancel`.
+    """
 
     def __init__(
         self, message: str, *, job_id: ObjectId, current_status: JobStatus, attempted_action: str
@@ -138,6 +176,30 @@ class JobStateError(MonqueError):
         self.job_id = job_id
         self.current_status = current_status
         self.attempted_action = attempted_action
+
+
+class ClaimLostError(MonqueError):
+    """The job does not belong to this run any more: what the run wrote for it must not be committed.
+
+    Attributes:
+        job_id: The job.
+    """
+
+    def __init__(self, message: str, *, job_id: ObjectId) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+
+
+class NotCommittedError(MonqueError):
+    """A handler called `Job.complete_in` and returned, but the transaction was not committed.
+
+    Attributes:
+        job_id: The job.
+    """
+
+    def __init__(self, message: str, *, job_id: ObjectId) -> None:
+        super().__init__(message)
+        self.job_id = job_id
 
 
 class InvalidCursorError(MonqueError, ValueError):
@@ -149,7 +211,11 @@ class AggregationTimeoutError(MonqueError):
 
 
 class ShutdownTimeoutError(MonqueError):
-    """Jobs were still running when the shutdown timeout passed."""
+    """Jobs were still running when the shutdown timeout passed.
+
+    Attributes:
+        incomplete_jobs: The jobs, as they were claimed.
+    """
 
     def __init__(self, incomplete_jobs: Sequence[Job[Any]]) -> None:
         names = ", ".join(sorted({job.name for job in incomplete_jobs}))

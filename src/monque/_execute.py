@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, auto
+from functools import partial
 from typing import Any
 
 from pymongo.errors import InvalidOperation, PyMongoError
 
 from monque._backoff import backoff
 from monque._clock import Clock
+from monque._completing import Completion, committed, complete_in
+from monque._connect import Connection
 from monque._cron import Cron
-from monque._errors import ConfigurationError
+from monque._errors import ConfigurationError, NotCommittedError
 from monque._events import ClaimLost, Event, EventBus, JobCompleted, JobError, JobFailed, JobStarted
-from monque._job import Job, JobStatus
+from monque._job import Job, JobStatus, completed, hand
+from monque._logs import about, log_failure, log_success, running
 from monque._options import Options
 from monque._store import transitions
-from monque._store.document import Document, completed, failed_occurrence, to_job
+from monque._store.document import (
+    Document,
+    attempt_of,
+    count_of,
+    failed_occurrence,
+    retried,
+    to_job,
+)
 from monque._store.settler import Settler
 from monque._store.store import Store
 from monque._store.transitions import Transition
+from monque._telemetry import Audience, Ending, Telemetry
 from monque._threads import ThreadPool
 from monque._workers import Worker
 
@@ -34,6 +46,8 @@ logger = logging.getLogger("monque")
 # Enough for a message; not enough to push a document over MongoDB's size limit.
 _LONGEST_REASON = 8_000
 
+_NO_ANSWER = object()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
@@ -41,10 +55,12 @@ class Context:
 
     store: Store
     settler: Settler
+    connection: Connection
     bus: EventBus
     options: Options
     clock: Clock
     threads: ThreadPool
+    telemetry: Telemetry
 
 
 class Interruption(Enum):
@@ -64,12 +80,16 @@ class Run:
     """When the last write of this claim that succeeded was sent (`time.monotonic`)."""
     held_since: float = 0.0
     """When it began to wait for a slot (`time.monotonic`)."""
+    audience: Audience | None = None
+    """Whoever looks on."""
     _job: Job[Any] | None = field(default=None, init=False)
-    task: asyncio.Task[None] | None = None
+    task: asyncio.Task[Any] | None = None
     settling: bool = False
-    runs_again: bool = False
-    """Settled, and pending again: its name has something to do."""
     interruption: Interruption | None = None
+    variables: contextvars.Context = field(init=False)
+    """The context variables of its handler; listeners that hear of it see them too."""
+    completion: Completion | None = None
+    """The handler asked to complete the job in a transaction of its own."""
 
     @property
     def job(self) -> Job[Any]:
@@ -95,28 +115,27 @@ class Run:
             self.task.cancel()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Outcome:
     """What the handler did."""
 
-    duration: timedelta
+    seconds: float
     error: BaseException | None = None
     interrupted: bool = False
 
+    @property
+    def duration(self) -> timedelta:
+        """How long it took."""
+        return timedelta(seconds=self.seconds)
 
-async def execute(run: Run, context: Context, handled: Callable[[Run, Outcome], None]) -> None:
-    """Run one claimed job to its end; *handled* hears when its slot is free again."""
-    outcome = await call(run, context)
-    run.settling = True
-    handled(run, outcome)
-    if run.interruption is Interruption.LOST:
-        return  # told when it was noticed; another owner may have it by now
-    transition = decide(run.claim, outcome, context.options, now=context.clock.now())
-    document = await settle(run, transition, outcome, context)
-    run.runs_again = transition.to is JobStatus.PENDING
-    heard = context.bus.hears(JobCompleted) or context.bus.hears(JobFailed)
-    if heard and document is not None and not outcome.interrupted:
-        context.bus.tell(report(run, transition, outcome, document, now=context.clock.now()))
+
+async def attend(run: Run, context: Context) -> Outcome:
+    """Call the handler of a claimed job, unless it may be somebody else's by now."""
+    if _may_be_lost(run, context):
+        # The process stood still since the claim: another owner may have run the job by now.
+        return Outcome(0.0, asyncio.CancelledError(), interrupted=True)
+    calling = call(run, context)
+    return await (calling if run.audience is None else run.audience.attend(run, calling))
 
 
 async def call(run: Run, context: Context) -> Outcome:
@@ -124,7 +143,7 @@ async def call(run: Run, context: Context) -> Outcome:
     started = time.perf_counter()
     error: BaseException | None = None
     try:
-        await _handle(run, context)
+        await _handle(run, context, started)
     except asyncio.CancelledError as cancelled:
         task = asyncio.current_task()
         if run.interruption is None and task is not None and task.cancelling():
@@ -136,16 +155,20 @@ async def call(run: Run, context: Context) -> Outcome:
         raise
     except BaseException as failure:  # noqa: BLE001 - a handler may raise anything, also SystemExit
         error = failure
-    duration = timedelta(seconds=time.perf_counter() - started)
-    return Outcome(duration, error, interrupted=error is not None and run.interruption is not None)
+    if run._job is not None:
+        hand(run._job, None)
+    seconds = time.perf_counter() - started
+    return Outcome(seconds, error, interrupted=error is not None and run.interruption is not None)
 
 
-async def _handle(run: Run, context: Context) -> None:
+async def _handle(run: Run, context: Context, started: float) -> None:
     worker = run.worker
     try:
         data = worker.codec.decode(run.claim.get("data"), job_name=worker.name)
         run.job = to_job(run.claim, data=data)
+        hand(run.job, partial(_complete_in, run, context, started))
     finally:
+        running.set(run.job)
         if context.bus.hears(JobStarted):
             context.bus.tell(JobStarted(job=run.job))
     if worker.is_async:
@@ -156,6 +179,59 @@ async def _handle(run: Run, context: Context) -> None:
             await result
 
 
+def _complete_in(run: Run, context: Context, started: float, session: object) -> Any:
+    def decided() -> Transition:
+        outcome = Outcome(time.perf_counter() - started)
+        return decide(run.claim, outcome, context.options, now=context.clock.now())
+
+    return complete_in(session, run, context, decided)
+
+
+async def conclude(run: Run, completion: Completion, outcome: Outcome, context: Context) -> Outcome | None:
+    """See what became of the transaction that was to complete the job; what is left to settle, if any."""
+    pause = 0.05
+    while True:
+        try:
+            document = await committed(completion, run, context)
+            break
+        except PyMongoError as error:
+            if _gives_up(run, error, context):
+                return None
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 2.0)
+    if document is not None:
+        _tell_completed(run, completion, outcome, document, context)
+        return None
+    if outcome.error is not None:
+        return outcome
+    return Outcome(
+        outcome.seconds,
+        NotCommittedError(
+            "the handler called complete_in and returned, but the transaction was not committed, so nothing "
+            "that it wrote is stored; commit it, or let the error that ended it leave the handler",
+            job_id=run.job.id,
+        ),
+    )
+
+
+def _tell_completed(
+    run: Run, completion: Completion, outcome: Outcome, document: Document, context: Context
+) -> None:
+    if outcome.error is not None and not outcome.interrupted:
+        logger.error(
+            "the handler of job %s (%s) failed after its transaction had completed the job",
+            run.job.id,
+            run.job.name,
+            exc_info=outcome.error,
+            extra=about(run.job, outcome.duration),
+        )
+        context.bus.tell(JobError(error=outcome.error, job=run.job))
+    succeeded = Outcome(outcome.seconds)
+    if run.audience is not None:
+        record(run, completion.transition, succeeded, ended=context.clock.now())
+    context.bus.tell(report(run, completion.transition, succeeded, document, now=context.clock.now()))
+
+
 def decide(claim: Document, outcome: Outcome, options: Options, *, now: datetime) -> Transition:
     """Turn what the handler did into the one transition that records it."""
     if outcome.interrupted:
@@ -164,10 +240,10 @@ def decide(claim: Document, outcome: Outcome, options: Options, *, now: datetime
     if outcome.error is None:
         if recurring:
             return _repeat(claim, now)
-        return transitions.complete(claim, ran=outcome.duration)
+        return transitions.complete(claim, ran=outcome.seconds)
 
     reason = describe(outcome.error)
-    fail_count = (claim.get("failCount") or 0) + 1
+    fail_count = count_of(claim, "failCount") + 1
     if fail_count < options.max_retries:
         delay = backoff(
             fail_count,
@@ -214,8 +290,12 @@ def describe(error: BaseException) -> str:
     return reason[:_LONGEST_REASON].encode("utf-8", "replace").decode("utf-8")
 
 
-async def settle(run: Run, transition: Transition, outcome: Outcome, context: Context) -> Document | None:
-    """Store how the run ended; the document after it, or None if the claim was lost.
+async def insist(
+    run: Run, transition: Transition, outcome: Outcome, answer: Any, context: Context
+) -> tuple[Transition, Document | None]:
+    """Go on settling a run after a first *answer* that is no success.
+
+    Gives what was written in the end, and the document after it, or None if the claim was lost.
 
     A write that fails is not a job that failed: the outcome is kept and written again until the claim
     must be taken to be lost. The run is not covered by heartbeats any more, so its claim cannot
@@ -224,33 +304,50 @@ async def settle(run: Run, transition: Transition, outcome: Outcome, context: Co
     pause = 0.05
     while True:
         try:
-            document = await context.settler.settle(run.claim, transition)
-            if document is None and "repeatInterval" in run.claim:
-                changed = await _schedule_changed(run, context)
-                if changed:
-                    transition = decide(run.claim, outcome, context.options, now=context.clock.now())
-                    continue
-            if document is None:
+            if answer is _NO_ANSWER:
+                answer = await context.settler.settle(run.claim, transition)
+            if isinstance(answer, BaseException):
+                raise answer
+            if answer is None and await _schedule_changed(run, context):
+                transition = decide(run.claim, outcome, context.options, now=context.clock.now())
+                answer = _NO_ANSWER
+                continue
+            if answer is None:
                 _lose(run, context)
-            return document
+            return transition, answer
         except PyMongoError as error:
-            # InvalidOperation: the client was closed, no later try can succeed.
-            overdue = time.monotonic() - run.last_write > context.options.heartbeat_tolerance.total_seconds()
-            if overdue or isinstance(error, InvalidOperation):
-                logger.error("gave up settling job %s (%s): %s", run.job.id, run.job.name, error)
-                context.bus.tell(JobError(error=error, job=run.job))
-                _lose(run, context)
-                return None
-            logger.warning("settling job %s (%s) failed, trying again: %s", run.job.id, run.job.name, error)
+            if _gives_up(run, error, context):
+                return transition, None
             await asyncio.sleep(pause)
             pause = min(pause * 2, 2.0)
+            answer = _NO_ANSWER
+
+
+def _gives_up(run: Run, error: PyMongoError, context: Context) -> bool:
+    """Whether it is too late to try again."""
+    # InvalidOperation: the client was closed, no later try can succeed.
+    if _may_be_lost(run, context) or isinstance(error, InvalidOperation):
+        message = "gave up settling job %s (%s): %s"
+        logger.error(message, run.job.id, run.job.name, error, extra=about(run.job))
+        context.bus.tell(JobError(error=error, job=run.job))
+        _lose(run, context)
+        return True
+    message = "settling job %s (%s) failed, trying again: %s"
+    logger.warning(message, run.job.id, run.job.name, error, extra=about(run.job))
+    return False
+
+
+def _may_be_lost(run: Run, context: Context) -> bool:
+    """Whether nothing was heard of this claim for so long that others may have taken the job."""
+    return time.monotonic() - run.last_write > context.options.heartbeat_tolerance.total_seconds()
 
 
 async def _schedule_changed(run: Run, context: Context) -> bool:
     """Whether the claim still holds and only the schedule is another one; then take it over."""
+    if "repeatInterval" not in run.claim:
+        return False
     document = await context.store.get(run.claim["_id"])
-    mine = transitions.owned(run.claim)
-    if document is None or any(document.get(field) != value for field, value in mine.items()):
+    if document is None or not transitions.is_owned(run.claim, document):
         return False
     # A failed occurrence is kept with the payload that it ran with.
     run.claim = {**document, "data": run.claim.get("data")}
@@ -258,14 +355,35 @@ async def _schedule_changed(run: Run, context: Context) -> bool:
 
 
 def _lose(run: Run, context: Context) -> None:
-    logger.warning("lost the claim on job %s (%s): its result was not stored", run.job.id, run.job.name)
+    message = "lost the claim on job %s (%s): its result was not stored"
+    logger.warning(message, run.job.id, run.job.name, extra=about(run.job))
     context.bus.tell(ClaimLost(job=run.job))
+
+
+def record(run: Run, transition: Transition, outcome: Outcome, *, ended: datetime) -> None:
+    """Log how a run ended, and tell whoever looks on."""
+    ending: Ending = "completed"
+    if transition.to is JobStatus.FAILED or transition.leaves is not None:
+        ending = "failed"
+    elif outcome.error is not None:
+        ending = "retried"
+    if ending == "completed":
+        log_success(run.job, outcome.duration)
+    else:
+        reason = describe(outcome.error) if outcome.error else "its schedule cannot be continued"
+        log_failure(run.job, outcome.duration, reason, outcome.error, will_retry=ending == "retried")
+    if run.audience is not None:
+        run.audience.ended(run.job, ending, outcome, at=ended)
 
 
 def report(run: Run, transition: Transition, outcome: Outcome, document: Document, *, now: datetime) -> Event:
     """The event that tells a settlement, with the job as it is after it."""
-    if document is run.claim:  # settled in a batch and not read back
-        document = completed(run.claim, now)
+    if document is run.claim:  # completed in a batch and not read back
+        return JobCompleted(job=completed(run.job, now), duration=outcome.duration)
+    if attempt_of(document) > attempt_of(run.claim):
+        # Claimed again before we read it back: tell how this run left it.
+        reason = None if outcome.error is None else describe(outcome.error)
+        document = retried(run.claim, reason, document)
     job = to_job(transition.leaves or document, data=run.job.data)
     if outcome.error is not None:
         return JobFailed(job=job, error=outcome.error, will_retry=job.status is JobStatus.PENDING)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from bson import ObjectId
 
-from monque._errors import ConfigurationError, InvalidJobIdentifierError
+from monque._errors import ConfigurationError, InvalidJobIdentifierError, JobStateError
+
+if TYPE_CHECKING:
+    from pymongo.asynchronous.client_session import AsyncClientSession
+    from pymongo.client_session import ClientSession
 
 T = TypeVar("T")
 
@@ -26,13 +31,35 @@ class JobStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
+class _Handed:
+    """What a job knows only while its handler runs. It is no part of the value: copies are without it."""
+
+    __slots__ = ("_complete_in",)
+    _complete_in: Callable[[Any], Any] | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job(Generic[T]):
+class Job(_Handed, Generic[T]):
     """One job, as it was when it was read: a value, not a live view.
 
-    `attempt` counts claims: 0 before the first one, and it goes on counting after retries of
-    any kind. `claimed_by`, `locked_at` and `last_heartbeat` are there only while a job is
-    processing; `cron` and `timezone` only on recurring jobs.
+    Attributes:
+        id: Its id, the `_id` of its document.
+        name: The job name, by which it finds its worker.
+        data: The payload; in a handler, of the type its annotation names.
+        status: Where it is in its life.
+        next_run_at: When it is due, or was.
+        fail_count: Failures since the last success or the last retry by an operator.
+        fail_reason: Type and text of the last error; None after a success.
+        cron: The expression of a recurring job.
+        timezone: The zone that the expression is meant in.
+        unique_key: What no other active job of this name has.
+        claimed_by: The id of the instance that runs it; only while processing, as the next two.
+        locked_at: When it was claimed, or last marked as alive.
+        last_heartbeat: When its instance last marked it as alive.
+        heartbeat_interval: How often the instance that claimed it last marks its jobs.
+        attempt: How often it was claimed: 0 before the first time; no retry sets it back.
+        created_at: When it was stored.
+        updated_at: When it last changed, heartbeats included.
     """
 
     id: ObjectId
@@ -53,6 +80,76 @@ class Job(Generic[T]):
     created_at: datetime
     updated_at: datetime
 
+    @overload
+    def complete_in(self, session: AsyncClientSession) -> Coroutine[Any, Any, None]: ...
+
+    @overload
+    def complete_in(self, session: ClientSession) -> None: ...
+
+    def complete_in(self, session: AsyncClientSession | ClientSession) -> Coroutine[Any, Any, None] | None:
+        """Complete the job inside the handler's own transaction: both commit, or neither.
+
+        To be called by the handler, best as the first thing in the transaction: from then on heartbeats
+        leave the job alone, which they would otherwise conflict with. Await it with an async session; with
+        a blocking one, for `def` handlers, it is done when it returns.
+
+        If the transaction does not commit and the handler returns all the same, the attempt has failed.
+
+        Args:
+            session: Of `monque.client`, or of the blocking or Motor client that was handed to Monque; in a
+                transaction.
+
+        Raises:
+            ClaimLostError: The job is not this run's any more. Let the transaction abort.
+            JobStateError: No handler runs this job here and now.
+            ConfigurationError: The session has no transaction, or belongs to another client.
+            ConnectionError: The database cannot be reached or refused; it has the driver's labels, so that
+                `with_transaction` tries again.
+
+        Examples:
+            >>> @monque.worker("pay-out")
+            ... async def pay_out(job: Job[PayOut]) -> None:
+            ...     async def transfer(session: AsyncClientSession) -> None:
+            ...         await job.complete_in(session)
+            ...         await accounts.update_one(payer, {"$inc": {"balance": -5}}, session=session)
+            ...
+            ...     async with monque.client.start_session() as session:
+            ...         await session.with_transaction(transfer)
+        """
+        complete_in = getattr(self, "_complete_in", None)
+        if complete_in is None:
+            raise JobStateError(
+                f"complete_in was called for job {self.id} ({self.name!r}), which no handler runs here and "
+                "now; call it in the handler, before that ends, on the very job that the handler was given",
+                job_id=self.id,
+                current_status=self.status,
+                attempted_action="complete",
+            )
+        completing: Coroutine[Any, Any, None] | None = complete_in(session)
+        return completing
+
+
+def hand(job: Job[Any], complete_in: Callable[[Any], Any] | None) -> None:
+    """Give the job to its handler, with a way to complete it; None when the handler has ended."""
+    object.__setattr__(job, "_complete_in", complete_in)
+
+
+def completed(job: Job[T], now: datetime) -> Job[T]:
+    """A claimed job as it is after it was completed; the stamp may be milliseconds off."""
+    return Job(
+        id=job.id,
+        name=job.name,
+        data=job.data,
+        status=JobStatus.COMPLETED,
+        next_run_at=job.next_run_at,
+        fail_count=job.fail_count,
+        unique_key=job.unique_key,
+        heartbeat_interval=job.heartbeat_interval,
+        attempt=job.attempt,
+        created_at=job.created_at,
+        updated_at=now,
+    )
+
 
 # Whitespace as TypeScript's \s sees it (it counts U+FEFF, which Python's does not), and control
 # characters: C0, DEL and C1.
@@ -64,9 +161,9 @@ _KEY_LIMIT = 1024
 
 def check_name(name: object) -> str:
     """Return *name* if it may name a job."""
-    return (
-        _check_name(name) if isinstance(name, str) else _text("name", name, limit=0, example="'send-email'")
-    )
+    if not isinstance(name, str):
+        return _text("name", name, limit=0, example="'send-email'")
+    return _check_name(name if type(name) is str else str.__str__(name))
 
 
 @lru_cache(maxsize=4096)  # the same few names come again and again
@@ -123,7 +220,8 @@ def _text(field: str, value: object, *, limit: int, example: str) -> str:
         raise _invalid(field, value, "must be valid Unicode (it holds a lone surrogate)") from None
     if units > limit:
         raise _invalid(field, value, f"must have at most {limit} characters (UTF-16 units), got {units}")
-    return value
+    # Of a subclass only the text: BSON has a type of its own for some of them, such as `bson.Code`.
+    return value if type(value) is str else str.__str__(value)
 
 
 def _invalid(field: str, value: object, rule: str) -> InvalidJobIdentifierError:

@@ -20,7 +20,7 @@ logger = logging.getLogger("monque")
 
 # The server pays for each write that passes a change stream. After this long with always more work
 # at hand, nobody needs to be woken: the stream is closed until the backlog is gone.
-_BACKLOG_SECONDS = 1.0
+_BACKLOG_SECONDS = 0.2
 
 _LONGEST_PAUSE = 5.0
 

@@ -116,7 +116,7 @@ class Management:
         Raises:
             InvalidCursorError: The cursor comes from another sort or filter, or was changed.
 
-        Example:
+        Examples:
             >>> page = await monque.list_jobs(JobFilter(status="failed"), sort="updated_at")
             >>> more = await monque.list_jobs(
             ...     JobFilter(status="failed"), sort="updated_at", cursor=page.cursor
@@ -141,7 +141,7 @@ class Management:
     ) -> AsyncIterator[Job[Any]]:
         """All jobs, page by page (*limit* jobs each); backward, from the last to the first.
 
-        Example:
+        Examples:
             >>> async for job in monque.iter_jobs(JobFilter(name="send-email")):
             ...     print(job.id, job.status)
         """

@@ -76,7 +76,7 @@ class Plan:
             "--bind_ip": self.socket,
             "--filePermissions": "0700",
             "--oplogSize": 64,
-            "--wiredTigerCacheSizeGB": 0.25,
+            "--wiredTigerCacheSizeGB": 0.5,  # with less, the largest jobs do not fit
             # The journal stays on. Its files would be filled in advance: 300 MB for an empty database.
             "--wiredTigerEngineConfigString": "log=(prealloc=false,file_max=8MB)",
             "--setParameter": "diagnosticDataCollectionEnabled=false",

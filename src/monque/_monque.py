@@ -40,6 +40,7 @@ from monque._store.document import Document, to_job
 from monque._store.settler import Settler
 from monque._store.store import Store
 from monque._storing import insert, insert_all, insert_or_update_schedule
+from monque._telemetry import Observer, Telemetry
 from monque._threads import ThreadPool
 from monque._upkeep import recover
 from monque._workers import Handler, Worker, Workers
@@ -48,6 +49,8 @@ T = TypeVar("T")
 
 # MongoDB 6.0 speaks this version; older servers cannot build the index for unique keys.
 _OLDEST_WIRE_VERSION = 17
+# From 7.0 on, a mongos can find and change one document of a sharded collection without the shard key.
+_OLDEST_SHARDING_WIRE_VERSION = 21
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class Monque(Management):
         options: How it behaves.
         workers: Workers declared apart, see `Workers`.
 
-    Example:
+    Examples:
         >>> monque = Monque("mongodb://localhost:27017/shop")
         >>> @monque.worker("send-email", concurrency=3)
         ... async def send_email(job: Job[Email]) -> None:
@@ -93,6 +96,7 @@ class Monque(Management):
         self._options = options
         self._workers = workers if workers is not None else Workers()
         self._bus = EventBus()
+        self._telemetry = Telemetry()
         self._threads = ThreadPool()
         self._active: Counter[str] = Counter()
         self._instance_id = self._options.instance_id or str(uuid.uuid4())
@@ -137,7 +141,7 @@ class Monque(Management):
         Raises:
             ConfigurationError: It is open, or what is given cannot be used.
 
-        Example:
+        Examples:
             >>> monque.reconfigure(options=replace(monque.options, worker_concurrency=50))
         """
         if self._opened is not None:
@@ -331,14 +335,15 @@ class Monque(Management):
             PayloadTooLargeError: The data exceeds `Options.max_payload_size`.
             ConnectionError: The database cannot be reached or refused.
 
-        Example:
+        Examples:
             >>> await monque.enqueue(send_email, Email(to="ada@example.org"), unique_key="welcome-ada")
         """
         context, joined = self._within(session)
         new = NewJob(job, data, run_at=run_at, delay=delay, unique_key=unique_key)
         document = build(new, self._workers, self._options, now=context.clock.now())
-        with driver_errors("store the job"):
+        with driver_errors("store the job"), self._telemetry.storing([document]) as note:
             stored = await insert(context.store, document, joined)
+            note([stored])
         self._wake([stored], joined)
         return to_job(stored, data=data) if stored["_id"] == document["_id"] else to_job(stored)
 
@@ -354,13 +359,14 @@ class Monque(Management):
         news = [_new_job(job) for job in jobs]
         now = context.clock.now()
         documents = [build(new, self._workers, self._options, now=now) for new in news]
-        storing = asyncio.ensure_future(insert_all(context.store, documents, joined))
-        try:
-            made = await _jobs_of(documents, news)  # while the server is at work
-            with driver_errors("store the jobs"):
+        with driver_errors("store the jobs"), self._telemetry.storing(documents) as note:
+            storing = asyncio.ensure_future(insert_all(context.store, documents, joined))
+            try:
+                made = await _jobs_of(documents, news)  # while the server is at work
                 stored = await storing
-        finally:
-            storing.cancel()
+            finally:
+                storing.cancel()
+            note(stored)
         self._wake(stored, joined)
         return [
             job if document["_id"] == job.id else to_job(document)
@@ -429,7 +435,7 @@ class Monque(Management):
             InvalidCronError: The expression cannot be used; nothing is stored.
             JobStateError: An active one-off job holds the key.
 
-        Example:
+        Examples:
             >>> await monque.schedule("0 9 * * MON-FRI", "report", timezone="Europe/Berlin")
         """
         context, joined = self._within(session)
@@ -438,7 +444,10 @@ class Monque(Management):
         with driver_errors("store the schedule"):
             while True:
                 document = build_schedule(parsed, new, self._workers, self._options, now=context.clock.now())
-                stored = await insert_or_update_schedule(context.store, document, joined)
+                with self._telemetry.storing([document]) as note:
+                    stored = await insert_or_update_schedule(context.store, document, joined)
+                    if stored is not None:
+                        note([stored])
                 if stored is not None:
                     self._wake([stored], joined)
                     return to_job(stored, data=data)
@@ -460,7 +469,7 @@ class Monque(Management):
 
         Listeners may be sync or async; one that raises is logged and disturbs nothing.
 
-        Example:
+        Examples:
             >>> @monque.on(JobFailed)
             ... def alert(event: JobFailed) -> None:
             ...     print(event.job.name, event.error)
@@ -487,20 +496,34 @@ class Monque(Management):
         """Stop calling *listener* on *event*."""
         self._bus.remove(event, listener)
 
+    def observe(self, observer: Observer) -> None:
+        """Tell *observer* in numbers what happens here: how many jobs are stored, wait, run and end.
+
+        For metrics; `monque.prometheus` has one ready.
+
+        Examples:
+            >>> monque.observe(StatsdObserver())
+        """
+        self._telemetry.add(observer)
+
     async def _prepare(self, connection: Connection) -> Context:
         clock = Clock()
         store = Store(connection.database, self._options, clock, self._instance_id)
         context = Context(
             store=store,
             settler=Settler(store),
+            connection=connection,
             bus=self._bus,
             options=self._options,
             clock=clock,
             threads=self._threads,
+            telemetry=self._telemetry,
         )
         with driver_errors("open the database"):
             with pymongo.timeout(connection.open_timeout), _one_loop():
-                check_server(await store.hello())
+                hello = await store.hello()
+                check_server(hello)
+                await check_sharding(hello, store)
                 await clock.refresh(store.hello)
             if self._options.create_indexes:
                 await store.create_indexes()
@@ -602,6 +625,15 @@ def check_server(hello: Document) -> None:
         raise ConfigurationError(
             "this MongoDB server is older than 6.0; Monque needs 6.0 or newer "
             f"(it speaks wire version {hello.get('maxWireVersion')}, 6.0 speaks {_OLDEST_WIRE_VERSION})"
+        )
+
+
+async def check_sharding(hello: Document, store: Store) -> None:
+    """Refuse a sharded collection where one job cannot be changed by its id alone."""
+    if hello["maxWireVersion"] < _OLDEST_SHARDING_WIRE_VERSION and await store.is_sharded():
+        raise ConfigurationError(
+            "the jobs collection is sharded, and this MongoDB cluster is older than 7.0, where a job cannot "
+            "be changed by its id alone; use 7.0 or newer, or leave the collection unsharded"
         )
 
 

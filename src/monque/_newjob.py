@@ -26,7 +26,11 @@ _NOTHING = len(bson.encode({"data": None}))
 
 @dataclass(frozen=True, slots=True)
 class NewJob(Generic[T]):
-    """The arguments of `Monque.enqueue` as a value, for `Monque.enqueue_many`."""
+    """The arguments of `Monque.enqueue` as a value, for `Monque.enqueue_many`.
+
+    Examples:
+        >>> await monque.enqueue_many(NewJob(send_email, Email(to=to)) for to in addresses)
+    """
 
     job: Worker[T] | str
     data: T | None = None

@@ -16,7 +16,13 @@ _LONGEST = timedelta(days=365 * 100)
 class Retention:
     """How long finished jobs are kept; `None` keeps them for ever.
 
-    A job's age counts from its last update. *interval* is how often old ones are removed.
+    A job's age counts from its last update.
+
+    Attributes:
+        completed: Keep completed jobs this long.
+        failed: Keep jobs that failed for good this long.
+        cancelled: Keep cancelled jobs this long.
+        interval: How often old ones are removed; also once at start.
     """
 
     completed: timedelta | None = None

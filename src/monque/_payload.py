@@ -50,7 +50,7 @@ def encode(data: Any, *, job_name: str) -> Any:
     Raises:
         PayloadError: Something in it cannot be stored; the message names where it is.
 
-    Example:
+    Examples:
         >>> encode({"price": Decimal("9.90"), "on": date(2026, 1, 2), "tags": ("a", "b")}, job_name="bill")
         {'price': '9.90', 'on': '2026-01-02', 'tags': ['a', 'b']}
     """

@@ -22,6 +22,7 @@ from monque._listening import Listening
 from monque._running import Running
 from monque._slots import Slots
 from monque._store.watch import Hint
+from monque._survey import survey
 from monque._upkeep import prune, recover
 from monque._wakeup import WakeUp
 from monque._workers import Workers
@@ -119,6 +120,7 @@ class Runner:
                 self._loops = group
                 self._claiming = self._spawn(self._claim_loop())
                 self._spawn(self._every(self._context.options.heartbeat_interval, self._beat))
+                self._spawn(survey(self._context, self._workers, self._upkeep_over))
                 if self._context.options.retention is not None:
                     self._spawn(
                         self._every(self._context.options.retention.interval, self._prune, at_once=True)
@@ -133,8 +135,15 @@ class Runner:
     def _spawn(self, loop: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         assert self._loops is not None  # noqa: S101 - only called while they are owned
         task = self._loops.create_task(loop)
+        task.add_done_callback(self._loop_ended)
         self._loop_tasks.append(task)
         return task
+
+    def _loop_ended(self, loop: asyncio.Task[None]) -> None:
+        # Not left to the group, which waits for all others to end first: one of them may lose its
+        # cancellation (see `_end_loops`), and the bug would never be heard of.
+        if not loop.cancelled() and (bug := loop.exception()) is not None:
+            self._crash(bug)
 
     def _crash(self, bug: BaseException) -> None:
         if self.failure is None:
@@ -243,9 +252,10 @@ class Runner:
 
     def _poll_seconds(self) -> float:
         options = self._context.options
-        return (
-            options.safety_poll_interval if self._listening.live else options.poll_interval
-        ).total_seconds()
+        # Through a mongos a change stream tells nothing before every shard has said that nothing came before
+        # it; a shard without writes says so every ten seconds.
+        relies_on_stream = self._listening.live and not self._context.store.routed
+        return (options.safety_poll_interval if relies_on_stream else options.poll_interval).total_seconds()
 
     async def _restore_indexes(self) -> None:
         """Somebody may have dropped the collection, and our indexes with it."""
@@ -281,6 +291,7 @@ class Runner:
     async def _beat(self) -> None:
         await self._context.store.refresh_clock()
         await self._running.beat()
+        await self._running.beat_completing()
         self._count_beat()
         if self._context.options.recover_stale_jobs and self._beats >= _BEATS_BEFORE_RECOVERY:
             await self._do(self._recover)
@@ -372,7 +383,8 @@ class Runner:
         """The time is up: cancel what can be cancelled and tell what could not be finished."""
         incomplete = await self._running.interrupt(_GRACE)
         error = ShutdownTimeoutError([run.job for run in incomplete])
-        logger.warning("%s", error)
+        jobs = [str(run.job.id) for run in incomplete]
+        logger.warning("%s", error, extra={"job_ids": jobs, "instance_id": self._context.store.instance_id})
         self._context.bus.tell(JobError(error=error))
 
     async def _end_loops(self) -> None:
@@ -386,7 +398,8 @@ class Runner:
 
     def _out_of_contact(self, doing: str, error: PyMongoError) -> None:
         self.in_contact = False
-        logger.warning("%s failed, trying again: %s", doing, error)
+        fields = {"instance_id": self._context.store.instance_id}
+        logger.warning("%s failed, trying again: %s", doing, error, extra=fields)
         self._context.bus.tell(JobError(error=error))
 
     async def _rest(self, seconds: float) -> None:

@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
-from functools import partial
+from datetime import datetime
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeAlias
 
 from bson import ObjectId
 from pymongo.errors import PyMongoError
 
-from monque._events import ClaimLost
-from monque._execute import Context, Interruption, Outcome, Run, execute
+from monque._completing import Completion, beat
+from monque._events import ClaimLost, JobCompleted, JobFailed
+from monque._execute import (
+    Context,
+    Interruption,
+    Outcome,
+    Run,
+    attend,
+    conclude,
+    decide,
+    insist,
+    record,
+    report,
+)
+from monque._job import JobStatus
+from monque._logs import about
 from monque._slots import Slots
 from monque._store import transitions
 from monque._store.document import Document, attempt_of
+from monque._store.transitions import Transition
 from monque._workers import Workers
 
 logger = logging.getLogger("monque")
@@ -25,6 +43,26 @@ logger = logging.getLogger("monque")
 # A job claimed ahead should have started long before this. If it has not, jobs take longer than they
 # did, and another instance may have a slot for it.
 _LONGEST_HOLD = 1.0
+
+_STARTS_IN_ONE_TURN = 16
+
+P = ParamSpec("P")
+
+
+Step: TypeAlias = Callable[Concatenate["Running", Run, P], None]
+
+
+def _loudly(step: Step[P]) -> Step[P]:
+    """For steps that the event loop calls: it would only log a bug, and the run would never end."""
+
+    @wraps(step)
+    def guarded(self: Running, run: Run, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            step(self, run, *args, **kwargs)
+        except Exception as bug:  # noqa: BLE001 - told loudly
+            self._over(run, bug)
+
+    return guarded
 
 
 class Running:
@@ -50,7 +88,13 @@ class Running:
         self._on_bug = on_bug
         self._runs: dict[tuple[ObjectId, int], Run] = {}
         self._held: dict[str, deque[Run]] = {}
+        self._next: deque[str] = deque()  # of each of these names one more may be able to start
+        self._starting = False
+        self._ending: set[Run] = set()
+        self._ended = asyncio.Event()
         self._closed = False
+        # A job is often started by the end of another: it must not find that one's context variables.
+        self._variables = contextvars.copy_context()
         self.empty = asyncio.Event()
         self.empty.set()
 
@@ -69,60 +113,152 @@ class Running:
 
     def take(self, claims: Iterable[Document], *, sent: float) -> None:
         """Start claimed jobs, oldest first, as far as there are slots; hold the rest."""
-        taken = []
+        audience = self._context.telemetry.audience()
+        now = time.monotonic()
         for claim in claims:
             worker = self._workers.get(claim["name"])
             key = (claim["_id"], attempt_of(claim))
             if worker is not None and key not in self._runs:
-                run = Run(claim, worker, last_write=sent, held_since=sent)
+                run = Run(claim, worker, last_write=sent, held_since=now, audience=audience)
                 self._runs[key] = run
                 self.empty.clear()
                 self._held.setdefault(worker.name, deque()).append(run)
                 self._slots.hold(worker.name)
-                taken.append(worker.name)
-        for name in taken:
-            self._start_next(name)
+                self._next.append(worker.name)
+        if not self._starting:
+            self._start_some()
 
-    def _start_next(self, name: str) -> None:
+    def _start_some(self) -> None:
+        """Start what may start, a few in each turn of the event loop.
+
+        The answers of the database are to be heard between them: behind hundreds of handlers in one
+        turn, the next claim would be late.
+        """
+        started = 0
+        while self._next and started < _STARTS_IN_ONE_TURN:
+            started += self._start_next(self._next.popleft())
+        self._starting = bool(self._next)
+        if self._starting:
+            asyncio.get_running_loop().call_soon(self._start_some)
+
+    def _start_next(self, name: str) -> bool:
         """Start the oldest job of a name that waits, if there is a slot."""
         held = self._held.get(name)
-        if held and not self._closed and self._slots.may_start(name):
-            self._start(held.popleft())
+        if not held or self._closed or not self._slots.may_start(name):
+            return False
+        self._start(held.popleft())
+        return True
 
     def _start(self, run: Run) -> None:
-        self._slots.let_go(run.worker.name)
+        self._slots.let_go(run.worker.name, time.monotonic() - run.held_since)
         self._slots.start(run.worker.name)
-        run.task = asyncio.create_task(execute(run, self._context, self._handled))
-        run.task.add_done_callback(partial(self._finished, run))
+        run.variables = self._variables.copy()
+        run.task = asyncio.create_task(attend(run, self._context), context=run.variables)
+        run.task.add_done_callback(partial(self._handled, run))
 
-    def _handled(self, run: Run, outcome: Outcome) -> None:
+    @_loudly
+    def _handled(self, run: Run, task: asyncio.Task[Outcome]) -> None:
         """A handler has ended: its slot is for the next one, while its result is written."""
-        self._slots.end(run.worker.name, outcome.duration.total_seconds())
+        run.settling = True
+        if task.cancelled() or task.exception() is not None:
+            self._slots.end(run.worker.name, 0.0)
+            self._over(run, bug=None if task.cancelled() else task.exception())
+            return
+        outcome = task.result()
+        self._slots.end(run.worker.name, outcome.seconds)
+        self._fill_slot(run.worker.name)
+        if run.interruption is Interruption.LOST:
+            self._over(run)  # told when it was noticed; another owner may have it by now
+            return
+        self._on_room()
+        if run.completion is None:
+            self._settle(run, outcome)
+        else:
+            self._go_on(run, self._conclude(run, run.completion, outcome))
+
+    def _settle(self, run: Run, outcome: Outcome) -> None:
+        now = self._context.clock.now()
+        transition = decide(run.claim, outcome, self._context.options, now=now)
+        self._context.settler.put(
+            run.claim, transition, partial(self._written, run, transition, outcome, now)
+        )
+
+    async def _conclude(self, run: Run, completion: Completion, outcome: Outcome) -> None:
+        """The handler's own transaction was to complete the job: see whether it has."""
+        left = await conclude(run, completion, outcome, self._context)
+        if left is None:
+            self._over(run, again=completion.transition)
+        else:
+            self._settle(run, left)
+
+    def _fill_slot(self, name: str) -> None:
         if self._context.options.instance_concurrency is None:
-            self._start_next(run.worker.name)
+            self._next.append(name)
         else:
             # A slot of one name is a slot for all: for the oldest of them.
             waiting = [held[0] for name, held in self._held.items() if held and self._slots.may_start(name)]
             if waiting:
                 oldest = min(waiting, key=lambda run: (run.job.next_run_at, run.job.id))
-                self._start_next(oldest.worker.name)
-        self._on_room()
+                self._next.append(oldest.worker.name)
+        if not self._starting:
+            self._start_some()
 
-    def _finished(self, run: Run, task: asyncio.Task[None]) -> None:
+    @_loudly
+    def _written(
+        self, run: Run, transition: Transition, outcome: Outcome, ended: datetime, answer: object
+    ) -> None:
+        """The first write of the result is over; mostly it has succeeded, and that was all."""
+        if isinstance(answer, dict):
+            self._settled(run, transition, outcome, ended, answer)
+        else:
+            self._go_on(run, self._insist(run, transition, outcome, ended, answer))
+
+    async def _insist(
+        self, run: Run, transition: Transition, outcome: Outcome, ended: datetime, answer: object
+    ) -> None:
+        transition, document = await insist(run, transition, outcome, answer, self._context)
+        self._settled(run, transition, outcome, ended, document)
+
+    def _settled(
+        self, run: Run, transition: Transition, outcome: Outcome, ended: datetime, document: Document | None
+    ) -> None:
+        if document is not None and not outcome.interrupted:
+            if run.audience is not None or outcome.error is not None:
+                record(run, transition, outcome, ended=ended)
+            bus = self._context.bus
+            if bus.hears(JobCompleted) or bus.hears(JobFailed):
+                event = report(run, transition, outcome, document, now=self._context.clock.now())
+                run.variables.run(bus.tell, event)
+        self._over(run, again=transition)
+
+    def _go_on(self, run: Run, rest: Coroutine[Any, Any, None]) -> None:
+        """What is left to do for this run takes time: it gets a task of its own."""
+        run.task = asyncio.create_task(rest, context=run.variables.copy())
+        run.task.add_done_callback(partial(self._gone_on, run))
+
+    def _gone_on(self, run: Run, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            self._over(run)
+        elif (bug := task.exception()) is not None:
+            self._over(run, bug)
+
+    def _over(self, run: Run, bug: BaseException | None = None, *, again: Transition | None = None) -> None:
+        """Nothing is left to do for this run; the job may have something to do *again*."""
         self._forget(run)
-        if run.runs_again:
+        if again is not None and again.to is JobStatus.PENDING:
             self._context.store.wake(run.worker.name)
-        if task.cancelled() or task.exception() is not None:
-            if not run.settling:
-                self._slots.end(run.worker.name, 0.0)
-            if not task.cancelled() and (bug := task.exception()) is not None:
-                self._on_bug(bug)
+        if bug is not None and not isinstance(bug, asyncio.CancelledError):
+            self._on_bug(bug)
         self._on_room()
 
     def _forget(self, run: Run) -> None:
         del self._runs[run.claim["_id"], attempt_of(run.claim)]
         if not self._runs:
             self.empty.set()
+        if run in self._ending:
+            self._ending.remove(run)
+            if not self._ending:
+                self._ended.set()
 
     def close(self) -> None:
         """Start nothing any more; what runs goes on."""
@@ -130,7 +266,7 @@ class Running:
 
     async def beat(self) -> None:
         """Mark what is held or runs as alive; let go of what turns out not to be ours any more."""
-        runs = [run for run in self._runs.values() if not run.settling]
+        runs = [run for run in self._runs.values() if not run.settling and run.completion is None]
         if not runs:
             return
         sent = time.monotonic()
@@ -140,12 +276,24 @@ class Running:
                 run.last_write = sent
             elif run.task is None:
                 self._drop(run)
-            elif not run.settling and run.interruption is not Interruption.LOST:
-                logger.warning(
-                    "lost the claim on job %s (%s): its handler is cancelled", run.job.id, run.job.name
-                )
-                run.interrupt(Interruption.LOST)
-                self._context.bus.tell(ClaimLost(job=run.job))
+            elif run.completion is None:  # else it may have been completed meanwhile
+                self._lose(run)
+
+    async def beat_completing(self) -> None:
+        """The same for what is to be completed in a transaction: each alone, for it may have to wait."""
+        completing = [run for run in self._runs.values() if run.completion is not None and not run.settling]
+        await asyncio.gather(*map(self._beat_completing, completing))
+
+    async def _beat_completing(self, run: Run) -> None:
+        if run.completion is not None and not await beat(run.completion, run, self._context):
+            self._lose(run)
+
+    def _lose(self, run: Run) -> None:
+        if not run.settling and run.interruption is not Interruption.LOST:
+            message = "lost the claim on job %s (%s): its handler is cancelled"
+            logger.warning(message, run.job.id, run.job.name, extra=about(run.job))
+            run.interrupt(Interruption.LOST)
+            self._context.bus.tell(ClaimLost(job=run.job))
 
     def _drop(self, run: Run) -> None:
         """Forget a job that waited for a slot."""
@@ -192,7 +340,9 @@ class Running:
         incomplete = self.unsettled
         for run in incomplete:
             run.interrupt(Interruption.SHUTDOWN)
-        ending = [run.task for run in incomplete if run.task and (run.interruption or run.settling)]
-        if ending:
-            await asyncio.wait(ending, timeout=grace)
+        self._ending = {run for run in incomplete if run.task and (run.interruption or run.settling)}
+        if self._ending:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(grace):
+                    await self._ended.wait()
         return incomplete

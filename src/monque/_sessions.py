@@ -17,10 +17,20 @@ from monque._store.document import Document
 from monque._store.store import Store
 
 Session: TypeAlias = AsyncClientSession | ClientSession
+Call: TypeAlias = Callable[..., Awaitable[Any]]
 
 
-def join(session: object, store: Store, connection: Connection) -> tuple[Store, AsyncClientSession]:
+async def here(method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a method of a blocking collection in the caller's own thread, as that expects."""
+    return method(*args, **kwargs)
+
+
+def join(
+    session: object, store: Store, connection: Connection, *, call: Call = asyncio.to_thread
+) -> tuple[Store, AsyncClientSession]:
     """The store and the session to use so that what is stored is part of the caller's transaction.
+
+    *call* is how methods of a blocking collection are called.
 
     Raises:
         ConfigurationError: It could not be part of it.
@@ -40,11 +50,11 @@ def join(session: object, store: Store, connection: Connection) -> tuple[Store, 
             "not be part of its transaction. To use the sessions of a blocking or Motor client, hand that "
             "very client, or a database of it, to Monque(...)"
         )
-    collection = _blocking_collection(store, blocking)
+    collection = _blocking_collection(store, blocking, call)
     return store.through(collection), cast("AsyncClientSession", blocking)
 
 
-def _blocking_collection(store: Store, session: ClientSession) -> AsyncCollection[Document]:
+def _blocking_collection(store: Store, session: ClientSession, call: Call) -> AsyncCollection[Document]:
     """The jobs through the client of a blocking session, with the guarantees of the store's own handle."""
     own = store.collection
     handle: Collection[Document] = session.client[own.database.name].get_collection(
@@ -54,22 +64,23 @@ def _blocking_collection(store: Store, session: ClientSession) -> AsyncCollectio
         read_concern=own.read_concern,
         write_concern=own.write_concern,
     )
-    return cast("AsyncCollection[Document]", _InThreads(handle))
+    return cast("AsyncCollection[Document]", _Awaited(handle, call))
 
 
-class _InThreads:
-    """A blocking collection whose methods are awaited; each call runs in a thread.
+class _Awaited:
+    """A blocking collection whose methods are awaited; by default each call runs in a thread.
 
     A session must not be used by two at a time; nobody does, while the caller awaits the call.
     """
 
-    def __init__(self, collection: Collection[Document]) -> None:
+    def __init__(self, collection: Collection[Document], call: Call) -> None:
         self._collection = collection
+        self._call = call
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         method = getattr(self._collection, name)
 
         async def call(*args: Any, **kwargs: Any) -> Any:
-            return await asyncio.to_thread(method, *args, **kwargs)
+            return await self._call(method, *args, **kwargs)
 
         return call

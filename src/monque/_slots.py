@@ -9,7 +9,7 @@ from monque._workers import Workers
 
 # Claim ahead only what will start within this time, judging by how long jobs of the name took lately.
 _HORIZON = 0.1
-_MOST_AHEAD = 500
+_MOST_AHEAD = 1_000
 _MOST_AT_ONCE = 1_000
 
 # Claimed and not yet settled: beyond this, settling is what is slow, and claiming more would not help.
@@ -30,14 +30,17 @@ class Slots:
         self._running = running  # shared with earlier and later runners of the same instance
         self._held: Counter[str] = Counter()
         self._pace: dict[str, float] = {}
+        self._most_ahead = _MOST_AHEAD
+        self._longest_wait = 0.0
 
     def hold(self, name: str) -> None:
         """A claimed job waits for a slot."""
         self._held[name] += 1
 
-    def let_go(self, name: str) -> None:
+    def let_go(self, name: str, waited: float = 0.0) -> None:
         """It waits no longer: it starts, or was given back."""
         self._held[name] -= 1
+        self._longest_wait = max(self._longest_wait, waited)
 
     def start(self, name: str) -> None:
         """A handler begins to run."""
@@ -67,10 +70,10 @@ class Slots:
     def wanted(self, unsettled: int) -> tuple[dict[str, int], int]:
         """How many jobs of each name to claim, and how many in all.
 
-        What is held runs down to half before more is claimed: few large claims, not many small.
+        Only when half of what may be here is gone: few large claims, not many small.
         """
         held_in_all = self._held.total()
-        if held_in_all > _MOST_AHEAD // 2:
+        if held_in_all > self._most_ahead // 2:
             return {}, 0
         room = {}
         free_in_all = ahead_in_all = 0
@@ -78,17 +81,29 @@ class Slots:
             name = worker.name
             if not self._workers.serves(name):
                 continue
-            free = self._concurrency(name) - self._running[name]
-            ahead = self._ahead(name)
+            slots, ahead = self._concurrency(name), self._ahead(name)
+            free = slots - self._running[name]
             held = self._held[name]
-            if held <= ahead // 2 and free + ahead - held > 0:
-                room[name] = free + ahead - held
+            wanted = free + ahead - held
+            if wanted > 0 and (free > held or wanted >= (slots + ahead) // 2):
+                room[name] = wanted
                 free_in_all += free
-                ahead_in_all = min(ahead_in_all + ahead, _MOST_AHEAD)
+                ahead_in_all = min(ahead_in_all + ahead, self._most_ahead)
         if self._options.instance_concurrency is not None:
             free_in_all = min(free_in_all, self._options.instance_concurrency - self._running.total())
         limit = min(free_in_all + ahead_in_all - held_in_all, _MOST_AT_ONCE, _MOST_UNSETTLED - unsettled)
-        return room, max(limit, 0)
+        if limit <= 0:
+            return {}, 0
+        self._learn()
+        return room, limit
+
+    def _learn(self) -> None:
+        """However short the jobs are: what waited too long was too much, for a machine this busy."""
+        if self._longest_wait > _HORIZON:
+            self._most_ahead = max(int(self._most_ahead * _HORIZON / self._longest_wait), 1)
+        elif self._longest_wait:
+            self._most_ahead = min(self._most_ahead * 2, _MOST_AHEAD)
+        self._longest_wait = 0.0
 
     def _ahead(self, name: str) -> int:
         pace = self._pace.get(name)
@@ -99,7 +114,7 @@ class Slots:
             if len(self._workers) > 1:
                 return 0  # a slot is for the oldest job of all names: one held here would overtake it
             slots = min(slots, shared)
-        return min(int(slots * _HORIZON / max(pace, 1e-6)), _MOST_AHEAD)
+        return min(int(slots * _HORIZON / max(pace, 1e-6)), self._most_ahead)
 
     def _concurrency(self, name: str) -> int:
         worker = self._workers.get(name)

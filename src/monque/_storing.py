@@ -8,7 +8,7 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from monque._errors import JobStateError
 from monque._job import JobStatus
 from monque._store import transitions, unique
-from monque._store.document import Document
+from monque._store.document import Document, trace_of
 from monque._store.store import Store
 
 
@@ -78,4 +78,7 @@ def _changes(holder: Document, wanted: Document) -> Document:
     if times and holder["status"] == "pending":
         times["nextRunAt"] = wanted["nextRunAt"]
     same_data = bson.encode({"data": holder.get("data")}) == bson.encode({"data": wanted["data"]})
-    return times if same_data else {**times, "data": wanted["data"]}
+    changes = times if same_data else {**times, "data": wanted["data"]}
+    if changes and "traceparent" in wanted:
+        changes |= {"tracestate": "", **trace_of(wanted)}  # not the state of another trace
+    return changes

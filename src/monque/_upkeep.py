@@ -8,7 +8,7 @@ from monque._errors import ConfigurationError
 from monque._events import StaleJobsRecovered
 from monque._execute import Context, next_time
 from monque._store import transitions
-from monque._store.document import Document, failed_occurrence
+from monque._store.document import Document, count_of, failed_occurrence
 
 logger = logging.getLogger("monque")
 
@@ -19,7 +19,8 @@ async def recover(context: Context) -> int:
     for schedule in await context.store.hopeless_schedules():
         count += await _abandon(schedule, context)
     if count:
-        logger.warning("recovered %d job(s) of dead owners", count)
+        fields = {"instance_id": context.store.instance_id}
+        logger.warning("recovered %d job(s) of dead owners", count, extra=fields)
         context.bus.tell(StaleJobsRecovered(count=count))
     return count
 
@@ -33,7 +34,7 @@ async def _abandon(schedule: Document, context: Context) -> bool:
     except ConfigurationError:
         ended = transitions.abandon_schedule(schedule, reason=reason)
         return await context.store.change(schedule["_id"], ended) is not None
-    leaves = failed_occurrence(schedule, reason=reason, fail_count=schedule.get("failCount") or 0, now=now)
+    leaves = failed_occurrence(schedule, reason=reason, fail_count=count_of(schedule, "failCount"), now=now)
     transition = transitions.abandon_occurrence(schedule, run_at=run_at, leaves=leaves)
     return await context.store.abandon(schedule, transition)
 

@@ -30,10 +30,17 @@ _TIMES = (
 class JobFilter:
     """Which jobs are meant; without any field, all of them.
 
-    *status* is one or several. `*_after` includes its moment, `*_before` does not; *due* is about
-    `next_run_at`.
+    Attributes:
+        name: The job name.
+        status: One state, or several.
+        created_after: Stored at this time or later; the other `*_after` include their moment too.
+        created_before: Stored before this time; no `*_before` includes its moment.
+        updated_after: Last changed at this time or later.
+        updated_before: Last changed before this time.
+        due_after: With a `next_run_at` at this time or later.
+        due_before: With a `next_run_at` before this time.
 
-    Example:
+    Examples:
         >>> JobFilter(name="send-email", status=["failed", "cancelled"])
     """
 
@@ -51,6 +58,8 @@ class JobFilter:
             raise ConfigurationError(
                 f"a filter's name must be a job name, got {self.name!r}; leave it out to mean all names"
             )
+        if self.name is not None and type(self.name) is not str:
+            object.__setattr__(self, "name", str.__str__(self.name))
         if self.status is not None:
             object.__setattr__(self, "status", _statuses(self.status))
         for field in _TIMES:
@@ -87,10 +96,15 @@ def _statuses(given: Any) -> tuple[JobStatus, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPage:
-    """One page of jobs, always in the order of the sort.
+    """One page of jobs, always in the order of the sort. Iterating it gives its jobs.
 
-    *cursor* leads on in the direction that was asked for and is None when there is nothing more that
-    way; *next_cursor* and *previous_cursor* lead either way.
+    Attributes:
+        jobs: The jobs of this page.
+        cursor: Leads on in the direction that was asked for; None when there is nothing more that way.
+        next_cursor: Leads to the page after this one, or is None.
+        previous_cursor: Leads to the page before this one, or is None.
+        has_next_page: Whether there are jobs after these.
+        has_previous_page: Whether there are jobs before these.
     """
 
     jobs: list[Job[Any]]
@@ -138,13 +152,36 @@ class WorkerView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueView:
-    """What an operator sees of one job name."""
+    """What an operator sees of one job name.
+
+    Attributes:
+        name: The job name.
+        stats: How many jobs are in each state.
+        has_persisted_jobs: Whether there are jobs of this name.
+        has_registered_worker: Whether this instance has a worker for it.
+        worker: That worker, or None.
+    """
 
     name: str
     stats: QueueStats
     has_persisted_jobs: bool
     has_registered_worker: bool
     worker: WorkerView | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueDepth:
+    """How many jobs of one name wait or run, on all instances together.
+
+    *due* could run now, *later* have a time in the future, *processing* run. *oldest_due* is how long the
+    first of those due has been so; zero if there is none.
+    """
+
+    name: str
+    due: int = 0
+    later: int = 0
+    processing: int = 0
+    oldest_due: timedelta = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +194,12 @@ class BulkError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkResult:
-    """What an operation on many jobs did."""
+    """What an operation on many jobs did.
+
+    Attributes:
+        count: How many were changed.
+        errors: Those that should have changed and could not.
+    """
 
     count: int
     errors: list[BulkError]

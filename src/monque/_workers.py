@@ -34,7 +34,7 @@ class Worker(Generic[T]):
 class Workers:
     """A set of workers, declared apart from a `Monque` and handed to it.
 
-    Example:
+    Examples:
         >>> workers = Workers()
         >>> @workers.worker("send-email", concurrency=3)
         ... async def send_email(job: Job[dict]) -> None: ...
@@ -109,7 +109,7 @@ class Workers:
     def restrict(self, *, only: Iterable[str] | None = None, excluding: Iterable[str] = ()) -> None:
         """Run jobs of some names only; workers of others stay known, registered before or later.
 
-        Example:
+        Examples:
             >>> workers.restrict(excluding=["render-video"])
         """
         self._only = None if only is None else frozenset(only)

@@ -34,6 +34,7 @@ from monque import (
     Monque,
     NewJob,
     NotOpenError,
+    Observer,
     Options,
     QueueStats,
     QueueView,
@@ -56,7 +57,7 @@ class SyncMonque:
     `def` handlers run in threads and may call it; `async def` handlers run on its own loop and must not,
     since they would wait for themselves.
 
-    Example:
+    Examples:
         >>> with SyncMonque("mongodb://localhost:27017/shop") as monque:
         ...     monque.enqueue("send-email", {"to": "ada@example.org"})
     """
@@ -400,6 +401,10 @@ class SyncMonque:
     def off(self, event: str | type[Event], listener: Any) -> None:
         """As `Monque.off`."""
         self._monque.off(event, listener)
+
+    def observe(self, observer: Observer) -> None:
+        """As `Monque.observe`; the observer is called in the thread of this instance's loop."""
+        self._monque.observe(observer)
 
     def _call(self, method: Coroutine[Any, Any, R]) -> R:
         return self._submit(method).result()

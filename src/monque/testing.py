@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import bson
 from bson import CodecOptions, ObjectId
+from pymongo.client_session import ClientSession
 
 from monque import ConfigurationError, Job, JobFilter, JobStatus, Monque, Worker, Workers
 
@@ -48,13 +49,13 @@ async def run_handler(
         app: The application whose dependencies and state the handler finds.
         fields: What else the job has, such as `fail_count=2`.
 
-    Example:
+    Examples:
         >>> await run_handler(send, Email(to="ada@example.org"), overrides={get_mailer: lambda: outbox})
     """
     worker = _worker(handler, app, overrides)
     stored = _stored(data, worker)
     now = datetime.now(UTC)
-    job: Job[Any] = Job(
+    job: Job[Any] = _Rehearsed(
         **{
             "id": ObjectId(),
             "name": worker.name,
@@ -70,6 +71,17 @@ async def run_handler(
     if worker.is_async:
         return await worker.handler(job)
     return await asyncio.to_thread(worker.handler, job)
+
+
+class _Rehearsed(Job[Any]):
+    """A job that is in no database: completing it leaves the handler's transaction as it is."""
+
+    __slots__ = ()
+
+    def complete_in(self, session: Any) -> Any:
+        if not session.in_transaction:
+            raise ConfigurationError("complete_in needs a transaction, and this session has none")
+        return None if isinstance(session, ClientSession) else asyncio.sleep(0)
 
 
 async def assert_enqueued(
@@ -89,7 +101,7 @@ async def assert_enqueued(
         unique_key: Its key; None for a job without one.
         due: When it runs: at a time, or so long after it was stored.
 
-    Example:
+    Examples:
         >>> await assert_enqueued(monque, "send-email", {"to": "ada@example.org"}, due=timedelta(minutes=5))
     """
     name = job if isinstance(job, str) else job.name

@@ -12,6 +12,7 @@ import pytest
 
 import monque
 from monque import Event, Options, Retention
+from monque._store.document import TRACE_FIELDS
 
 DOCS = Path(__file__).parents[2] / "docs"
 UNITS = {"s": "seconds", "min": "minutes", "h": "hours"}
@@ -59,12 +60,17 @@ def test_the_quickstart_lists_events_with_their_classes() -> None:
     assert set(listed) == {event.kind for event in Event.__subclasses__()} - operators
 
 
-def test_the_page_on_errors_names_only_errors_that_exist() -> None:
-    page = (DOCS / "guides/retries.md").read_text().partition("## Errors of the library")[2]
-    named = set(re.findall(r"`(\w+Error)`", page)) - {"ValueError", "PyMongoError"}
+def test_the_pages_on_errors_name_every_error_and_no_other() -> None:
+    public = {
+        name
+        for name in monque.__all__
+        if isinstance(found := getattr(monque, name), type) and issubclass(found, monque.MonqueError)
+    }
+    guide = (DOCS / "guides/retries.md").read_text().partition("## Errors of the library")[2]
+    tree = (DOCS / "reference/errors.md").read_text().partition("```text\n")[2].partition("```")[0]
 
-    assert len(named) > 8
-    assert [name for name in named if not issubclass(getattr(monque, name), monque.MonqueError)] == []
+    assert set(re.findall(r"`(\w+Error)`", guide)) - {"ValueError", "LookupError", "PyMongoError"} == public
+    assert set(re.findall(r"^\W*(\w+Error)", tree, re.MULTILINE)) == public
 
 
 async def test_the_page_on_indexes_lists_those_that_are_created(make_monque: Any, collection: Any) -> None:
@@ -86,3 +92,41 @@ def test_the_tour_names_files_that_exist() -> None:
 
     assert len(files) > 15
     assert [name for name in files if not list(package.glob(name.removesuffix(".py") + "*"))] == []
+
+
+def test_the_docstring_of_the_options_has_a_line_for_each() -> None:
+    for values in (Options, Retention):
+        described = re.findall(r"^        (\w+): ", values.__doc__ or "", re.MULTILINE)
+        assert described == [field.name for field in fields(values)]
+
+
+def test_the_page_on_typescript_names_every_field_that_is_stored() -> None:
+    store = Path(monque.__file__).parent / "_store"
+    code = "".join((store / name).read_text() for name in ("document.py", "transitions.py"))
+    stored = set(re.findall(r"\"([a-z]+[A-Z][A-Za-z]*)\"", code)) | {"attempt", "timezone", *TRACE_FIELDS}
+    page = (DOCS / "guides/typescript.md").read_text().partition("## Every field")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`[^|]+) \|", page, re.MULTILINE)
+    listed = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+
+    assert stored <= listed
+    assert listed - stored <= {"_id", "name", "data", "status"}
+
+
+def test_the_walks_through_the_code_name_files_that_exist() -> None:
+    root, package = DOCS.parent, Path(monque.__file__).parent
+    page = (DOCS / "internals/extending.md").read_text()
+    named = re.findall(r"`((?:\w+/)*\w+\.(?:py|md))`", page)
+
+    assert len(named) > 25
+    assert [name for name in named if not (root / name).exists() and not (package / name).exists()] == []
+
+
+def test_every_example_is_listed() -> None:
+    examples = DOCS.parent / "examples"
+    there = {path.name for path in examples.iterdir() if path.suffix == ".py" or path.is_dir()}
+    there -= {"__pycache__"}
+    page = (DOCS / "guides/examples.md").read_text()
+
+    assert set(re.findall(r"^\| `examples/([\w.]+)` \|", page, re.MULTILINE)) == there
+    assert set(re.findall(r"^\$ .venv/bin/python examples/(\S+)$", page, re.MULTILINE)) == there
+    assert set(re.findall(r"^\| \[`([\w.]+)`\]", (examples / "README.md").read_text(), re.MULTILINE)) == there

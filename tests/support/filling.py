@@ -24,6 +24,7 @@ async def fill(collection: AsyncCollection[dict[str, Any]], count: int, **fields
         "createdAt": stamp,
         "updatedAt": stamp,
     }
+    await collection.insert_one({})  # a mongos refuses to ask a database that is not there yet
     cursor = await collection.database.aggregate(
         [
             {"$documents": [{"n": {"$range": [0, count]}}]},

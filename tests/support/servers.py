@@ -43,13 +43,22 @@ if os.getppid() == int(sys.argv[1]):
 class Node:
     """One mongod, which can be killed and started again on the same data and port."""
 
-    def __init__(self, folder: Path, *, replica_set: str | None, fail_points: bool, forgetful: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        replica_set: str | None = None,
+        fail_points: bool = False,
+        forgetful: bool = False,
+        extra: Sequence[str] = (),
+    ) -> None:
         self.folder = folder
         self.folder.mkdir()
         self.port = _free_port()
         self._replica_set = replica_set
         self._fail_points = fail_points
         self._forgetful = forgetful
+        self._extra = list(extra)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -134,7 +143,7 @@ class Node:
             parameters.append("enableTestCommands=1")
         words = [str(word) for option in options.items() for word in option]
         words += [word for parameter in parameters for word in ("--setParameter", parameter)]
-        return [str(find_mongod()), *words, "--nounixsocket", "--logappend", "--quiet"]
+        return [str(find_mongod()), *words, "--nounixsocket", "--logappend", "--quiet", *self._extra]
 
     def _log_tail(self) -> str:
         log = self.folder / "mongod.log"
@@ -146,23 +155,31 @@ class Servers:
 
     Args:
         nodes: How many.
-        replica_set: Whether they are one; otherwise a single node stands alone.
+        replica_set: Whether they are one, or its name; otherwise a single node stands alone.
         fail_points: Whether `failing` can be used.
         forgetful: Whether the oplog forgets what is a few megabytes and seconds old.
+        extra: More words for the command line of each.
     """
 
     def __init__(
-        self, *, nodes: int = 1, replica_set: bool = True, fail_points: bool = False, forgetful: bool = False
+        self,
+        *,
+        nodes: int = 1,
+        replica_set: bool | str = True,
+        fail_points: bool = False,
+        forgetful: bool = False,
+        extra: Sequence[str] = (),
     ) -> None:
         _remove_leftovers()
         self._folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
-        self._replica_set = _REPLICA_SET if replica_set else None
+        self._replica_set = _REPLICA_SET if replica_set is True else replica_set or None
         self.nodes = [
             Node(
                 self._folder / f"node{number}",
                 replica_set=self._replica_set,
                 fail_points=fail_points,
                 forgetful=forgetful,
+                extra=extra,
             )
             for number in range(nodes)
         ]

@@ -13,7 +13,9 @@ from typing import Any, TypedDict, assert_type
 from bson import ObjectId
 from pydantic import BaseModel
 from pymongo import AsyncMongoClient
+from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.client_session import ClientSession
 
 from monque import (
     ConnectionError,
@@ -121,6 +123,21 @@ async def right_calls() -> None:
         assert_type(opened, Monque)
         async with opened.client.start_session() as session, await session.start_transaction():
             await opened.enqueue(send_email, Email("ada@example.org"), session=session)
+
+
+async def right_completion(job: Job[Email], session: AsyncClientSession) -> None:
+    await job.complete_in(session)
+    await session.with_transaction(job.complete_in)
+
+
+async def wrong_completion(job: Job[Email], session: AsyncClientSession, blocking: ClientSession) -> None:
+    job.complete_in(session)  # type: ignore[unused-coroutine]  # it is not awaited
+    await job.complete_in(blocking)  # type: ignore[misc]  # it is done when it returns
+    await job.complete_in(monque.client)  # type: ignore[call-overload]  # not a session
+    await job.complete_in()  # type: ignore[call-overload]  # whose transaction?
+
+
+async def stopping() -> None:
     await monque.stop(timeout=5)
     await monque.stop(timeout=timedelta(seconds=5))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, assert_type
 
+from pymongo.client_session import ClientSession
+
 from monque import Job, JobFailed, NewJob, SyncMonque, Worker
 
 
@@ -47,6 +49,11 @@ def right_calls() -> None:
     assert_type(monque.schedule("@daily", send_email, Email("ada@example.org")), Job[Email])
     assert_type(monque.enqueue_many([NewJob(clean_up)]), list[Job[Any]])
     assert_type(monque.get_job("0" * 24), Job[Any] | None)
+
+
+def right_completion(job: Job[Email], session: ClientSession) -> None:
+    job.complete_in(session)
+    session.with_transaction(job.complete_in)
 
 
 def wrong_calls() -> None:

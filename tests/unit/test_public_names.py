@@ -22,7 +22,7 @@ NAMES = {
         "MonqueError ConnectionError NotOpenError ConfigurationError InvalidCronError "
         "InvalidJobIdentifierError WorkerRegistrationError InstanceConflictError PayloadError "
         "PayloadTooLargeError JobNotFoundError JobStateError InvalidCursorError AggregationTimeoutError "
-        "ShutdownTimeoutError"
+        "ShutdownTimeoutError ClaimLostError NotCommittedError"
     ),
     "about itself": "__version__",
 }

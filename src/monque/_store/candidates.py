@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from bson import ObjectId
@@ -24,8 +24,17 @@ _WIDEST_SPREAD = 32
 _FIRST_REACH = 16
 _FARTHEST_REACH = 1024
 
+# So many in one claim are the sign of a backlog.
+_MANY = 100
 
-NEVER = datetime.max.replace(tzinfo=UTC)
+# What was seen of the index is good for the next claim for so long.
+_LOOK_LASTS = timedelta(milliseconds=100)
+
+# What is no date (a text, say, that somebody wrote by hand) is not looked at: it would come before all that
+# is due, and be compared with times.
+_ANY_DATE = {"$gte": datetime.min.replace(tzinfo=UTC)}
+
+_NEVER = datetime.max  # noqa: DTZ901 - naive, as all times in here
 
 
 class Choice(NamedTuple):
@@ -40,8 +49,20 @@ class Choice(NamedTuple):
     """Due jobs are left, with slots for them or not."""
 
 
+class _Look(NamedTuple):
+    """What was read ahead for the next choice."""
+
+    names: set[str]
+    found: list[Document]
+    complete: bool
+    until: datetime
+
+
 class Candidates:
-    """Chooses among the pending jobs. What it reads comes from the index alone, no document is touched."""
+    """Chooses among the pending jobs. What it reads comes from the index alone, no document is touched.
+
+    All times in here are naive, and UTC, as *collection* gives them: see `NAIVE_CODEC_OPTIONS`.
+    """
 
     def __init__(self, collection: AsyncCollection[Document], clock: Clock, *, hint: bool) -> None:
         self._collection = collection
@@ -50,12 +71,15 @@ class Candidates:
         self._spread = 1
         self._reach = _FIRST_REACH
         self._avoided: set[ObjectId] = set()
+        self._next_look: _Look | None = None
         self._asleep: dict[str, datetime] = {}
         self._woken: set[str] = set()
         self._all_woken = False
 
     def wake(self, name: str | None = None) -> None:
         """There may be new work of this name; of any, without one."""
+        if self._next_look is not None and self._next_look.complete:
+            self._next_look = None  # there is more by now
         if name is None:
             self._asleep.clear()
             self._all_woken = True
@@ -72,24 +96,27 @@ class Candidates:
         """
         self._woken.clear()
         self._all_woken = False
-        now = self._clock.now()
+        now = self._now()
         limit = min(limit, self._reach)
         room = {name: free for name, free in slots.items() if self._asleep.get(name, now) <= now}
         sleeping = [self._asleep[name] for name in slots if name not in room]
         chosen: dict[ObjectId, str] = {}
         next_due = min(sleeping, default=None)
-        if next_due == NEVER:
+        if next_due == _NEVER:
             next_due = None
         while room and len(chosen) < limit:
             known = sum(1 for name in chosen.values() if name in room) + len(self._avoided)
             wanted = min(limit - len(chosen), sum(room.values()))
             names = list(room)
-            found, complete = await self._earliest(names, wanted * self._spread, besides=known)
+            look = self._looked_ahead(names, now) if not chosen else None
+            found, complete = look or await self._earliest(names, wanted * self._spread, besides=known)
             if complete:
                 self._put_to_sleep(names, found)
-            now = self._clock.now()
+            now = self._now()
             future = [entry["nextRunAt"] for entry in found if entry["nextRunAt"] > now]
-            due = [entry for entry in found if entry["nextRunAt"] <= now and self._is_new(entry, chosen)]
+            due = [entry for entry in found if entry["nextRunAt"] <= now]
+            if chosen or self._avoided:
+                due = [entry for entry in due if self._is_new(entry, chosen)]
             next_due = min([*future[:1], *([next_due] if next_due else [])], default=None)
             for entry in self._window(due, wanted):
                 name = entry["name"]
@@ -99,8 +126,28 @@ class Candidates:
                     if not room[name]:
                         del room[name]
             if future or complete:
-                return Choice(list(chosen), next_due, more=False, backlog=False)  # all that is due was seen
-        return Choice(list(chosen), next_due, more=bool(room), backlog=True)
+                return _choice(chosen, next_due, more=False, backlog=False)  # all that is due was seen
+        return _choice(chosen, next_due, more=bool(room), backlog=True)
+
+    def _now(self) -> datetime:
+        return self._clock.now().replace(tzinfo=None)
+
+    async def look_ahead(self, slots: Iterable[str], last: int) -> None:
+        """Read what the next choice will need, while the *last* ones chosen are still being claimed."""
+        names = [name for name in slots if name not in self._asleep]
+        if not names or last < _MANY or self._spread > 1:
+            return  # not worth it; or others are after the same jobs, and what is seen now will be gone
+        self._woken.clear()
+        self._all_woken = False
+        found, complete = await self._earliest(names, min(last * 2, self._reach * 2), besides=0)
+        if not complete or not (self._woken or self._all_woken):
+            self._next_look = _Look(set(names), found, complete, self._now() + _LOOK_LASTS)
+
+    def _looked_ahead(self, names: list[str], now: datetime) -> tuple[list[Document], bool] | None:
+        look, self._next_look = self._next_look, None
+        if look is None or look.until < now or not look.names.issuperset(names):
+            return None
+        return look.found, look.complete
 
     def _put_to_sleep(self, names: list[str], found: list[Document]) -> None:
         """Remember when each name has its next job, unless it was woken while we looked."""
@@ -111,7 +158,7 @@ class Candidates:
             first.setdefault(entry["name"], entry["nextRunAt"])
         for name in names:
             if name not in self._woken:
-                self._asleep[name] = first.get(name, NEVER)
+                self._asleep[name] = first.get(name, _NEVER)
 
     def learn(self, *, chosen: int, won: int) -> None:
         """Widen the choice after losing jobs to others, narrow it again when nobody else is after them.
@@ -166,13 +213,17 @@ class Candidates:
 
     async def _read(self, names: list[str], limit: int) -> list[Document]:
         return await self._collection.find(
-            {"status": "pending", "name": {"$in": names}},
+            {"status": "pending", "name": {"$in": names}, "nextRunAt": _ANY_DATE},
             {"_id": 1, "name": 1, "nextRunAt": 1},
             sort={"nextRunAt": 1, "_id": 1},
             limit=limit,
             batch_size=limit,  # all in one answer; the default would ask again after the first hundred
             hint=self._hint,
         ).to_list()
+
+
+def _choice(chosen: Iterable[ObjectId], next_due: datetime | None, *, more: bool, backlog: bool) -> Choice:
+    return Choice(list(chosen), next_due and next_due.replace(tzinfo=UTC), more, backlog)
 
 
 def _place(entry: Document) -> tuple[datetime, ObjectId]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, TypeAlias
 
+import bson
 from bson import ObjectId
 from bson.codec_options import CodecOptions, DatetimeConversion
 
@@ -18,11 +20,45 @@ Document: TypeAlias = dict[str, Any]
 # TypeScript implementation leaves it.
 CLAIM_FIELDS = ("claimedBy", "lockedAt", "lastHeartbeat")
 
+# The W3C trace context of whoever stored the job. Nothing ever takes it away: each run links to it.
+TRACE_FIELDS = ("traceparent", "tracestate")
+
+# What the W3C wants to be passed on at least. Longer ones are left out rather than stored with every job.
+_LONGEST_TRACESTATE = 512
+
 # Aware datetimes whatever the user's client is set to. A date that Python cannot hold (a foreign
 # writer's year 10000) is clamped rather than made an error: one such job must not stop all others.
 CODEC_OPTIONS: CodecOptions[Document] = CodecOptions(
     tz_aware=True, tzinfo=UTC, datetime_conversion=DatetimeConversion.DATETIME_CLAMP
 )
+
+# Aware datetimes cost the driver more than all the rest of decoding a job. Where many come at once they
+# are read without a zone, and `made_aware` gives them theirs: a date in BSON is always UTC.
+NAIVE_CODEC_OPTIONS: CodecOptions[Document] = CODEC_OPTIONS.with_options(tz_aware=False, tzinfo=None)
+
+
+def made_aware(value: Document) -> Document:
+    """The document with UTC at all its datetimes, changed in place."""
+    for field, entry in value.items():
+        kind = type(entry)
+        if kind is datetime:
+            value[field] = entry.replace(tzinfo=UTC)
+        elif kind is dict:
+            made_aware(entry)
+        elif kind is list:
+            _made_aware(entry)
+    return value
+
+
+def _made_aware(values: list[Any]) -> None:
+    for place, entry in enumerate(values):
+        kind = type(entry)
+        if kind is datetime:
+            values[place] = entry.replace(tzinfo=UTC)
+        elif kind is dict:
+            made_aware(entry)
+        elif kind is list:
+            _made_aware(entry)
 
 
 def new_document(
@@ -74,20 +110,25 @@ def failed_occurrence(
         "updatedAt": now,
         "scheduleId": schedule["_id"],
         "attempt": attempt_of(schedule),
+        **trace_of(schedule),
     }
 
 
 def _occurrence_id(schedule: Mapping[str, Any]) -> ObjectId:
-    claimed_at = int(schedule["lockedAt"].timestamp()) if schedule.get("lockedAt") else 0
-    run = schedule["_id"].binary + attempt_of(schedule).to_bytes(8, "big")
+    locked_at = schedule.get("lockedAt")
+    claimed_at = int(locked_at.timestamp()) % 2**32 if isinstance(locked_at, datetime) else 0
+    run = bson.encode({"_id": schedule["_id"], "attempt": attempt_of(schedule)})
     return ObjectId(claimed_at.to_bytes(4, "big") + hashlib.blake2b(run, digest_size=8).digest())
 
 
-def completed(claim: Mapping[str, Any], now: datetime) -> Document:
-    """What a claimed job looks like after it was completed; the stamp may be milliseconds off."""
-    gone = (*CLAIM_FIELDS, "failReason", "crashCount")
-    kept = {field: value for field, value in claim.items() if field not in gone}
-    return {**kept, "status": "completed", "updatedAt": now, "finishedAt": now}
+def retried(claim: Mapping[str, Any], reason: str | None, later: Mapping[str, Any]) -> Document:
+    """What a claimed job looked like when it was put back, from how it looks *later*, claimed anew.
+
+    A *reason* is why it failed.
+    """
+    kept = {field: value for field, value in later.items() if field not in (*CLAIM_FIELDS, "failReason")}
+    failure = {} if reason is None else {"failCount": count_of(claim, "failCount") + 1, "failReason": reason}
+    return {**kept, **failure, "status": "pending", "attempt": attempt_of(claim)}
 
 
 def to_job(document: Mapping[str, Any], *, data: Any = ...) -> Job[Any]:
@@ -104,7 +145,7 @@ def to_job(document: Mapping[str, Any], *, data: Any = ...) -> Job[Any]:
         data=get("data") if data is ... else data,
         status=_STATUS[document["status"]],
         next_run_at=document["nextRunAt"],
-        fail_count=get("failCount") or 0,
+        fail_count=count_of(document, "failCount"),
         fail_reason=get("failReason"),
         cron=get("repeatInterval"),
         timezone=get("timezone"),
@@ -112,7 +153,7 @@ def to_job(document: Mapping[str, Any], *, data: Any = ...) -> Job[Any]:
         claimed_by=get("claimedBy"),
         locked_at=get("lockedAt"),
         last_heartbeat=get("lastHeartbeat"),
-        heartbeat_interval=timedelta(milliseconds=interval) if isinstance(interval, int | float) else None,
+        heartbeat_interval=_duration(interval) if isinstance(interval, (int, float)) else None,
         attempt=attempt_of(document),
         created_at=get("createdAt") or document["nextRunAt"],
         updated_at=get("updatedAt") or document["nextRunAt"],
@@ -121,12 +162,40 @@ def to_job(document: Mapping[str, Any], *, data: Any = ...) -> Job[Any]:
 
 def attempt_of(document: Mapping[str, Any]) -> int:
     """How often the job was claimed by one of us; documents of others have no such count."""
-    return document.get("attempt") or 0
+    return count_of(document, "attempt")
+
+
+def count_of(document: Mapping[str, Any], field: str) -> int:
+    """A count that a document has; 0 for what is none: one that somebody wrote by hand may hold anything."""
+    value = document.get(field)
+    if type(value) is int:
+        return value
+    return int(value) if isinstance(value, int | float) and abs(value) < _LARGEST_COUNT else 0
+
+
+def trace_of(document: Mapping[str, Any]) -> dict[str, str]:
+    """The trace context that came with the job, if any."""
+    return {field: document[field] for field in TRACE_FIELDS if isinstance(document.get(field), str)}
+
+
+def put_trace(document: Document, trace: Mapping[str, str]) -> None:
+    """Let a job that is about to be stored carry a trace context."""
+    for field in TRACE_FIELDS:
+        if trace.get(field) and (field == "traceparent" or len(trace[field]) <= _LONGEST_TRACESTATE):
+            document[field] = trace[field]
 
 
 def milliseconds(duration: timedelta) -> int:
     """The duration as BSON keeps it: whole milliseconds."""
     return round(duration / timedelta(milliseconds=1))
 
+
+@lru_cache(maxsize=64)  # the same few come again and again
+def _duration(interval: float) -> timedelta:
+    return timedelta(milliseconds=interval)
+
+
+# Beyond this a float does not tell whole numbers apart.
+_LARGEST_COUNT = 2**53
 
 _STATUS = {status.value: status for status in JobStatus}

@@ -79,7 +79,7 @@ async def _indexes(store: Store, options: Options) -> list[IndexView]:
     needed = {model.document["name"]: model for model in indexes.wanted(options)}
     known = {model.document["name"]: model for model in (indexes.RETENTION, *indexes.LISTING)} | needed
     missing = [_view(needed[name].document, "missing") for name in needed.keys() - there.keys()]
-    views = missing + [_view(index, _state(index, needed, known)) for index in there.values()]
+    views = missing + [_view(index, _state(index, needed, known, store.routed)) for index in there.values()]
     return sorted(views, key=lambda view: view.name)
 
 
@@ -93,13 +93,17 @@ async def _existing_indexes(store: Store) -> Sequence[Mapping[str, Any]]:
 
 
 def _state(
-    index: Mapping[str, Any], needed: Mapping[str, IndexModel], known: Mapping[str, IndexModel]
+    index: Mapping[str, Any],
+    needed: Mapping[str, IndexModel],
+    known: Mapping[str, IndexModel],
+    routed: bool,
 ) -> IndexState:
     name = index["name"]
     if name == "_id_":
         return "needed"
     if name not in known:
-        return "superfluous"
+        # The index of a shard key that begins with the name: the cluster cannot do without it.
+        return "optional" if routed and next(iter(index["key"])) == "name" else "superfluous"
     if _what_counts(index) != _what_counts(known[name].document):
         return "different"
     return "needed" if name in needed else "optional"

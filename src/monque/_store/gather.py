@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, TypeVar
+from functools import partial
+from typing import Generic, TypeAlias, TypeVar
 
 I = TypeVar("I")  # noqa: E741 - item
 R = TypeVar("R")
 
-# While the server works on one write the next one is on its way; more would only make them smaller.
+# While the server works on one write, another is sent if it is large: of small ones each costs the server
+# nearly as much as a large one, so they rather wait and become one.
 _IN_FLIGHT = 2
+_LARGE = 200
+
+
+Answer: TypeAlias = Callable[[R | BaseException], None]
 
 
 class Gather(Generic[I, R]):
@@ -24,18 +30,23 @@ class Gather(Generic[I, R]):
 
     def __init__(self, send: Callable[[list[I]], Awaitable[Sequence[R | Exception]]]) -> None:
         self._send = send
-        self._waiting: list[tuple[I, asyncio.Future[R]]] = []
+        self._waiting: list[tuple[I, Answer[R]]] = []
         self._senders: set[asyncio.Task[None]] = set()
+
+    def put(self, item: I, answer: Answer[R]) -> None:
+        """Have the item written; *answer* is called with its result or its error."""
+        self._waiting.append((item, answer))
+        busy = len(self._senders)
+        if not busy or (busy < _IN_FLIGHT and len(self._waiting) >= _LARGE):
+            # The task starts in the next turn of the loop, so all that is put in this one goes along.
+            sender = asyncio.create_task(self._run(), name="monque-write")
+            self._senders.add(sender)
+            sender.add_done_callback(self._senders.discard)
 
     async def add(self, item: I) -> R:
         """Have the item written; its result."""
         answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        self._waiting.append((item, answer))
-        if len(self._senders) < _IN_FLIGHT:
-            # The task starts in the next turn of the loop, so all that is added in this one goes along.
-            sender = asyncio.create_task(self._run(), name="monque-write")
-            self._senders.add(sender)
-            sender.add_done_callback(self._senders.discard)
+        self.put(item, partial(_resolve, answer))
         return await answer
 
     async def _run(self) -> None:
@@ -45,18 +56,21 @@ class Gather(Generic[I, R]):
                 results: Sequence[R | Exception] = await self._send([item for item, _ in batch])
             except Exception as bug:  # noqa: BLE001 - each caller gets it; none must be left waiting
                 results = [bug] * len(batch)
-            except BaseException:  # the event loop is being closed
+            except BaseException as end:  # the event loop is being closed
                 for _, answer in batch:
-                    answer.cancel()
+                    answer(end)
                 raise
             for (_, answer), result in zip(batch, results, strict=True):
-                _resolve(answer, result)
+                answer(result)
+            await asyncio.sleep(0)  # who was answered may have the next item at once: it goes along
 
 
-def _resolve(answer: asyncio.Future[R], result: R | Exception) -> None:
+def _resolve(answer: asyncio.Future[R], result: R | BaseException) -> None:
     if answer.done():
         return  # whoever asked was cancelled
-    if isinstance(result, Exception):
+    if isinstance(result, asyncio.CancelledError):
+        answer.cancel()
+    elif isinstance(result, BaseException):
         answer.set_exception(result)
     else:
         answer.set_result(result)

@@ -8,7 +8,7 @@ import hashlib
 import json
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,7 +17,7 @@ from bson.datetime_ms import DatetimeMS
 
 from monque._errors import InvalidCursorError
 from monque._store.document import Document
-from monque._views import Direction, JobFilter, QueueStats, Sort
+from monque._views import Direction, JobFilter, QueueDepth, QueueStats, Sort
 
 _FIELDS: dict[Sort, str] = {
     "id": "_id",
@@ -200,3 +200,36 @@ def stats_from(groups: Iterable[Mapping[str, Any]]) -> QueueStats:
         if status == "completed" and group["duration"] is not None:
             average = timedelta(milliseconds=group["duration"])
     return QueueStats(**counts, avg_processing_duration=average)
+
+
+def depths(now: datetime) -> list[Document]:
+    """Count the jobs that wait or run, by name; the index of active jobs holds all that is needed."""
+    return [
+        {"$match": {"status": {"$in": ["pending", "processing"]}}},
+        {
+            "$group": {
+                "_id": {"name": "$name", "status": "$status", "due": {"$lte": ["$nextRunAt", now]}},
+                "count": {"$sum": 1},
+                "oldest": {"$min": "$nextRunAt"},
+            }
+        },
+    ]
+
+
+def depths_from(
+    groups: Iterable[Mapping[str, Any]], *, besides: Iterable[str], now: datetime
+) -> list[QueueDepth]:
+    """The depths that groups add up to, sorted by name; *besides* are names to tell of in any case."""
+    found = {name: QueueDepth(name=name) for name in besides}
+    for group in groups:
+        name = str(group["_id"].get("name"))  # a document made by hand may have none
+        depth, count = found.get(name, QueueDepth(name=name)), group["count"]
+        if group["_id"]["status"] == "processing":
+            depth = replace(depth, processing=depth.processing + count)
+        elif group["_id"]["due"]:
+            oldest = group["oldest"] if isinstance(group["oldest"], datetime) else now
+            depth = replace(depth, due=count, oldest_due=now - oldest)
+        else:
+            depth = replace(depth, later=count)
+        found[name] = depth
+    return [found[name] for name in sorted(found)]

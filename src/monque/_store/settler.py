@@ -9,7 +9,7 @@ from typing import TypeAlias
 from pymongo.errors import OperationFailure, PyMongoError
 
 from monque._store.document import Document
-from monque._store.gather import Gather
+from monque._store.gather import Answer, Gather
 from monque._store.store import Store
 from monque._store.transitions import Transition
 
@@ -22,6 +22,10 @@ class Settler:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._gather: Gather[tuple[Document, Transition], Document | None] = Gather(self._send)
+
+    def put(self, claim: Document, transition: Transition, answer: Answer[Document | None]) -> None:
+        """As `settle`, for callers who do not wait: *answer* is called with the result or the error."""
+        self._gather.put((claim, transition), answer)
 
     async def settle(self, claim: Document, transition: Transition) -> Document | None:
         """Record how a run ended; the document after it, or None if the claim was lost.

@@ -12,6 +12,7 @@ from typing import Any
 
 import pymongo
 from bson import ObjectId
+from bson.codec_options import CodecOptions
 from pymongo import ReadPreference, ReturnDocument, WriteConcern
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
@@ -25,7 +26,7 @@ from monque._job import JobStatus
 from monque._options import Options
 from monque._store import indexes, transitions, unique
 from monque._store.candidates import Candidates
-from monque._store.document import CODEC_OPTIONS, Document
+from monque._store.document import CODEC_OPTIONS, NAIVE_CODEC_OPTIONS, Document, made_aware
 from monque._store.gather import Gather
 from monque._store.transitions import Transition
 
@@ -39,6 +40,7 @@ _INSERT_CHUNK = 1000
 # One answer for all that a claim may have taken; by default the server makes two of it.
 _ALL_AT_ONCE = 10_000
 _INDEX_CONFLICTS = (85, 86)
+_NO_SUCH_INDEX_POSSIBLE = 67
 _TOO_LARGE = (10334, 17419, 17420)
 
 
@@ -70,20 +72,17 @@ class Store:
         self._admin: AsyncDatabase[Document] = database.client.get_database(
             "admin", codec_options=CODEC_OPTIONS
         )
-        self.collection: AsyncCollection[Document] = database.get_collection(
-            options.collection,
-            codec_options=CODEC_OPTIONS,
-            read_preference=ReadPreference.PRIMARY,
-            read_concern=ReadConcern(),
-            write_concern=WriteConcern("majority"),
-        )
+        self.collection = _handle(database, options.collection, CODEC_OPTIONS)
+        self._naive = _handle(database, options.collection, NAIVE_CODEC_OPTIONS)
         self._options = options
         self._clock = clock
         self.instance_id = instance_id
+        self.routed = False
+        """The server is a mongos, in front of a sharded cluster."""
         self._claim = transitions.claim(
             instance_id=instance_id, heartbeat_interval=options.heartbeat_interval
         )
-        self._candidates = Candidates(self.collection, clock, hint=options.create_indexes)
+        self._candidates = Candidates(self._naive, clock, hint=options.create_indexes)
         self._doubtful: set[ObjectId] = set()
         self._inserts: Gather[Document, None] = Gather(self._insert_together)
 
@@ -96,7 +95,16 @@ class Store:
     async def hello(self) -> Document:
         """What the server says about itself, its time included."""
         # A command does not go by the codec options of its database: without these, times would be naive.
-        return await self._admin.command("hello", codec_options=CODEC_OPTIONS)
+        answer = await self._admin.command("hello", codec_options=CODEC_OPTIONS)
+        self.routed = answer.get("msg") == "isdbgrid"
+        return answer
+
+    async def is_sharded(self) -> bool:
+        """Whether the collection is spread over the shards of a cluster."""
+        if not self.routed:
+            return False
+        statistics = await self.collection.database.command("collStats", self.collection.name)
+        return bool(statistics.get("sharded"))
 
     async def refresh_clock(self) -> None:
         """Read the server's time anew."""
@@ -108,6 +116,12 @@ class Store:
         try:
             await self.collection.create_indexes(indexes.wanted(self._options))
         except OperationFailure as error:
+            if error.code == _NO_SUCH_INDEX_POSSIBLE and self.routed:
+                raise ConfigurationError(
+                    f"the collection {self.collection.full_name!r} is sharded by a key with which MongoDB "
+                    'cannot keep unique keys unique; shard it by {name: "hashed"} instead, or by {name: 1}: '
+                    f"{error}"
+                ) from error
             if error.code not in _INDEX_CONFLICTS:
                 raise
             raise ConfigurationError(
@@ -172,6 +186,11 @@ class Store:
         """The document with this id."""
         return await self.collection.find_one({"_id": job_id}, session=session)
 
+    async def get_lasting(self, job_id: ObjectId) -> Document | None:
+        """The document as most members have it: what a primary shows that lost them may be rolled back."""
+        lasting = self.collection.with_options(read_concern=ReadConcern("majority"))
+        return await lasting.find_one({"_id": job_id})
+
     async def holder(self, document: Document) -> Document | None:
         """The active job with this document's name and key."""
         return await self.collection.find_one(unique.holder_of(document))
@@ -201,7 +220,7 @@ class Store:
                 return Look([], choice.next_due, more=False)
             # Until we have read what we own, these may be ours without our knowing.
             self._doubtful.update(chosen)
-            claimed = await self._take(chosen)
+            claimed = await self._take(chosen, slots if choice.backlog else ())
             self._doubtful.clear()
         self._candidates.learn(chosen=len(chosen), won=len(claimed))
         return Look(claimed, choice.next_due, choice.more, len(chosen) - len(claimed), choice.backlog)
@@ -210,7 +229,7 @@ class Store:
         """There may be new work of this name (of any, without one): the next claim must look at it."""
         self._candidates.wake(name)
 
-    async def _take(self, chosen: list[ObjectId]) -> list[Document]:
+    async def _take(self, chosen: list[ObjectId], slots: Iterable[str]) -> list[Document]:
         if len(chosen) == 1:
             return await self._take_one(chosen[0])
         try:
@@ -219,7 +238,8 @@ class Store:
             )
         except WriteError:
             await self._take_one_by_one(chosen)
-        documents = {document["_id"]: document for document in await self._owned(chosen)}
+        owned, _ = await asyncio.gather(self._owned(chosen), self._candidates.look_ahead(slots, len(chosen)))
+        documents = {document["_id"]: document for document in owned}
         return [documents[job_id] for job_id in chosen if job_id in documents]
 
     async def _take_one(self, job_id: ObjectId) -> list[Document]:
@@ -243,18 +263,28 @@ class Store:
                 self._avoid(job_id, error)
 
     def _avoid(self, job_id: ObjectId, error: PyMongoError) -> None:
-        logger.error("job %s cannot be claimed and is left alone: %s", job_id, error)
+        fields = {"job_id": str(job_id), "instance_id": self.instance_id}
+        logger.error("job %s cannot be claimed and is left alone: %s", job_id, error, extra=fields)
         self._candidates.avoid(job_id)
 
     async def _owned(self, job_ids: Iterable[ObjectId]) -> list[Document]:
-        mine = {"_id": {"$in": list(job_ids)}, "status": "processing", "claimedBy": self.instance_id}
-        return await self.collection.find(mine, hint="_id_", batch_size=_ALL_AT_ONCE).to_list()
+        documents = await self._naive.find(
+            self._mine(job_ids), hint="_id_", batch_size=_ALL_AT_ONCE
+        ).to_list()
+        return [made_aware(document) for document in documents]
+
+    def _mine(self, job_ids: Iterable[ObjectId]) -> Document:
+        return {"_id": {"$in": list(job_ids)}, "status": "processing", "claimedBy": self.instance_id}
 
     async def claimed_in_doubt(self) -> list[Document]:
         """What an earlier claim took although its answer never came (the connection broke)."""
         if not self._doubtful:
             return []
         with pymongo.timeout(OPERATION_TIMEOUT):
+            # Not by reading alone: a primary that has lost its majority, and does not know yet, would show
+            # claims that are going to be rolled back, while others can have the jobs.
+            alive = transitions.heartbeat({"claimedBy": self.instance_id}).then
+            await self.collection.update_many(self._mine(self._doubtful), alive, hint="_id_")
             documents = await self._owned(self._doubtful)
         self._doubtful.clear()
         return documents
@@ -292,6 +322,13 @@ class Store:
             if document is None and transition.leaves is not None:
                 await self.collection.delete_one({"_id": transition.leaves["_id"]})
         return document
+
+    async def settle_in(self, claim: Document, transition: Transition, session: AsyncClientSession) -> bool:
+        """Settle a claim as part of a transaction; False if it does not apply to what that sees."""
+        result = await self.collection.update_one(
+            {"_id": claim["_id"], **transition.when}, transition.update(self._clock.now()), session=session
+        )
+        return result.matched_count == 1
 
     async def settle_many(self, settlements: Sequence[tuple[Document, Transition]]) -> list[Document | None]:
         """Settle claims in one write; for each the document after it, or None if the claim was lost.
@@ -394,6 +431,18 @@ class Store:
         return transitions.stale(
             tolerance=self._options.heartbeat_tolerance, lock_timeout=self._options.lock_timeout
         )
+
+
+def _handle(
+    database: AsyncDatabase[Any], collection: str, codec_options: CodecOptions[Document]
+) -> AsyncCollection[Document]:
+    return database.get_collection(
+        collection,
+        codec_options=codec_options,
+        read_preference=ReadPreference.PRIMARY,
+        read_concern=ReadConcern(),
+        write_concern=WriteConcern("majority"),
+    )
 
 
 def _refusal(entry: Mapping[str, Any]) -> WriteError:

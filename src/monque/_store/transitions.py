@@ -23,7 +23,7 @@ from functools import lru_cache
 from typing import Any
 
 from monque._job import JobStatus
-from monque._store.document import CLAIM_FIELDS, Document, attempt_of, milliseconds
+from monque._store.document import CLAIM_FIELDS, Document, attempt_of, count_of, milliseconds
 
 _NO_CLAIM = dict.fromkeys(CLAIM_FIELDS, "")
 
@@ -84,6 +84,11 @@ def owned(claim: Mapping[str, Any]) -> Document:
     return {"status": "processing", "claimedBy": claim.get("claimedBy"), "attempt": claim.get("attempt")}
 
 
+def is_owned(claim: Mapping[str, Any], document: Mapping[str, Any] | None) -> bool:
+    """Whether the claim still holds the job that this document shows."""
+    return document is not None and all(document.get(field) == value for field, value in owned(claim).items())
+
+
 def heartbeat(claim: Mapping[str, Any]) -> Transition:
     """processing -> processing, alive.
 
@@ -102,17 +107,19 @@ def _heartbeat(claimed_by: str, attempt: int) -> Transition:
     )
 
 
-def complete(claim: Mapping[str, Any], *, ran: timedelta = timedelta(0)) -> Transition:
+def complete(claim: Mapping[str, Any], *, ran: float = 0.0) -> Transition:
     """processing -> completed.
 
-    Jobs that ran about equally long share one transition, and so one write.
+    Jobs that ran about equally long (*ran*, in seconds) share one transition, and so one write.
     """
-    return _complete(claim["claimedBy"], attempt_of(claim), _rounded(milliseconds(ran)))
+    return _complete(claim["claimedBy"], attempt_of(claim), _rounded(round(ran * 1000)))
 
 
 def _rounded(duration: int) -> int:
     """Two significant digits: exact for short runs, within five per cent for long ones."""
-    unit: int = 10 ** max(0, len(str(duration)) - 2)
+    if duration < 100:
+        return duration
+    unit: int = 10 ** (len(str(duration)) - 2)
     return round(duration / unit) * unit
 
 
@@ -158,7 +165,7 @@ def _retry(claimed_by: str, attempt: int, delay: int, reason: str) -> Transition
                 "$set": {
                     "status": "pending",
                     "nextRunAt": {"$add": ["$$NOW", delay]},
-                    "failCount": {"$add": ["$failCount", 1]},
+                    "failCount": {"$add": [_count("$failCount"), 1]},
                     "failReason": {"$literal": reason},
                     "updatedAt": "$$NOW",
                 }
@@ -166,6 +173,11 @@ def _retry(claimed_by: str, attempt: int, delay: int, reason: str) -> Transition
             {"$unset": list(CLAIM_FIELDS)},
         ],
     )
+
+
+def _count(field: str) -> Document:
+    """A count that a document has; 0 for what is none: an expression that fails does so for all jobs."""
+    return {"$cond": [{"$isNumber": field}, field, 0]}
 
 
 def fail(claim: Mapping[str, Any], *, reason: str) -> Transition:
@@ -223,7 +235,7 @@ def was_settled(claim: Mapping[str, Any], transition: Transition, document: Mapp
     was lost is `lostAttempt`: whoever takes a job from its owner writes there which claim that was,
     and nothing ever clears it.
     """
-    if document is None or (document.get("lostAttempt") or 0) >= attempt_of(claim):
+    if document is None or count_of(document, "lostAttempt") >= attempt_of(claim):
         return False
     if attempt_of(document) > attempt_of(claim):
         return transition.to is JobStatus.PENDING
@@ -240,7 +252,8 @@ def stale(*, tolerance: timedelta, lock_timeout: timedelta) -> Document:
     A heartbeat counts for the tolerance and never for less than three of the intervals its owner
     promised. A claim without any heartbeat (foreign, or very old) counts until the lock timeout.
     """
-    silence = {"$max": [milliseconds(tolerance), {"$multiply": [3, {"$ifNull": ["$heartbeatInterval", 0]}]}]}
+    promised = {"$min": [_count("$heartbeatInterval"), _LARGEST_INT32]}
+    silence = {"$max": [milliseconds(tolerance), {"$multiply": [3, promised]}]}
     heard = {"$ifNull": ["$lastHeartbeat", None]}
     locked = {"$ifNull": ["$lockedAt", {"$ifNull": ["$updatedAt", "$$NOW"]}]}
     return {
@@ -265,7 +278,7 @@ def recover(stale: Document, *, max_crashes: int) -> Transition:
     A job that kills its process would otherwise be run, and kill, for ever. Schedules that reach
     the bound are left out here: they go on at their next time (`abandon_occurrence`).
     """
-    crashes = {"$add": [{"$ifNull": ["$crashCount", 0]}, 1]}
+    crashes = {"$add": [_count("$crashCount"), 1]}
     hopeless = {"$gte": ["$crashCount", max_crashes]}
     return Transition(
         to=JobStatus.PENDING,

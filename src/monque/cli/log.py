@@ -8,16 +8,22 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+from monque import JobLogFilter
+
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
 
 # What every record has; anything else was added by whoever logged it, and belongs into the line.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
+# People know the instance by the process, which stands in every line.
+_LEFT_OUT = frozenset({"instance_id"})
+
 
 def set_up_logging(level: str, style: str) -> None:
     """Let everything that is logged in this process be written to standard error."""
     handler = _Stderr()
+    handler.addFilter(JobLogFilter())
     handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # The driver tells of every command at this level: nobody who debugs jobs wants that.
@@ -31,7 +37,8 @@ class TextFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(name)s[%(process)d]: %(message)s", "%Y-%m-%d %H:%M:%S")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name in logging
-        fields = "".join(f" {name}={value}" for name, value in extra_fields(record).items())
+        extra = {name: value for name, value in extra_fields(record).items() if name not in _LEFT_OUT}
+        fields = "".join(f" {name}={value}" for name, value in extra.items())
         return super().formatMessage(record) + fields
 
 

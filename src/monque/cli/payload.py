@@ -14,7 +14,7 @@ def payload(given: str) -> Any:
     text = sys.stdin.read() if given == "-" else given
     try:
         return json.loads(text, parse_constant=_refuse)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise click.BadParameter(
             f'not valid JSON ({error}); quote it for the shell, for example \'{{"to": "ada"}}\''
         ) from error

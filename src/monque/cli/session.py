@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import click
@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Database:
     """Where the jobs are."""
 
-    uri: str | None
+    uri: str | None = field(repr=False)  # it may hold a password
     collection: str
 
     def open(

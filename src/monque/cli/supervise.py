@@ -9,10 +9,12 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from monque.cli.health import health_server
 from monque.cli.link import LOADED, READY
+from monque.cli.metrics import forget, metrics_server, shared_folder
 from monque.cli.reload import changes
 from monque.cli.work import Settings
 
@@ -29,9 +31,18 @@ _LONGEST_PAUSE = 30.0
 _LAST_WORDS = 0.5
 
 
-def supervise(settings: Settings, *, count: int, folder: Path | None, health_port: int | None) -> int:
+def supervise(
+    settings: Settings,
+    *,
+    count: int,
+    folder: Path | None,
+    health_port: int | None,
+    metrics_port: int | None = None,
+) -> int:
     """Run the worker in *count* processes, again at each change below *folder* if given; the exit code."""
-    return asyncio.run(Supervisor(settings, count=count, folder=folder).run(health_port))
+    with shared_folder(metrics_port is not None) as metrics_folder:
+        settings = replace(settings, metrics_folder=metrics_folder)
+        return asyncio.run(Supervisor(settings, count=count, folder=folder).run(health_port, metrics_port))
 
 
 class Supervisor:
@@ -48,10 +59,14 @@ class Supervisor:
         self._loaded = asyncio.Event()
         self._exit_code = 0
 
-    async def run(self, health_port: int | None = None) -> int:
+    async def run(self, health_port: int | None = None, metrics_port: int | None = None) -> int:
         """Until all have ended, because they were told to or are done; the exit code."""
         with self._on_signals():
-            async with health_server(health_port, self.trouble), asyncio.TaskGroup() as group:
+            async with (
+                health_server(health_port, self.trouble),
+                metrics_server(metrics_port, self._settings.metrics_folder),
+                asyncio.TaskGroup() as group,
+            ):
                 reloading = group.create_task(self._restart_on_changes())
                 await self._keep_all()
                 reloading.cancel()
@@ -83,6 +98,7 @@ class Supervisor:
                 child.send(signal.SIGTERM)
             code = await child.ended()
             del self._children[number]
+            forget(self._settings.metrics_folder, child.pid)
             if self._is_over(child, code):
                 return
             if child.told_to_end:
@@ -173,6 +189,11 @@ class Child:
 
     def __str__(self) -> str:
         return f"worker process {self._number} (pid {self._process.pid})"
+
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        return self._process.pid
 
     @classmethod
     async def start(cls, settings: Settings, number: int, loaded: asyncio.Event) -> Child:

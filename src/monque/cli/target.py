@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeGuard
 
 import click
 
-from monque import JobFilter, Monque, Options, SyncMonque, Workers
+from monque import JobFilter, Monque, Observer, Options, SyncMonque, Workers
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -35,6 +35,7 @@ class Served(Protocol):
     def reconfigure(self, *, database: object = None, options: Options | None = None) -> None: ...
     def is_healthy(self) -> bool: ...
     def on(self, event: Any, listener: Any) -> Any: ...
+    def observe(self, observer: Observer) -> None: ...
     async def count_jobs(self, filter: JobFilter) -> int: ...  # noqa: A002
     async def run(self) -> None: ...
     async def run_until_idle(self) -> None: ...
@@ -144,6 +145,7 @@ class Blocking:
         self.reconfigure = monque.reconfigure
         self.is_healthy = monque.is_healthy
         self.on = monque.on
+        self.observe = monque.observe
 
     @property
     def options(self) -> Options:

@@ -8,13 +8,14 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import click
 
 from monque import JobCompleted, JobFailed, JobFilter, JobStatus
 from monque.cli.health import health_server
 from monque.cli.link import LOADED, Link
+from monque.cli.metrics import measure, metrics_server, use_folder
 from monque.cli.output import progress
 from monque.cli.target import Served, find
 
@@ -29,7 +30,7 @@ class Settings:
     """What to run and how."""
 
     target: str
-    uri: str | None = None
+    uri: str | None = field(default=None, repr=False)  # it may hold a password
     concurrency: int | None = None
     instance_concurrency: int | None = None
     only: tuple[str, ...] = ()
@@ -37,6 +38,8 @@ class Settings:
     until_idle: bool = False
     log_level: str = "info"
     log_format: str = "text"
+    metrics_folder: str | None = None
+    """Where several processes leave what they count."""
 
     def arguments(self) -> list[str]:
         """The same, as arguments of `monque worker`."""
@@ -48,6 +51,7 @@ class Settings:
             *(("--except", name) for name in self.excluding),
             ("--log-level", self.log_level),
             ("--log-format", self.log_format),
+            ("--metrics-folder", self.metrics_folder),
         ]
         words = [f"{option}={value}" for option, value in options if value is not None]
         return [*words, *(["--until-idle"] if self.until_idle else []), "--", self.target]
@@ -61,22 +65,30 @@ class Place:
     descriptor: int
 
 
-def run_worker(settings: Settings, *, place: Place | None, health_port: int | None) -> None:
+def run_worker(
+    settings: Settings, *, place: Place | None, health_port: int | None, metrics_port: int | None = None
+) -> None:
     """Run until a signal comes, or until there is nothing to do if that was asked for."""
+    use_folder(settings.metrics_folder)
     try:
-        asyncio.run(_work(settings, place, health_port))
+        asyncio.run(_work(settings, place, health_port, metrics_port))
     except asyncio.CancelledError:
         logger.info("stopped before anything was begun")
 
 
-async def _work(settings: Settings, place: Place | None, health_port: int | None) -> None:
+async def _work(
+    settings: Settings, place: Place | None, health_port: int | None, metrics_port: int | None
+) -> None:
     stop = Stop()
     async with AsyncExitStack() as stack:
         stack.enter_context(stop.on_signals())
         link = None if place is None else await stack.enter_async_context(Link.attached(place.descriptor))
         await stack.enter_async_context(health_server(health_port, stop.trouble))
+        await stack.enter_async_context(metrics_server(metrics_port))
         target = await find(settings.target)
         configure(target.served, settings, place)
+        if metrics_port is not None or settings.metrics_folder is not None:
+            measure(target.served)
         if link is not None:
             link.say(LOADED)
         async with target.life():

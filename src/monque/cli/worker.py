@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from monque.cli.log import FORMATS, LEVELS, set_up_logging
+from monque.cli.metrics import require_prometheus
 from monque.cli.session import sentences
 from monque.cli.work import Place, Settings, run_worker
 
@@ -63,12 +64,19 @@ def runs_target(command: F) -> F:
 @click.option("--until-idle", is_flag=True, help="Process everything that is due, then end.")
 @click.option("--reload", is_flag=True, help="Start again when a source file changes; for development.")
 @click.option("--health-port", type=PORT, help="Answer /healthz and /readyz on this port.")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help="Answer /metrics for Prometheus on this port; 0 for any free one, which the log tells.",
+)
 @click.option("--supervised", type=(int, int), hidden=True)
+@click.option("--metrics-folder", hidden=True)
 def worker(
     settings: Settings,
     processes: int,
     reload: bool,
     health_port: int | None,
+    metrics_port: int | None,
     supervised: tuple[int, int] | None,
 ) -> None:
     """Run the workers of a Monque, a FastAPI app or a factory.
@@ -81,15 +89,20 @@ def worker(
     \b
     Examples:
       monque worker shop.jobs:monque
-      monque worker shop.web:app --processes 4 --health-port 8081
+      monque worker shop.web:app --processes 4 --health-port 8081 --metrics-port 9464
       monque worker shop.jobs:make_monque --only send-email --until-idle
     """
     if reload and settings.until_idle:
         raise click.UsageError("--reload and --until-idle cannot be given together")
+    if metrics_port is not None:
+        require_prometheus()
     if reload or processes > 1:
         from monque.cli.supervise import supervise
 
         folder = Path.cwd() if reload else None
-        code = supervise(settings, count=processes, folder=folder, health_port=health_port)
+        code = supervise(
+            settings, count=processes, folder=folder, health_port=health_port, metrics_port=metrics_port
+        )
         click.get_current_context().exit(code)
-    run_worker(settings, place=Place(*supervised) if supervised else None, health_port=health_port)
+    place = Place(*supervised) if supervised else None
+    run_worker(settings, place=place, health_port=health_port, metrics_port=metrics_port)

@@ -18,7 +18,7 @@ def health_router(monque: Monque) -> APIRouter:
     Ready means: the database answers, and the scheduler runs and is not stopping. Of an app that only
     produces jobs, the first alone is asked.
 
-    Example:
+    Examples:
         >>> app.include_router(health_router(monque))
     """
     router = APIRouter(include_in_schema=False)

@@ -33,7 +33,7 @@ def setup_monque(
         process_jobs: False for a producer: it stores and manages jobs and runs none. Its jobs are
             run by other processes, see `run_workers`.
 
-    Example:
+    Examples:
         >>> app = FastAPI()
         >>> setup_monque(app, Monque("mongodb://localhost:27017/shop"), discover=["shop.jobs"])
     """
@@ -62,7 +62,7 @@ async def run_workers(app: FastAPI) -> None:
     The app's lifespan is run, so that its jobs find everything they find in the app. Jobs are processed
     here also if the app itself was set up with `process_jobs=False`.
 
-    Example:
+    Examples:
         >>> asyncio.run(run_workers(app))
     """
     async with worker_lifespan(app) as monque:
@@ -73,7 +73,7 @@ async def run_workers(app: FastAPI) -> None:
 async def worker_lifespan(app: FastAPI) -> AsyncIterator[Monque]:
     """The lifespan of *app* with its jobs processed in it, as in `run_workers`, for as long as you like.
 
-    Example:
+    Examples:
         >>> async with worker_lifespan(app) as monque:
         ...     await monque.run_until_idle()
     """

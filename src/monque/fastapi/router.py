@@ -39,7 +39,7 @@ class JobRouter:
     Args:
         namespace: Stands before each name: `send` in the namespace `email` is `email.send`.
 
-    Example:
+    Examples:
         >>> jobs = JobRouter(namespace="email")
         >>> @jobs.job("send", concurrency=3)
         ... async def send(job: Job[Email], mailer: Annotated[Mailer, Depends(get_mailer)]) -> None:
@@ -99,7 +99,7 @@ def job(name: str, *, concurrency: int | None = None) -> Declare:
     It stands on a function, on a class with a method `handle(self, job)`, or on a method of a class
     that is a `job_controller`.
 
-    Example:
+    Examples:
         >>> @job("process-order")
         ... class ProcessOrder:
         ...     async def handle(self, job: Job[Order]) -> None: ...
@@ -119,7 +119,7 @@ def job_controller(namespace: str | None = None) -> Callable[[C], C]:
 
     Each run has an instance of its own, made with the dependencies of the constructor.
 
-    Example:
+    Examples:
         >>> @job_controller("billing")
         ... class Billing:
         ...     def __init__(self, db: DbDep) -> None:

@@ -1,0 +1,80 @@
+"""Which job a log line is about: fields on our own lines, and on those that handlers write."""
+
+from __future__ import annotations
+
+import logging
+from contextvars import ContextVar
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from monque._job import Job
+
+logger = logging.getLogger("monque")
+
+running: ContextVar[Job[Any] | None] = ContextVar("monque_job", default=None)
+
+
+def current_job() -> Job[Any] | None:
+    """The job that runs here, or None outside of a handler.
+
+    It is known in `async def` and in `def` handlers, in what they call and in the tasks they start.
+
+    Examples:
+        >>> job = current_job()
+        >>> print(job.id if job else "no job")
+    """
+    return running.get()
+
+
+class JobLogFilter(logging.Filter):
+    """Gives log records of any logger the fields of the job that runs here; add it to a handler.
+
+    The fields are `job_id`, `job_name`, `job_attempt` and `instance_id`. Records written outside of a job
+    pass unchanged.
+
+    Examples:
+        >>> handler = logging.StreamHandler()
+        >>> handler.addFilter(JobLogFilter())
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let every record pass, with the fields if there is a job and the record names none itself."""
+        job = running.get()
+        if job is not None and not hasattr(record, "job_id"):
+            for name, value in about(job).items():
+                setattr(record, name, value)
+        return True
+
+
+def about(job: Job[Any], duration: timedelta | None = None) -> dict[str, Any]:
+    """What a line that concerns a job carries, for `extra=`."""
+    fields: dict[str, Any] = {
+        "job_id": str(job.id),
+        "job_name": job.name,
+        "job_attempt": job.attempt,
+        "instance_id": job.claimed_by,
+    }
+    return fields if duration is None else {**fields, "job_duration": duration.total_seconds()}
+
+
+def log_start(job: Job[Any]) -> None:
+    """A handler is about to be called."""
+    logger.debug("job %s (%s) starts", job.id, job.name, extra=about(job))
+
+
+def log_success(job: Job[Any], duration: timedelta) -> None:
+    """A handler went well, and that is stored."""
+    if logger.isEnabledFor(logging.DEBUG):
+        logger.debug("job %s (%s) completed", job.id, job.name, extra=about(job, duration))
+
+
+def log_failure(
+    job: Job[Any], duration: timedelta, reason: str, error: BaseException | None, *, will_retry: bool
+) -> None:
+    """A run failed, and that is stored. One that is tried again is no news for an operator yet."""
+    level, then = (logging.INFO, "is tried again") if will_retry else (logging.ERROR, "was given up")
+    if logger.isEnabledFor(level):
+        message = "job %s (%s) failed and %s: %s"
+        fields = about(job, duration)
+        logger.log(level, message, job.id, job.name, then, reason, exc_info=error, extra=fields)

@@ -1,0 +1,236 @@
+"""OpenTelemetry: spans around storing and running a job, its context kept in the document, and metrics.
+
+Imported only in a process that has imported OpenTelemetry itself. Uses the API alone: what comes of it is up
+to the providers that the user has configured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry import metrics, trace
+from opentelemetry.context import Context
+from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
+from opentelemetry.trace import Link, NoOpTracer, Span, SpanKind, Status, StatusCode, Tracer
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from monque import _semconv as semconv
+from monque._job import Job
+from monque._store.document import Document, put_trace, trace_of
+from monque._telemetry import Ending, Observer
+from monque._version import __version__
+from monque._views import QueueDepth
+
+if TYPE_CHECKING:
+    from monque._execute import Outcome, Run
+
+# One format whatever propagators a process has configured: every instance must be able to read it.
+_PROPAGATOR = TraceContextTextMapPropagator()
+
+# Where the API keeps the providers that do nothing.
+_IDLE = ("opentelemetry.trace", "opentelemetry.metrics")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTelemetry:
+    """What is configured: one or both of tracing and metrics."""
+
+    tracing: Tracing | None
+    metrics: Metrics | None
+
+
+def configured() -> OpenTelemetry | None:
+    """What is configured in this process, or None if nothing is."""
+    global _known
+    providers = (trace.get_tracer_provider(), metrics.get_meter_provider())
+    if providers != _known[0]:
+        tracing = None if _is_idle(providers[0]) else _tracing()
+        measuring = (
+            None if _is_idle(providers[1]) else Metrics(metrics.get_meter(semconv.MONQUE, __version__))
+        )
+        nothing = tracing is None and measuring is None
+        _known = (providers, None if nothing else OpenTelemetry(tracing, measuring))
+    return _known[1]
+
+
+_known: tuple[tuple[Any, Any], OpenTelemetry | None] = ((None, None), None)
+
+
+def _is_idle(provider: object) -> bool:
+    return type(provider).__module__.startswith(_IDLE)
+
+
+def _tracing() -> Tracing | None:
+    tracer = trace.get_tracer(semconv.MONQUE, __version__)
+    return None if isinstance(tracer, NoOpTracer) else Tracing(tracer)
+
+
+class Tracing:
+    """Spans of producers and consumers."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+
+    @contextmanager
+    def sending(self, documents: Sequence[Document]) -> Iterator[None]:
+        """A span for each job name while these are stored; each document carries the context of its own."""
+        by_name: dict[str, list[Document]] = {}
+        for document in documents:
+            by_name.setdefault(document["name"], []).append(document)
+        spans = [self._begin_sending(name, group) for name, group in by_name.items()]
+        try:
+            yield
+        except BaseException as error:
+            for span in spans:
+                _fail(span, error)
+            raise
+        finally:
+            for span in spans:
+                span.end()
+
+    def _begin_sending(self, name: str, documents: list[Document]) -> Span:
+        attributes = _attributes(semconv.SEND, name)
+        if len(documents) == 1:
+            attributes[semconv.MESSAGE_ID] = str(documents[0]["_id"])
+        else:
+            attributes[semconv.BATCH_COUNT] = len(documents)
+        span = self._tracer.start_span(
+            f"{semconv.SEND} {name}", kind=SpanKind.PRODUCER, attributes=attributes
+        )
+        carrier: dict[str, str] = {}
+        _PROPAGATOR.inject(carrier, trace.set_span_in_context(span))
+        for document in documents:
+            put_trace(document, carrier)
+        return span
+
+    async def processing(self, run: Run, call: Awaitable[Outcome]) -> Outcome:
+        """A span while the handler is called, current there, linked to the producer's."""
+        job = run.job
+        attributes = _attributes(semconv.PROCESS, job.name) | {
+            semconv.MESSAGE_ID: str(job.id),
+            semconv.JOB_ATTEMPT: job.attempt,
+            semconv.CLIENT_ID: job.claimed_by or "",
+        }
+        sent = _PROPAGATOR.extract(trace_of(run.claim), Context())
+        producer = trace.get_current_span(sent).get_span_context()
+        with self._tracer.start_as_current_span(
+            f"{semconv.PROCESS} {job.name}",
+            context=sent if _is_direct(job) else Context(),
+            kind=SpanKind.CONSUMER,
+            attributes=attributes,
+            links=[Link(producer)] if producer.is_valid else [],
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            outcome = await call
+            if outcome.interrupted:
+                span.set_attribute(semconv.JOB_INTERRUPTED, True)
+            elif outcome.error is not None:
+                _fail(span, outcome.error)
+        return outcome
+
+
+def _is_direct(job: Job[Any]) -> bool:
+    """Whether this run belongs to the trace that stored the job: the first one, of a job due at once.
+
+    A later run gets a trace of its own, with a link: the one that stored the job may be long over.
+    """
+    return job.cron is None and job.attempt <= 1 and job.next_run_at <= job.created_at
+
+
+def _attributes(operation: str, name: str) -> dict[str, str | int]:
+    return {
+        semconv.SYSTEM: semconv.MONQUE,
+        semconv.OPERATION_TYPE: operation,
+        semconv.OPERATION_NAME: operation,
+        semconv.DESTINATION: name,
+    }
+
+
+def _fail(span: Span, error: BaseException) -> None:
+    text = ""
+    with suppress(Exception):  # what a foreign __str__ raises must not become our trouble
+        text = str(error)
+        span.record_exception(error)
+    kind = _type_of(error)
+    span.set_attribute(semconv.ERROR_TYPE, kind)
+    span.set_status(Status(StatusCode.ERROR, f"{kind}: {text}" if text else kind))
+
+
+def _type_of(error: BaseException) -> str:
+    cls = type(error)
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+
+
+class Metrics(Observer):
+    """Counts for all instances of this process."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._sent = meter.create_counter(semconv.SENT, "{message}", "Jobs stored.")
+        self._consumed = meter.create_counter(
+            semconv.CONSUMED, "{message}", "Runs that ended: completed, retried or failed."
+        )
+        self._ran = _seconds(meter, semconv.PROCESS_DURATION, "How long handlers ran.")
+        self._waited = _seconds(meter, semconv.JOB_WAIT, "From the time a job was due to its handler's call.")
+        self._depths: dict[str, Sequence[QueueDepth]] = {}
+        meter.create_observable_gauge(
+            semconv.QUEUE_DEPTH, [self._observe_depths], "{message}", "Jobs that wait or run."
+        )
+        meter.create_observable_gauge(
+            semconv.OLDEST_DUE, [self._observe_oldest], "s", "How long the first due job has been waiting."
+        )
+
+    def enqueued(self, name: str, count: int) -> None:
+        """Count them."""
+        self._sent.add(count, _labels(semconv.SEND, name))
+
+    def ended(
+        self, name: str, ending: Ending, *, waited: timedelta, ran: timedelta, error: BaseException | None
+    ) -> None:
+        """Count it, and how long it took."""
+        labels = _labels(semconv.PROCESS, name)
+        self._waited.record(waited.total_seconds(), labels)
+        if error is not None:
+            labels = {**labels, semconv.ERROR_TYPE: _type_of(error)}
+        self._ran.record(ran.total_seconds(), labels)
+        self._consumed.add(1, {**labels, semconv.JOB_ENDING: ending})
+
+    def surveyed(self, depths: Sequence[QueueDepth], *, collection: str) -> None:
+        """Keep it for the reader's next question, which comes from a thread."""
+        self._depths = {**self._depths, collection: depths}
+
+    def _observe_depths(self, _options: CallbackOptions) -> Iterable[Observation]:
+        for depth, labels in self._surveyed():
+            for state in ("due", "later", "processing"):
+                yield Observation(getattr(depth, state), {**labels, semconv.JOB_STATE: state})
+
+    def _observe_oldest(self, _options: CallbackOptions) -> Iterable[Observation]:
+        for depth, labels in self._surveyed():
+            yield Observation(depth.oldest_due.total_seconds(), labels)
+
+    def _surveyed(self) -> Iterator[tuple[QueueDepth, dict[str, str]]]:
+        for collection, depths in self._depths.items():
+            for depth in depths:
+                labels = {semconv.SYSTEM: semconv.MONQUE, semconv.DESTINATION: depth.name}
+                yield depth, {**labels, semconv.COLLECTION: collection}
+
+
+def _labels(operation: str, name: str) -> Mapping[str, str]:
+    return {
+        semconv.SYSTEM: semconv.MONQUE,
+        semconv.OPERATION_NAME: operation,
+        semconv.DESTINATION: name,
+    }
+
+
+def _seconds(meter: Meter, name: str, description: str) -> Histogram:
+    try:
+        return meter.create_histogram(
+            name, "s", description, explicit_bucket_boundaries_advisory=list(semconv.SECONDS)
+        )
+    except TypeError:  # an older API, where only a view of the user can set the buckets
+        return meter.create_histogram(name, "s", description)

@@ -1,0 +1,112 @@
+"""`/metrics` for Prometheus: of one worker process, or of all those of a supervisor together.
+
+Several processes write what they count into files of one folder, as prometheus_client does where
+`PROMETHEUS_MULTIPROC_DIR` is set, and the supervisor adds it up. So one scrape sees all of them, and
+nothing that was counted is lost when a process dies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from http import HTTPStatus
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import click
+
+from monque.cli.listen import asked, listening, response
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+    from monque.cli.target import Served
+
+logger = logging.getLogger("monque.cli")
+
+_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+
+
+def require_prometheus() -> None:
+    """Say what to install if it is missing."""
+    try:
+        import prometheus_client  # noqa: F401 - only whether it is there
+    except ModuleNotFoundError as error:
+        raise click.ClickException(
+            "--metrics-port needs prometheus_client; install it with: pip install 'pymonque[prometheus]'"
+        ) from error
+
+
+@contextmanager
+def shared_folder(wanted: bool) -> Iterator[str | None]:
+    """Where several processes leave what they count: the user's own folder, or one that lasts as long."""
+    if not wanted:
+        yield None
+    elif given := os.environ.get(_FOLDER):
+        yield given
+    else:
+        with TemporaryDirectory(prefix="monque-metrics-") as folder:
+            yield folder
+
+
+def use_folder(folder: str | None) -> None:
+    """Leave what is counted here in *folder*; before anything imports prometheus_client."""
+    if folder is not None:
+        os.environ[_FOLDER] = folder
+
+
+def measure(served: Served) -> None:
+    """Count what this instance does, in the registry that the user's own metrics are in."""
+    from prometheus_client import REGISTRY
+
+    from monque.prometheus import MonqueCollector
+
+    try:
+        REGISTRY.register(MonqueCollector(served))
+    except ValueError:
+        logger.info("the code has registered a MonqueCollector itself")
+
+
+def forget(folder: str | None, pid: int) -> None:
+    """A process has ended: what it counted stays, what it measured last does not."""
+    if folder is not None:
+        from prometheus_client.multiprocess import mark_process_dead
+
+        mark_process_dead(pid, folder)  # type: ignore[no-untyped-call]  # it has no annotations
+
+
+@asynccontextmanager
+async def metrics_server(port: int | None, folder: str | None = None) -> AsyncIterator[None]:
+    """Answer `/metrics` on *port* of all interfaces while this lasts; without a port, do nothing."""
+    if port is None:
+        yield
+        return
+    from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+    registry = _registry(folder or os.environ.get(_FOLDER))
+
+    async def answer(request: bytes) -> bytes:
+        method, path = asked(request)
+        if path != "/metrics":
+            return response(method, HTTPStatus.NOT_FOUND, b"there is /metrics\n", "text/plain")
+        # In a thread: a collector of the user may take its time.
+        text = await asyncio.to_thread(generate_latest, registry)
+        return response(method, HTTPStatus.OK, text, CONTENT_TYPE_LATEST)
+
+    async with listening(port, "metrics", answer) as actual:
+        logger.info("metrics are on port %d", actual)
+        yield
+
+
+def _registry(folder: str | None) -> CollectorRegistry:
+    from prometheus_client import REGISTRY, CollectorRegistry
+    from prometheus_client.multiprocess import MultiProcessCollector
+
+    if folder is None:
+        return REGISTRY
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]  # it has no annotations
+    return registry

@@ -1,0 +1,132 @@
+"""Metrics for Prometheus: a collector for your registry. Needs `pymonque[prometheus]`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Literal, Protocol
+
+try:
+    from prometheus_client import Counter, Gauge, Histogram, Metric
+    from prometheus_client.registry import Collector
+except ModuleNotFoundError as error:
+    if error.name is None or not error.name.startswith("prometheus_client"):
+        raise
+    raise ImportError(
+        "monque.prometheus needs prometheus_client; install it with: pip install 'pymonque[prometheus]'",
+        name=error.name,
+    ) from error
+
+from monque import Observer, QueueDepth
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+
+
+class Observed(Protocol):
+    """A `Monque` or a `SyncMonque`."""
+
+    def observe(self, observer: Observer) -> None:
+        """Be told what happens there."""
+
+
+class MonqueCollector(Collector, Observer):
+    """What happens in one instance, for a Prometheus registry.
+
+    Collecting asks no database: jobs are counted as they are stored and run, and those that wait every
+    fifteen seconds, while the instance processes jobs.
+
+    Args:
+        monque: A `Monque` or a `SyncMonque`, open or not.
+        namespace: What the names of the metrics begin with; another one for a second instance in the same
+            registry.
+
+    Examples:
+        >>> prometheus_client.REGISTRY.register(MonqueCollector(monque))
+    """
+
+    def __init__(self, monque: Observed, *, namespace: str = "monque") -> None:
+        self._enqueued = _counter(namespace, "jobs_enqueued", "Jobs stored.")
+        self._ended = {
+            "completed": _counter(namespace, "jobs_completed", "Runs that went well."),
+            "retried": _counter(namespace, "jobs_retried", "Runs that failed; the job is tried again."),
+            "failed": _counter(namespace, "jobs_failed", "Jobs that failed for good."),
+        }
+        self._ran = _histogram(namespace, "job_run_seconds", "How long handlers ran.")
+        self._waited = _histogram(
+            namespace, "job_wait_seconds", "From the time a job was due to the call of its handler."
+        )
+        self._depth = _gauge(namespace, "queue_depth", "Jobs that wait or run, on all instances.", "state")
+        self._oldest = _gauge(
+            namespace, "queue_oldest_due_seconds", "How long the first due job has been waiting."
+        )
+        self._surveyed: set[str] = set()
+        monque.observe(self)
+
+    def collect(self) -> Iterable[Metric]:
+        """What is known at this moment; called by the registry, in whatever thread."""
+        for metric in (
+            *(self._enqueued, *self._ended.values(), self._ran, self._waited),
+            *(self._depth, self._oldest),
+        ):
+            yield from metric.collect()
+
+    # With it, the registry refuses a second collector whose metrics would have the same names.
+    describe = collect
+
+    def enqueued(self, name: str, count: int) -> None:
+        """Count them."""
+        self._enqueued.labels(name).inc(count)
+
+    def ended(
+        self,
+        name: str,
+        ending: Literal["completed", "retried", "failed"],
+        *,
+        waited: timedelta,
+        ran: timedelta,
+        error: BaseException | None,  # noqa: ARG002 - a label for each type of error would be too many
+    ) -> None:
+        """Count it, and how long it took."""
+        self._ended[ending].labels(name).inc()
+        self._ran.labels(name).observe(ran.total_seconds())
+        self._waited.labels(name).observe(waited.total_seconds())
+
+    def surveyed(self, depths: Sequence[QueueDepth], *, collection: str) -> None:  # noqa: ARG002
+        """Take the new numbers in; a name that has no jobs any more has zero of them."""
+        if not depths:  # it has stopped
+            self._forget()
+            return
+        gone = [QueueDepth(name=name) for name in self._surveyed - {depth.name for depth in depths}]
+        for depth in (*depths, *gone):
+            for state in ("due", "later", "processing"):
+                self._depth.labels(depth.name, state).set(getattr(depth, state))
+            self._oldest.labels(depth.name).set(depth.oldest_due.total_seconds())
+        self._surveyed |= {depth.name for depth in depths}
+
+    def _forget(self) -> None:
+        # Processes that keep their metrics in common files cannot remove any; others count on.
+        if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+            self._depth.clear()
+            self._oldest.clear()
+            self._surveyed.clear()
+
+
+def _counter(namespace: str, name: str, meaning: str) -> Counter:
+    return Counter(name, meaning, ["job_name"], namespace=namespace, registry=None)
+
+
+def _histogram(namespace: str, name: str, meaning: str) -> Histogram:
+    return Histogram(name, meaning, ["job_name"], namespace=namespace, registry=None, buckets=_SECONDS)
+
+
+def _gauge(namespace: str, name: str, meaning: str, *labels: str) -> Gauge:
+    # Of several processes that have counted, the last one knows best.
+    return Gauge(
+        name,
+        meaning,
+        ["job_name", *labels],
+        namespace=namespace,
+        registry=None,
+        multiprocess_mode="livemostrecent",
+    )

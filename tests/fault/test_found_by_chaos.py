@@ -1,0 +1,177 @@
+"""What `make chaos` found, told in the shortest way that shows it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import bson
+import pytest
+from pymongo.asynchronous.collection import AsyncCollection
+
+from conftest import QUICK
+from monque import Job, Monque
+from support.jobs import document
+from support.proxy import Proxy, command, is_claim
+from support.servers import Servers, frozen
+from support.waiting import Heard, eventually
+
+Collection = AsyncCollection[dict[str, Any]]
+Make = Callable[..., Monque]
+
+# A second of silence is death.
+WATCHFUL = replace(
+    QUICK, heartbeat_interval=timedelta(milliseconds=200), heartbeat_tolerance=timedelta(seconds=1)
+)
+
+
+def reads_back(message: bytes) -> bool:
+    """Match the reading of what a batch of settlements came to."""
+    without_data = bson.encode({"data": 0})[4:-1]
+    return command("find")(message) and without_data in message
+
+
+async def test_a_failure_is_told_as_it_was_stored_although_the_job_was_claimed_again_before_it_was_read(
+    proxy: Proxy, collection: Collection, make_monque: Make
+) -> None:
+    """Two jobs fail together and are settled in one write; before we read them, another instance has them."""
+    unlucky = await make_monque(proxy.uri(collection.database.name)).open()
+    heard = Heard(unlucky)
+    fail = asyncio.Event()
+
+    @unlucky.worker("work")
+    async def work(job: Job[None]) -> None:
+        await fail.wait()
+        raise RuntimeError("no")
+
+    await collection.insert_many([document(), document()])
+    await unlucky.start()
+    await heard.wait("job:start", 2)
+    trap = proxy.hold(reads_back)
+    stopping = asyncio.create_task(unlucky.stop())  # it settles what it has, and claims nothing any more
+    await asyncio.sleep(0)
+    fail.set()
+    await trap.wait()
+    other = await make_monque().open()
+    other.worker("work", lambda job: asyncio.Event().wait())
+    elsewhere = Heard(other)
+    await other.start()
+    await elsewhere.wait("job:start", 2)
+    trap.release()
+
+    for event in await heard.wait("job:fail", 2):
+        assert event.will_retry
+        assert (event.job.status, event.job.attempt, event.job.fail_count) == ("pending", 1, 1)
+        assert event.job.claimed_by is None
+        assert event.job.fail_reason == "RuntimeError: no"
+    await stopping
+
+
+async def test_a_job_whose_turn_comes_when_its_claim_may_be_lost_is_not_run_with_it(
+    collection: Collection, make_monque: Make
+) -> None:
+    """Two jobs are claimed together; the first handler blocks the event loop for longer than the tolerance.
+
+    By then anybody may have taken the second one, and completed it.
+    """
+    monque = await make_monque(options=WATCHFUL).open()
+    ran: list[tuple[str, int]] = []
+
+    @monque.worker("work")
+    async def work(job: Job[str]) -> None:
+        ran.append((job.data, job.attempt))
+        if job.data == "blocks":
+            time.sleep(1.5)  # noqa: ASYNC251 - that is the fault
+
+    await collection.insert_many([document(data="blocks"), document(data="waits")])
+    heard = Heard(monque)
+    await monque.start()
+    await heard.wait("job:complete", 2)
+
+    assert ran == [("blocks", 1), ("waits", 2)]
+
+
+class TestOnThreeNodes:
+    @pytest.fixture
+    def host(self, three_nodes: Servers) -> Servers:
+        return three_nodes
+
+    async def test_what_a_primary_without_majority_says_that_we_claimed_does_not_run(
+        self, host: Servers, proxy: Proxy, collection: Collection, make_monque: Make
+    ) -> None:
+        """The answer to a claim is lost, and what the primary then shows may have to be rolled back.
+
+        It has lost its majority and does not know yet: another primary may have been elected, where
+        the jobs are free for others.
+        """
+        monque = await make_monque(proxy.uri(collection.database.name), options=WATCHFUL).open()
+        monque.worker("work", lambda job: None)
+        heard = Heard(monque)
+        trap = proxy.hold(is_claim)
+        await collection.insert_many([document(), document()])
+        await monque.start()
+        await trap.wait()
+
+        with without_majority(host):
+            trap.release()
+            await eventually(lambda: both_are_claimed(collection))
+            await proxy.cut()
+            await proxy.restore()
+            await heard.wait("job:error", 2)
+            assert heard.of("job:start") == []
+
+        await asyncio.to_thread(host.heal)
+        somebody = await make_monque(options=WATCHFUL).open()
+        somebody.worker("work", lambda job: None)
+        await somebody.start()
+        await eventually(lambda: both_are_done(collection), within=30)
+
+    async def test_a_commit_that_a_primary_without_majority_shows_is_not_told_as_completed(
+        self, host: Servers, proxy: Proxy, collection: Collection, make_monque: Make
+    ) -> None:
+        """The commit is interrupted when the primary steps down, and what it shows may be rolled back."""
+        monque = await make_monque(proxy.uri(collection.database.name), options=WATCHFUL).open()
+        heard = Heard(monque)
+        ready, commit = asyncio.Event(), asyncio.Event()
+
+        @monque.worker("work")
+        async def work(job: Job[None]) -> None:
+            async with monque.client.start_session() as session, await session.start_transaction():
+                await job.complete_in(session)
+                ready.set()
+                await commit.wait()
+
+        await collection.insert_one(document())
+        await monque.start()
+        await ready.wait()
+
+        with without_majority(host):
+            commit.set()
+            await heard.wait("job:error", 2)
+            assert heard.of("job:complete") == []
+
+        await asyncio.to_thread(host.heal)
+
+
+@contextmanager
+def without_majority(host: Servers) -> Iterator[None]:
+    """While this lasts, the primary is alone; it notices within two seconds."""
+    primary = host.primary()
+    with ExitStack() as others:
+        for node in host.nodes:
+            if node is not primary:
+                others.enter_context(frozen(node))
+        yield
+
+
+async def both_are_claimed(collection: Collection) -> None:
+    assert await collection.count_documents({"status": "processing"}) == 2
+
+
+async def both_are_done(collection: Collection) -> None:
+    assert await collection.count_documents({"status": "completed"}) == 2
