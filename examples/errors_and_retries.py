@@ -6,12 +6,16 @@ Runs on the server named in MONQUE_URI, or on an embedded MongoDB.
 """
 
 import asyncio
+import logging
 from datetime import timedelta
 
 from monque import Job, JobCompleted, JobFailed, Monque, Options
 
 # Attempts in all, and the unit of the waits: 2, 4, 8, ... times 100 ms.
 monque = Monque(options=Options(max_retries=3, base_retry_interval=timedelta(milliseconds=100)))
+
+# Failures are told below. Monque also logs the one that ends a job, with its traceback.
+logging.getLogger("monque").setLevel(logging.CRITICAL)
 
 
 @monque.worker("example.charge-card")

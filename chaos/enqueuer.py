@@ -1,0 +1,150 @@
+"""`python -m chaos.enqueuer`: stores jobs in every way there is, and writes down which were acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+from datetime import timedelta
+from typing import Any
+
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.errors import PyMongoError
+
+from chaos.program import Part, opened, play
+from chaos.rules import OPTIONS, ORDERS
+from monque import Job, Monque, MonqueError, NewJob
+
+_KEYS = 6
+# An answer that takes longer than this will not come: the user gives up, and does not know.
+_PATIENCE = 60.0
+
+
+async def enqueue(part: Part) -> None:
+    """Store jobs until told to stop."""
+    enough = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, enough.set)
+    monque = Monque(part.uri, options=OPTIONS)
+    await opened(monque, part)
+    await Customer(part, monque).shop(enough)
+    await monque.close()
+    part.history.record("over")
+
+
+class _ChangedMyMindError(Exception):
+    """The user changed their mind in the middle of a transaction."""
+
+
+class Customer:
+    """Wants jobs done."""
+
+    def __init__(self, part: Part, monque: Monque) -> None:
+        self._part = part
+        self._monque = monque
+        self._numbers = itertools.count(1)
+
+    async def shop(self, enough: asyncio.Event) -> None:
+        """Store one thing after the other."""
+        ways = [self._one, self._later, self._keyed, self._many, self._ordered, self._schedule, self._block]
+        weights = [30, 10, 20, 5, 12, 2, 0.6]
+        await self._schedule()
+        while not enough.is_set():
+            [way] = self._part.chance.choices(ways, weights)
+            await way()
+            await asyncio.sleep(self._part.chance.uniform(0.01, 0.2))
+
+    async def _one(self) -> None:
+        token, name = self._token(), self._part.chance.choice(("wait", "wait", "thread", "effect"))
+        self._invoke(token, "one-off", name)
+        await self._acknowledged(token, self._monque.enqueue(name, self._payload(token)))
+
+    async def _later(self) -> None:
+        token, delay = self._token(), self._part.chance.uniform(0.1, 6.0)
+        self._invoke(token, "delayed", "wait", delay=delay)
+        storing = self._monque.enqueue("wait", self._payload(token), delay=timedelta(seconds=delay))
+        await self._acknowledged(token, storing)
+
+    async def _keyed(self) -> None:
+        token, key = self._token(), f"key-{self._part.chance.randrange(_KEYS)}"
+        self._invoke(token, "keyed", "keyed", key=key)
+        await self._acknowledged(token, self._monque.enqueue("keyed", self._payload(token), unique_key=key))
+
+    async def _many(self) -> None:
+        tokens = [self._token() for _ in range(self._part.chance.randint(2, 15))]
+        jobs = [NewJob("wait", self._payload(token)) for token in tokens]
+        for token in tokens:
+            self._invoke(token, "many", "wait")
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                stored = await self._monque.enqueue_many(jobs)
+        except (MonqueError, PyMongoError, TimeoutError) as error:
+            for token in tokens:
+                self._doubt(token, error)
+        else:
+            for token, job in zip(tokens, stored, strict=True):
+                self._ok(token, job)
+
+    async def _ordered(self) -> None:
+        """An order and its job in one transaction, which the user may give up."""
+        token, gives_up = self._token(), self._part.chance.random() < 0.3
+        self._invoke(token, "transaction", "wait")
+        payload = self._payload(token)
+
+        async def order(session: AsyncClientSession) -> Job[Any]:
+            orders = self._monque.database[ORDERS]
+            await orders.insert_one({"_id": token}, session=session)
+            job = await self._monque.enqueue("wait", payload, session=session)
+            if gives_up:
+                raise _ChangedMyMindError
+            return job
+
+        try:
+            async with asyncio.timeout(_PATIENCE), self._monque.client.start_session() as session:
+                self._ok(token, await session.with_transaction(order))
+        except _ChangedMyMindError:
+            self._part.history.record("abort", token=token)
+        except (MonqueError, PyMongoError, TimeoutError) as error:
+            self._doubt(token, error)
+
+    async def _schedule(self) -> None:
+        self._invoke("tick", "schedule", "tick", key="tick")
+        storing = self._monque.schedule("* * * * *", "tick", {"token": "tick", "ms": 5})
+        await self._acknowledged("tick", storing)
+
+    async def _block(self) -> None:
+        token = self._token()
+        self._invoke(token, "blocking", "block")
+        await self._acknowledged(token, self._monque.enqueue("block", self._payload(token)))
+
+    async def _acknowledged(self, token: str, storing: Any) -> None:
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                self._ok(token, await storing)
+        except (MonqueError, PyMongoError, TimeoutError) as error:
+            self._doubt(token, error)
+
+    def _token(self) -> str:
+        return f"{self._part.who}-{os.getpid()}-{next(self._numbers)}"
+
+    def _payload(self, token: str) -> dict[str, Any]:
+        """Most jobs are short and go well; some take long, some fail, few always do."""
+        chance = self._part.chance
+        ms = chance.choices((chance.randint(1, 30), chance.randint(500, 3000)), (9, 1))[0]
+        fails = chance.choices((0, 1, 3, 99), (80, 12, 5, 3))[0]
+        return {"token": token, "ms": ms, "fails": fails}
+
+    def _invoke(self, token: str, how: str, name: str, *, key: str | None = None, delay: float = 0.0) -> None:
+        self._part.history.record("invoke", token=token, how=how, name=name, key=key, delay=delay)
+
+    def _ok(self, token: str, job: Job[Any]) -> None:
+        own = job.data["token"] == token
+        run_at = job.next_run_at.timestamp()
+        self._part.history.record("ok", token=token, job=str(job.id), own=own, run_at=run_at)
+
+    def _doubt(self, token: str, error: BaseException) -> None:
+        self._part.history.record("doubt", token=token, error=f"{type(error).__name__}: {error}"[:200])
+
+
+if __name__ == "__main__":
+    play(enqueue)

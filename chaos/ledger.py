@@ -1,0 +1,117 @@
+"""The history in the order of jobs: what was asked for, each run, and what was told about it."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from chaos.history import Event
+
+
+@dataclass(slots=True)
+class Run:
+    """One call of a handler."""
+
+    start: Event
+    end: float
+    """When the handler ended, or its process; for ever, if neither is known."""
+    outcome: str | None
+    last_beat: float = -math.inf
+    beats: list[float] = field(default_factory=list)
+    """When those heartbeats were sent that the server is known to have stored."""
+
+    @property
+    def attempt(self) -> int:
+        return int(self.start["attempt"])
+
+    def beaten_before(self, t: float) -> float:
+        """When at the latest its claim is known to have been fresh, before *t*."""
+        return max([self.last_beat, *(beat for beat in self.beats if beat < t)])
+
+
+@dataclass(slots=True)
+class JobRecord:
+    """Everything about one job."""
+
+    job: str
+    acknowledged: list[Event] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    completed: list[Event] = field(default_factory=list)
+    failed: list[Event] = field(default_factory=list)
+
+    @property
+    def given_up(self) -> list[Event]:
+        return [event for event in self.failed if not event["will_retry"]]
+
+
+class Ledger:
+    """The whole history, by job and by token."""
+
+    def __init__(self, events: list[Event]) -> None:
+        self.events = events
+        self._clock: list[tuple[float, float]] = [
+            (event.t, event["real"] - event.t) for event in events if event.kind == "clock"
+        ]
+        self.invoked = {event["token"]: event for event in self.of("invoke")}
+        self.deaths = {event["whose_pid"]: event.t for event in self.of("down")}
+        self.jobs: dict[str, JobRecord] = {}
+        self._fill()
+
+    def of(self, *kinds: str) -> list[Event]:
+        """The lines of these kinds."""
+        return [event for event in self.events if event.kind in kinds]
+
+    def server_time(self, t: float) -> float:
+        """What the server's clock said at *t*.
+
+        All servers are on this machine, so their clock is the real one, whatever the processes that
+        were told a wrong time believe.
+        """
+        place = bisect_right(self._clock, (t, math.inf)) - 1
+        return t + self._clock[max(place, 0)][1]
+
+    def history_time(self, server_time: float) -> float:
+        """When it was *server_time* on the server's clock."""
+        t = server_time - self._clock[0][1]
+        return t - (self.server_time(t) - server_time)
+
+    def runs(self) -> Iterable[tuple[JobRecord, Run]]:
+        """Every run of every job."""
+        return ((record, run) for record in self.jobs.values() for run in record.runs)
+
+    def is_recurring(self, record: JobRecord) -> bool:
+        """Whether it runs again and again."""
+        return any(self.invoked[event["token"]]["how"] == "schedule" for event in record.acknowledged)
+
+    def _record(self, job: str) -> JobRecord:
+        return self.jobs.setdefault(job, JobRecord(job))
+
+    def _fill(self) -> None:
+        open_runs: dict[tuple[str, int, int], Run] = {}
+        beats: dict[tuple[str, int], list[float]] = defaultdict(list)
+        for event in self.events:
+            match event.kind:
+                case "ok":
+                    self._record(event["job"]).acknowledged.append(event)
+                case "start":
+                    end = self.deaths.get(event.pid, math.inf)
+                    run = Run(event, end, None, self.history_time(event["claimed_at"]))
+                    open_runs[event["job"], event["attempt"], event.pid] = run
+                    self._record(event["job"]).runs.append(run)
+                case "end":
+                    run = open_runs[event["job"], event["attempt"], event.pid]
+                    run.end, run.outcome = event.t, event["outcome"]
+                case "completed":
+                    self._record(event["job"]).completed.append(event)
+                case "failed":
+                    self._record(event["job"]).failed.append(event)
+                case "beat":
+                    for claim in event["claims"]:
+                        beats[claim, event.pid].append(event["sent"])
+                case _:
+                    pass
+        for record, run in self.runs():
+            run.beats = beats[f"{record.job}/{run.attempt}", run.start.pid]

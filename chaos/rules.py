@@ -1,0 +1,39 @@
+"""The numbers that every process of a run and the checker agree on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from monque import Options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What the checker holds the history against; seconds."""
+
+    tolerance: float = 4.0
+    """A claim may be taken from its owner after this long without a heartbeat, not before."""
+    max_retries: int = 6
+    clock_error: float = 0.005
+    """How far the server's clock and the one of the history may seem apart."""
+
+
+RULES = Rules()
+
+# Short times, so that a process that died is noticed, and its job done by another, within a short run.
+OPTIONS = Options(
+    poll_interval=timedelta(milliseconds=500),
+    safety_poll_interval=timedelta(seconds=5),
+    heartbeat_interval=timedelta(seconds=1),
+    heartbeat_tolerance=timedelta(seconds=RULES.tolerance),
+    max_retries=RULES.max_retries,
+    base_retry_interval=timedelta(milliseconds=50),
+    shutdown_timeout=timedelta(seconds=5),
+)
+
+DATABASE = "chaos"
+# What users write beside their jobs, in the same transaction.
+ORDERS = "orders"
+# What handlers write in the transaction that completes their job.
+EFFECTS = "effects"

@@ -1,0 +1,439 @@
+"""The checker finds each kind of broken promise in a history that was doctored, and tells its story."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from chaos.checker import Final, Violation, check
+from chaos.history import Event
+from chaos.rules import Rules
+
+RULES = Rules(tolerance=4.0, max_retries=3)
+# The server's clock, when the history begins at 0.
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC).timestamp()
+
+
+class Tale:
+    """A history as it is told: each line at its second."""
+
+    def __init__(self) -> None:
+        self.events = [Event(0.0, "conductor", "clock", 1, {"real": NOON})]
+        self.jobs: dict[str, dict[str, Any]] = {}
+        self.orders: set[str] = set()
+        self.effects: list[str] = []
+
+    def tell(self, t: float, who: str, kind: str, **facts: Any) -> None:
+        pid = {"enqueuer": 20, "ann": 30, "bob": 40}.get(who, 1)
+        self.events.append(Event(t, who, kind, pid, facts))
+
+    def ask(self, t: float, token: str, *, how: str = "one-off", delay: float = 0.0) -> None:
+        self.tell(t, "enqueuer", "invoke", token=token, how=how, name="wait", key=None, delay=delay)
+
+    def store(self, t: float, job: str, *, how: str = "one-off", delay: float = 0.0) -> None:
+        """Asked for and acknowledged at once; its token is its id."""
+        self.ask(t, job, how=how, delay=delay)
+        self.tell(t, "enqueuer", "ok", token=job, job=job, own=True, run_at=NOON + t + delay)
+
+    def start(self, t: float, who: str, job: str, attempt: int = 1, **facts: Any) -> None:
+        known = {"name": "wait", "token": job, "fail_count": 0, "run_at": NOON, "claimed_at": NOON + t}
+        self.tell(t, who, "start", **{**known, "job": job, "attempt": attempt, **facts})
+
+    def end(self, t: float, who: str, job: str, attempt: int = 1, outcome: str = "ok") -> None:
+        self.tell(t, who, "end", job=job, attempt=attempt, outcome=outcome)
+
+    def complete(self, t: float, who: str, job: str, attempt: int = 1) -> None:
+        self.tell(t, who, "completed", job=job, attempt=attempt)
+
+    def fail(self, t: float, who: str, job: str, attempt: int, *, will_retry: bool = True) -> None:
+        count = {"fail_count": attempt, "run_at": NOON + t}
+        self.tell(t, who, "failed", job=job, attempt=attempt, will_retry=will_retry, **count)
+
+    def run(self, t: float, who: str, job: str, attempt: int = 1, **facts: Any) -> None:
+        """From start to completion, within half a second."""
+        self.start(t, who, job, attempt, **facts)
+        self.end(t + 0.4, who, job, attempt)
+        self.complete(t + 0.5, who, job, attempt)
+
+    def found(self, job: str, status: str = "completed", **fields: Any) -> None:
+        """What the database holds of it in the end."""
+        known = {"name": "wait", "data": {"token": job}, "failCount": 0, "attempt": 1}
+        times = {"nextRunAt": datetime.fromtimestamp(NOON, UTC)}
+        self.jobs[job] = {"_id": job, "status": status, **known, **times, **fields}
+
+    def verdict(self) -> list[Violation]:
+        return check(self.events, Final(list(self.jobs.values()), self.orders, self.effects), RULES)
+
+    def only_violation(self) -> Violation:
+        [violation] = self.verdict()
+        return violation
+
+
+@pytest.fixture
+def tale() -> Iterator[Tale]:
+    """A job that was stored, run and completed, besides whatever a test tells."""
+    tale = Tale()
+    tale.store(1.0, "good")
+    tale.run(2.0, "ann", "good")
+    tale.found("good")
+    return tale
+
+
+def test_a_good_history_has_no_violations(tale: Tale) -> None:
+    assert tale.verdict() == []
+
+
+def test_an_acknowledged_job_that_is_gone(tale: Tale) -> None:
+    tale.store(3.0, "gone")
+
+    violation = tale.only_violation()
+    assert (violation.rule, violation.says) == ("lost", "gone was acknowledged and is gone")
+    assert [line.split()[:3] for line in violation.story] == [
+        ["+0.000", "enqueuer", "invoke"],
+        ["+0.000", "enqueuer", "ok"],
+    ]
+
+
+def test_a_job_that_nobody_acknowledged_may_be_gone(tale: Tale) -> None:
+    tale.ask(3.0, "doubtful")
+    tale.tell(4.0, "enqueuer", "doubt", token="doubtful", error="AutoReconnect")
+
+    assert tale.verdict() == []
+
+
+@pytest.mark.parametrize("status", ["pending", "processing"])
+def test_a_job_that_was_never_finished(tale: Tale, status: str) -> None:
+    tale.store(3.0, "stuck")
+    tale.found("stuck", status, claimedBy="a", lockedAt=1, lastHeartbeat=1)
+    if status == "pending":
+        tale.found("stuck", status)
+    tale.tell(60.0, "conductor", "idle")
+
+    assert tale.only_violation().says == f"stuck was never finished: it is still {status}"
+
+
+def test_a_job_that_waits_for_its_next_time_is_accounted_for(tale: Tale) -> None:
+    tale.store(3.0, "tick", how="schedule")
+    tale.found("tick", "pending", nextRunAt=datetime.fromtimestamp(NOON + 60, UTC))
+
+    assert tale.verdict() == []
+
+
+def test_a_job_that_failed_without_a_reason(tale: Tale) -> None:
+    tale.store(3.0, "mute")
+    tale.found("mute", "failed", failCount=3)
+
+    assert tale.only_violation().says == "mute failed for good without a reason"
+
+
+def test_a_job_that_is_completed_and_never_ran(tale: Tale) -> None:
+    tale.store(3.0, "skipped")
+    tale.found("skipped")
+
+    assert tale.only_violation().says == "skipped is completed and never ran to its end"
+
+
+def test_a_job_that_is_run_again_after_it_was_completed(tale: Tale) -> None:
+    tale.start(3.0, "bob", "good", attempt=2)
+    tale.end(3.1, "bob", "good", attempt=2)
+
+    violation = tale.only_violation()
+    assert (violation.rule, violation.says) == (
+        "completed twice",
+        "good was run again after it was completed",
+    )
+    assert [line.split()[2] for line in violation.story] == [
+        "invoke",
+        "ok",
+        "start",
+        "end",
+        "completed",
+        "start",
+        "end",
+    ]
+
+
+def test_a_job_that_is_completed_twice(tale: Tale) -> None:
+    tale.complete(2.6, "bob", "good")
+
+    assert tale.only_violation().says == "good was completed 2 times"
+
+
+def test_a_completion_that_was_rolled_back(tale: Tale) -> None:
+    tale.found("good", "failed", failReason="no", failCount=3)
+
+    assert tale.only_violation().says == "good was completed, and that was forgotten"
+
+
+def test_one_time_of_a_schedule_that_is_completed_twice(tale: Tale) -> None:
+    tale.store(3.0, "tick", how="schedule")
+    tale.run(4.0, "ann", "tick", 1, run_at=NOON + 3)
+    tale.run(5.0, "ann", "tick", 2, run_at=NOON + 4)
+    tale.run(6.0, "bob", "tick", 3, run_at=NOON + 4)
+    tale.found("tick", "pending", nextRunAt=datetime.fromtimestamp(NOON + 60, UTC))
+
+    assert tale.only_violation().says == "tick one time of its schedule was completed 2 times"
+
+
+def test_one_claim_that_is_run_twice(tale: Tale) -> None:
+    tale.start(1.5, "bob", "good")
+    tale.end(1.6, "bob", "good")
+
+    assert tale.only_violation().says == "good claim 1 was run 2 times"
+
+
+def two_runs_overlap(tale: Tale, *, beat_at: float) -> None:
+    """Ann begins at 3 and is not done at 10, when Bob begins."""
+    tale.store(3.0, "shared")
+    tale.start(3.0, "ann", "shared", 1)
+    tale.tell(beat_at + 0.1, "ann", "beat", sent=beat_at, claims=["shared/1"])
+    tale.run(10.0, "bob", "shared", 2)
+    tale.end(12.0, "ann", "shared", 1)
+    tale.found("shared", attempt=2)
+
+
+def fault(tale: Tale, since: float, until: float, *, whom: str | None) -> None:
+    told = {"number": 1, "fault": "stop a worker"}
+    tale.tell(since, "conductor", "fault", **told)
+    tale.tell(since, "conductor", "injected", whom=whom, detail="", **told)
+    tale.tell(until, "conductor", "healed", whom=whom, detail="", **told)
+
+
+def test_two_runs_that_overlap_although_the_first_owner_is_alive(tale: Tale) -> None:
+    fault(tale, 4.0, 9.0, whom="ann")
+    two_runs_overlap(tale, beat_at=8.0)
+
+    violation = tale.only_violation()
+    assert violation.says == "shared runs 1 and 2 overlap; the first was alive 2.00 s before"
+    assert [line.split()[2] for line in violation.story] == [
+        "invoke",
+        "ok",
+        "start",
+        "injected",
+        "last",
+        "healed",
+        "start",
+        "end",
+        "completed",
+        "end",
+    ]
+
+
+@pytest.mark.parametrize("whom", ["ann", None])
+def test_two_runs_may_overlap_when_the_first_owner_was_silent_for_the_tolerance(
+    tale: Tale, whom: str | None
+) -> None:
+    fault(tale, 5.0, 11.0, whom=whom)
+    two_runs_overlap(tale, beat_at=4.0)
+
+    assert tale.verdict() == []
+
+
+def test_an_owner_that_blocked_its_event_loop_counts_as_silent(tale: Tale) -> None:
+    tale.tell(11.0, "ann", "stall", since=4.5)
+    two_runs_overlap(tale, beat_at=4.0)
+
+    assert tale.verdict() == []
+
+
+def test_an_owner_that_was_silent_for_no_reason(tale: Tale) -> None:
+    fault(tale, 5.0, 11.0, whom="bob")
+    two_runs_overlap(tale, beat_at=4.0)
+
+    assert tale.only_violation().says == "shared run 1 was not kept alive for 6.00 s, for no reason"
+
+
+def test_the_run_of_a_killed_process_ends_with_it(tale: Tale) -> None:
+    tale.store(3.0, "orphan")
+    tale.start(3.0, "ann", "orphan", 1)
+    tale.tell(3.5, "conductor", "down", whom="ann", whose_pid=30, code=-9, meant=True)
+    tale.run(8.0, "bob", "orphan", 2)
+    tale.found("orphan", attempt=2)
+
+    assert tale.verdict() == []
+
+
+def failing(tale: Tale, job: str, times: int) -> None:
+    for attempt in range(1, times + 1):
+        tale.start(2.0 + attempt, "ann", job, attempt, fail_count=attempt - 1)
+        tale.end(2.1 + attempt, "ann", job, attempt, "error")
+        tale.fail(2.2 + attempt, "ann", job, attempt, will_retry=attempt != 3)
+
+
+def test_a_job_that_fails_as_often_as_it_may(tale: Tale) -> None:
+    tale.store(3.0, "unlucky")
+    failing(tale, "unlucky", 3)
+    tale.found("unlucky", "failed", failReason="no", failCount=3, attempt=3)
+
+    assert tale.verdict() == []
+
+
+def test_a_job_that_is_retried_once_too_often(tale: Tale) -> None:
+    tale.store(3.0, "unlucky")
+    failing(tale, "unlucky", 4)
+    tale.found("unlucky", "failed", failReason="no", failCount=4, attempt=4)
+
+    assert [violation.says for violation in tale.verdict()] == [
+        "unlucky failed 4 times",
+        "unlucky was run again after it was failed for good",
+        "unlucky has failed 4 times",
+    ]
+
+
+def test_a_job_that_is_given_up_too_soon(tale: Tale) -> None:
+    tale.store(3.0, "unlucky")
+    tale.found("unlucky", "failed", failReason="no", failCount=1)
+
+    assert tale.only_violation().says == "unlucky was given up after 1 failures only"
+
+
+def test_a_job_that_kept_killing_its_process_may_be_given_up_without_failures(tale: Tale) -> None:
+    tale.store(3.0, "poison")
+    tale.found("poison", "failed", failReason="its process died 3 time(s) while it ran")
+
+    assert tale.verdict() == []
+
+
+def test_a_failure_that_was_forgotten(tale: Tale) -> None:
+    tale.store(3.0, "unlucky")
+    failing(tale, "unlucky", 1)
+    tale.run(6.0, "bob", "unlucky", 2, fail_count=0)
+    tale.found("unlucky", attempt=2)
+
+    assert tale.only_violation().says == "unlucky run 2 had forgotten a failure"
+
+
+def keyed(tale: Tale, job: str, since: float) -> None:
+    tale.store(since, job)
+    tale.run(since + 1, "ann", job)
+    tale.found(job, uniqueKey="k")
+
+
+def test_a_key_that_has_two_active_holders(tale: Tale) -> None:
+    keyed(tale, "one", 3.0)
+    keyed(tale, "two", 3.5)
+
+    violation = tale.only_violation()
+    assert (violation.rule, violation.says) == ("unique key", "one and two both held 'k'")
+    assert len(violation.story) == 10
+
+
+def test_a_key_may_be_held_by_one_after_the_other(tale: Tale) -> None:
+    keyed(tale, "one", 3.0)
+    keyed(tale, "two", 4.45)
+
+    assert tale.verdict() == []
+
+
+def test_a_job_that_runs_before_its_time(tale: Tale) -> None:
+    tale.store(3.0, "eager", delay=5.0)
+    tale.run(6.0, "ann", "eager", run_at=NOON + 8)
+    tale.found("eager")
+
+    violation = tale.only_violation()
+    assert (violation.rule, violation.says) == ("too early", "eager run 1 began 1.995 s before its time")
+
+
+def test_a_retry_that_comes_before_its_time(tale: Tale) -> None:
+    tale.store(3.0, "eager")
+    failing(tale, "eager", 1)
+    tale.run(4.0, "bob", "eager", 2, fail_count=1)
+    tale.found("eager", attempt=2)
+    assert tale.verdict() == []
+
+    [told] = [event for event in tale.events if event.kind == "failed"]
+    told.facts["run_at"] = NOON + 5
+
+    assert tale.only_violation().says == "eager run 2 began 0.995 s before its time"
+
+
+def test_a_job_that_is_stored_by_a_wrong_clock(tale: Tale) -> None:
+    tale.ask(3.0, "skewed", delay=5.0)
+    tale.tell(3.1, "enqueuer", "ok", token="skewed", job="skewed", own=True, run_at=NOON + 3608)
+    tale.tell(4000.0, "conductor", "idle")
+    tale.run(3700.0, "ann", "skewed")
+    tale.found("skewed")
+
+    assert tale.only_violation().says == "skewed was stored for a time 3602.0 s off"
+
+
+@pytest.mark.parametrize("left", ["job", "order"])
+def test_an_aborted_transaction_that_leaves_something(tale: Tale, left: str) -> None:
+    tale.ask(3.0, "regret", how="transaction")
+    tale.tell(3.1, "enqueuer", "abort", token="regret")
+    if left == "order":
+        tale.orders.add("regret")
+    else:
+        tale.run(4.0, "ann", "regret")
+        tale.found("regret")
+
+    assert {violation.rule for violation in tale.verdict()} == {"transaction"}
+    assert "the transaction of regret was aborted, and its job is there" in [
+        violation.says for violation in tale.verdict()
+    ]
+
+
+def test_half_a_transaction(tale: Tale) -> None:
+    tale.store(3.0, "half", how="transaction")
+    tale.run(4.0, "ann", "half")
+    tale.found("half")
+
+    assert tale.only_violation().says == "of the transaction of half there is the job and not the order"
+
+
+@pytest.mark.parametrize(("status", "effects"), [("completed", 0), ("completed", 2), ("failed", 1)])
+def test_an_effect_that_does_not_fit_its_job(tale: Tale, status: str, effects: int) -> None:
+    tale.store(3.0, "deed")
+    if status == "completed":
+        tale.run(4.0, "ann", "deed")
+    tale.found("deed", status, name="effect", failReason="no", failCount=3)
+    tale.effects = ["deed"] * effects
+
+    assert tale.only_violation().says == f"deed is {status} and had its effect {effects} times"
+
+
+def test_an_invariant_of_the_collection(tale: Tale) -> None:
+    tale.found("good", claimedBy="ann", lockedAt=1, lastHeartbeat=1)
+
+    assert tale.only_violation().rule == "invariant"
+
+
+@pytest.mark.parametrize(("code", "meant"), [(0, False), (1, True), (-11, True)])
+def test_a_process_that_ends_by_itself(tale: Tale, code: int, meant: bool) -> None:
+    tale.tell(3.0, "conductor", "down", whom="ann", whose_pid=30, code=code, meant=meant)
+
+    violation = tale.only_violation()
+    assert (violation.rule, violation.says) == ("stopped", f"ann ended by itself, with code {code}")
+    assert violation.story != []
+
+
+def test_a_process_that_does_not_end(tale: Tale) -> None:
+    tale.tell(3.0, "conductor", "stuck", whom="ann", whose_pid=30)
+
+    assert tale.only_violation().says == "ann did not end when it was told to"
+
+
+@pytest.mark.parametrize("sign", ["no life", "no work", "ill"])
+def test_a_worker_that_stopped_silently(tale: Tale, sign: str) -> None:
+    tale.tell(3.0, "conductor", "calm", workers=["ann"])
+    if sign != "no life":
+        tale.tell(4.0, "ann", "alive", healthy=sign != "ill")
+    if sign != "no work":
+        tale.store(3.5, "bye")
+        tale.run(4.0, "ann", "bye", name="farewell-ann")
+        tale.found("bye")
+
+    assert tale.only_violation().says == "ann did nothing any more after all was healed"
+
+
+def test_a_worker_that_still_works(tale: Tale) -> None:
+    tale.tell(3.0, "conductor", "calm", workers=["ann"])
+    tale.tell(4.0, "ann", "alive", healthy=True)
+    tale.store(3.5, "bye")
+    tale.run(4.0, "ann", "bye", name="farewell-ann")
+    tale.found("bye")
+
+    assert tale.verdict() == []

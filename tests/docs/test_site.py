@@ -1,0 +1,128 @@
+"""The built pages: no warning, no dead link, every public name in the reference with its docstring."""
+
+from __future__ import annotations
+
+import html
+import importlib
+import inspect
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import monque
+from monque import Monque, SyncMonque
+
+ROOT = Path(__file__).parents[2]
+NAMES = [
+    *(f"monque.{name}" for name in monque.__all__ if name not in ("__version__", "EmbeddedMongo")),
+    *(f"monque.Monque.{name}" for name in dir(Monque) if not name.startswith("_")),
+    *(f"monque.SyncMonque.{name}" for name in dir(SyncMonque) if not name.startswith("_")),
+    *(f"monque.fastapi.{name}" for name in importlib.import_module("monque.fastapi").__all__),
+    *(f"monque.testing.{name}" for name in ("run_handler", "assert_enqueued", "assert_not_enqueued")),
+    *(f"monque.pytest_plugin.{name}" for name in ("monque", "monque_uri", "monque_server")),
+    *(f"monque.embedded.{name}" for name in ("EmbeddedMongo", "EmbeddedMongoError", "find_mongod")),
+]
+ALIASES = {"monque.Sort", "monque.Direction", "monque.fastapi.MonqueDep"}  # of types: they have no docstring
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `make docs` builds, built elsewhere: somebody may be building here."""
+    folder = tmp_path_factory.mktemp("docs")
+    shutil.copy(ROOT / "mkdocs.yml", folder)
+    shutil.copytree(ROOT / "docs", folder / "docs")
+    (folder / "src").symlink_to(ROOT / "src")
+    built = subprocess.run(
+        [sys.executable, "-m", "zensical", "build", "--strict"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    return folder / "site"
+
+
+def text_of(page: str) -> str:
+    """The page as it is read, in one line."""
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", "", page)))
+
+
+@pytest.fixture(scope="module")
+def reference(site: Path) -> list[tuple[set[str], str]]:
+    """The anchors and the text of each page of the reference."""
+    pages = [path.read_text() for path in (site / "reference").rglob("index.html")]
+    return [(set(re.findall(r'id="([^"]+)"', page)), text_of(page)) for page in pages]
+
+
+def documented(name: str) -> Any:
+    """What a dotted name stands for."""
+    module = "monque"
+    for candidate in ("fastapi", "testing", "pytest_plugin", "embedded"):
+        if name.startswith(f"monque.{candidate}."):
+            module = f"monque.{candidate}"
+    found: Any = importlib.import_module(module)
+    for part in name.removeprefix(f"{module}.").split("."):
+        found = inspect.getattr_static(found, part) if inspect.isclass(found) else getattr(found, part)
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_reference_shows_the_name_with_its_docstring(
+    name: str, reference: list[tuple[set[str], str]]
+) -> None:
+    [text] = [text for anchors, text in reference if name in anchors]
+    if name not in ALIASES:
+        first_line = (inspect.getdoc(documented(name)) or "").partition("\n")[0]
+        assert first_line
+        assert first_line.replace("`", "").replace("*", "") in text.replace("*", "")
+
+
+def test_every_link_leads_to_an_anchor_that_exists(site: Path) -> None:
+    anchors = {
+        path.parent.resolve(): set(re.findall(r'id="([^"]+)"', path.read_text()))
+        for path in site.rglob("index.html")
+    }
+    dead = []
+    for path in site.rglob("index.html"):
+        for link in re.findall(r'<a [^>]*href="([^":]*)"', path.read_text()):
+            target, _, anchor = link.partition("#")
+            there = anchors.get((path.parent / target).resolve())
+            if there is None or (anchor and anchor not in there):
+                dead.append(f"{path.relative_to(site)}: {link}")
+
+    assert len(anchors) > 30
+    assert dead == []
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    listed = set(re.findall(r"([\w/-]+\.md)", (ROOT / "mkdocs.yml").read_text()))
+
+    assert listed == {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md"])
+def test_the_links_of_a_page_outside_of_the_site_lead_to_files(page: str) -> None:
+    source = ROOT / page
+    links = re.findall(r"\]\(([^)#]+)", source.read_text())
+
+    assert [
+        link
+        for link in links
+        if "://" not in link and not link.startswith("mailto:") and not (source.parent / link).exists()
+    ] == []
+
+
+def test_examples_in_docstrings_stand_below_a_heading_that_the_reference_knows() -> None:
+    """`Example:` would be shown as a quotation, without its line breaks."""
+    singular = re.compile(r"^ +Example:$", re.MULTILINE)
+    package = Path(monque.__file__).parent
+    sources = [path for path in package.rglob("*.py") if "cli" not in path.relative_to(package).parts]
+
+    assert len(sources) > 40
+    assert [path.name for path in sources if singular.search(path.read_text())] == []

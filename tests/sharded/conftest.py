@@ -1,0 +1,56 @@
+"""A sharded cluster for all tests here, and a database on it for each, whose jobs are sharded or not."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from bson import MaxKey, MinKey
+from pymongo import AsyncMongoClient
+from pymongo.asynchronous.database import AsyncDatabase
+
+from support.sharding import Cluster
+
+# What MongoDB takes together with the index for unique keys.
+SHARD_KEYS: dict[str, dict[str, Any] | None] = {
+    "unsharded": None,
+    "by name, hashed": {"name": "hashed"},
+    "by name": {"name": 1},
+    "by name and hashed key": {"name": 1, "uniqueKey": "hashed"},
+}
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(shards=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=SHARD_KEYS)
+def shard_key(request: pytest.FixtureRequest) -> dict[str, Any] | None:
+    return SHARD_KEYS[request.param]
+
+
+@pytest.fixture
+async def database(
+    cluster: Cluster, shard_key: dict[str, Any] | None, request: pytest.FixtureRequest
+) -> AsyncIterator[AsyncDatabase[dict[str, Any]]]:
+    name = re.sub(r"\W", "_", request.node.name)[:30] + "_" + uuid.uuid4().hex[:8]
+    async with AsyncMongoClient(cluster.uri, tz_aware=True) as client:
+        if shard_key is not None:
+            await client.admin.command("shardCollection", f"{name}.monque_jobs", key=shard_key)
+            if shard_key["name"] == 1:
+                await spread(client, f"{name}.monque_jobs", shard_key)
+        yield client[name]
+        await client.drop_database(name)
+
+
+async def spread(client: AsyncMongoClient[Any], namespace: str, shard_key: dict[str, Any]) -> None:
+    """Put the first names on one shard and the others on the other, as the balancer would in time."""
+    middle = {field: "name-15" if field == "name" else MinKey() for field in shard_key}
+    ends = [dict.fromkeys(shard_key, end) for end in (MinKey(), MaxKey())]
+    for shard, (low, high) in {"shard0": (ends[0], middle), "shard1": (middle, ends[1])}.items():
+        await client.admin.command("moveRange", namespace, min=low, max=high, toShard=shard)

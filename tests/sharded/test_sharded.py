@@ -1,0 +1,240 @@
+"""Jobs in a sharded cluster, through its mongos: unsharded, and sharded by each key that works."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.database import AsyncDatabase
+
+from conftest import QUICK
+from monque import ConfigurationError, Job, JobFilter, JobStateError, Monque, NewJob, Options
+from monque._monque import check_sharding
+from support.clocks import ago
+from support.jobs import claimed, document
+from support.programs.child import uri_of
+from support.sharding import NEEDS_MONGOS, Cluster
+from support.waiting import Heard, eventually
+
+pytestmark = NEEDS_MONGOS
+
+Collection = AsyncCollection[dict[str, Any]]
+Database = AsyncDatabase[dict[str, Any]]
+Make = Callable[..., Monque]
+
+NAMES = [f"name-{number}" for number in range(20)]
+UNSHARDED_ONLY = pytest.mark.parametrize("shard_key", [None], ids=["unsharded"])
+
+
+async def shards_of(collection: Collection) -> set[str]:
+    """Where the jobs really are."""
+    found = await collection.database.command("collStats", collection.name)
+    return {name for name, part in found["shards"].items() if part["count"]}
+
+
+async def test_instances_share_the_work_and_run_each_job_once(
+    monque: Monque, make_monque: Make, collection: Collection, shard_key: dict[str, Any] | None
+) -> None:
+    runs: Counter[Any] = Counter()
+
+    async def work(job: Job[Any]) -> None:
+        runs[job.data] += 1
+
+    for _ in range(3):
+        instance = await make_monque(options=replace(QUICK, worker_concurrency=10)).open()
+        for name in NAMES:
+            instance.worker(name, work)
+        await instance.start()
+    await monque.enqueue_many([NewJob(NAMES[number % len(NAMES)], number) for number in range(400)])
+    await monque.enqueue_many(
+        [NewJob(NAMES[n % len(NAMES)], 400 + n, unique_key=f"k{n}") for n in range(100)]
+    )
+
+    async def settled() -> None:
+        assert await collection.count_documents({"status": "completed", "attempt": 1}) == 500
+
+    await eventually(settled, within=60)
+    assert runs == dict.fromkeys(range(500), 1)
+    if shard_key is not None:
+        assert await shards_of(collection) == {"shard0", "shard1"}
+
+
+async def test_a_lone_job_runs_within_seconds_of_being_stored_by_another(
+    monque: Monque, make_monque: Make
+) -> None:
+    """The change stream of a cluster with an idle shard is ten seconds late; polling is not."""
+    worker = await make_monque(options=Options()).open()
+    worker.worker("work", lambda job: None)
+    heard = Heard(worker)
+    await worker.start()
+    await heard.wait("changestream:connected")
+    waits = []
+    for number in range(1, 4):
+        stored = time.monotonic()
+        await monque.enqueue("work", number)
+        await heard.wait("job:complete", number)
+        waits.append(time.monotonic() - stored)
+
+    assert min(waits) < 2.5
+
+
+async def test_parallel_enqueues_with_one_key_give_one_job(monque: Monque, collection: Collection) -> None:
+    jobs = await asyncio.gather(*(monque.enqueue("work", n, unique_key="k") for n in range(50)))
+
+    assert len({job.id for job in jobs}) == 1
+    assert await collection.count_documents({}) == 1
+
+
+async def test_failures_retries_and_schedules_work(make_monque: Make, collection: Collection) -> None:
+    monque = await make_monque(options=replace(QUICK, max_retries=2)).open()
+    monque.worker("fails", lambda job: 1 / 0)  # type: ignore[arg-type,return-value]
+    heard = Heard(monque)
+    await monque.start()
+    await monque.enqueue("fails")
+    schedule = await monque.schedule("@yearly", "fails")
+    await collection.update_one(
+        {"_id": schedule.id, "name": "fails"}, {"$set": {"nextRunAt": ago(seconds=1)}}
+    )
+    await heard.wait("job:fail", 4, within=30)
+    again = await monque.schedule("@daily", "fails", {"changed": True})
+
+    failed = await monque.get_jobs(status="failed")
+    assert sorted(job.fail_count for job in failed) == [2, 2]
+    assert again.id == schedule.id
+    assert (again.cron, again.data, again.fail_count) == ("@daily", {"changed": True}, 0)
+
+
+async def test_the_jobs_of_dead_owners_are_done_by_others(make_monque: Make, collection: Collection) -> None:
+    dead = {"lastHeartbeat": ago(hours=1), "lockedAt": ago(hours=1)}
+    await collection.insert_many([claimed("dead", name=name, **dead) for name in NAMES])
+    monque = await make_monque().open()
+    for name in NAMES:
+        monque.worker(name, lambda job: None)
+    heard = Heard(monque)
+    await monque.start()
+    await heard.wait("job:complete", len(NAMES), within=30)
+
+    assert await collection.count_documents({"status": "completed", "attempt": 2}) == len(NAMES)
+
+
+async def test_heartbeats_reach_every_job_and_lost_claims_are_noticed(
+    make_monque: Make, collection: Collection
+) -> None:
+    options = replace(QUICK, heartbeat_interval=timedelta(milliseconds=200))
+    monque = await make_monque(options=options).open()
+    let_go = asyncio.Event()
+
+    async def wait(job: Job[Any]) -> None:
+        await let_go.wait()
+
+    for name in NAMES:
+        monque.worker(name, wait)
+    heard = Heard(monque)
+    await monque.start()
+    await monque.enqueue_many([NewJob(name) for name in NAMES])
+    await heard.wait("job:start", len(NAMES), within=30)
+    first = {job["_id"]: job["lastHeartbeat"] async for job in collection.find()}
+
+    async def all_beaten() -> None:
+        async for job in collection.find():
+            assert job["lastHeartbeat"] > first[job["_id"]]
+
+    await eventually(all_beaten)
+    await collection.delete_many({"name": {"$in": NAMES[:5]}})
+    await heard.wait("job:lost", 5)
+    let_go.set()
+    await heard.wait("job:complete", len(NAMES) - 5)
+
+
+async def test_operators_find_and_change_jobs(monque: Monque, collection: Collection) -> None:
+    await collection.insert_many([document(name=name, status="failed") for name in NAMES])
+    page = await monque.list_jobs(limit=7, sort="created_at")
+    rest = [job async for job in monque.iter_jobs(sort="created_at", cursor=page.cursor)]
+    one = page.jobs[0]
+    await monque.retry_job(one.id)
+    with pytest.raises(JobStateError):
+        await monque.retry_job(one.id)
+    await monque.cancel_job(one.id)
+
+    assert {job.name for job in [*page.jobs, *rest]} == set(NAMES)
+    assert (await monque.queue_stats()).failed == len(NAMES) - 1
+    assert (await monque.retry_jobs(JobFilter(status="failed"))).count == len(NAMES) - 1
+    assert [view.name for view in await monque.queue_views()] == sorted(NAMES)
+    assert (await monque.delete_jobs(JobFilter())).count == len(NAMES)
+
+
+async def test_a_job_can_be_part_of_a_transaction(
+    monque: Monque, database: Database, collection: Collection
+) -> None:
+    """Its collection and the user's may be on different shards; both must be there before."""
+    await database.create_collection("orders")
+    for number, commits in enumerate((True, False)):
+        async with monque.client.start_session() as session:
+            await session.start_transaction()
+            await database["orders"].insert_one({"_id": number}, session=session)
+            await monque.enqueue("work", number, unique_key=f"k{number}", session=session)
+            assert await collection.count_documents({"data": number}) == 0
+            await (session.commit_transaction() if commits else session.abort_transaction())
+
+    assert [job["data"] async for job in collection.find()] == [0]
+    assert [order["_id"] async for order in database["orders"].find()] == [0]
+
+
+async def test_the_doctor_has_nothing_to_complain_about(monque: Monque) -> None:
+    facts = await monque.diagnose()
+
+    assert (facts.replica_set, facts.change_streams, facts.transactions) == (None, True, True)
+    assert facts.of("missing") == facts.of("superfluous") == facts.of("different") == []
+
+
+@UNSHARDED_ONLY
+@pytest.mark.parametrize(
+    "wrong",
+    [{"_id": 1}, {"_id": "hashed"}, {"status": 1}, {"uniqueKey": 1}, {"name": 1, "_id": 1}],
+    ids=str,
+)
+async def test_a_collection_sharded_by_another_key_is_refused_in_words(
+    cluster: Cluster, database: Database, wrong: dict[str, Any]
+) -> None:
+    await database.client.admin.command("shardCollection", f"{database.name}.monque_jobs", key=wrong)
+    with pytest.raises(ConfigurationError) as refused:
+        await Monque(uri_of(cluster, database)).open()
+
+    assert 'shard it by {name: "hashed"} instead' in str(refused.value)
+
+
+@UNSHARDED_ONLY
+async def test_a_collection_with_jobs_in_it_can_be_sharded_later(
+    monque: Monque, collection: Collection
+) -> None:
+    """While an instance runs; it goes on."""
+    monque.worker("work", lambda job: None)
+    heard = Heard(monque)
+    await monque.start()
+    await monque.enqueue("work", 1)
+    await heard.wait("job:complete")
+    await collection.create_index({"name": "hashed"})
+    await collection.database.client.admin.command(
+        "shardCollection", collection.full_name, key={"name": "hashed"}
+    )
+    await monque.enqueue("work", 2, unique_key="k")
+    await heard.wait("job:complete", 2)
+
+
+async def test_a_cluster_older_than_7_is_refused_if_the_collection_is_sharded(
+    monque: Monque, shard_key: dict[str, Any] | None
+) -> None:
+    """The cluster is a new one; only what it says of itself is that of MongoDB 6.0."""
+    store = monque._context().store
+    if shard_key is None:
+        await check_sharding({"maxWireVersion": 17}, store)
+    else:
+        with pytest.raises(ConfigurationError, match=r"older than 7\.0"):
+            await check_sharding({"maxWireVersion": 17}, store)
