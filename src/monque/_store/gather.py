@@ -32,13 +32,14 @@ class Gather(Generic[I, R]):
         self._send = send
         self._waiting: list[tuple[I, Answer[R]]] = []
         self._senders: set[asyncio.Task[None]] = set()
+        self._sending = 0
 
     def put(self, item: I, answer: Answer[R]) -> None:
         """Have the item written; *answer* is called with its result or its error."""
         self._waiting.append((item, answer))
-        busy = len(self._senders)
-        if not busy or (busy < _IN_FLIGHT and len(self._waiting) >= _LARGE):
+        if not self._sending or (self._sending < _IN_FLIGHT and len(self._waiting) >= _LARGE):
             # The task starts in the next turn of the loop, so all that is put in this one goes along.
+            self._sending += 1
             sender = asyncio.create_task(self._run(), name="monque-write")
             self._senders.add(sender)
             sender.add_done_callback(self._senders.discard)
@@ -50,19 +51,26 @@ class Gather(Generic[I, R]):
         return await answer
 
     async def _run(self) -> None:
-        while self._waiting:
-            batch, self._waiting = self._waiting, []
-            try:
-                results: Sequence[R | Exception] = await self._send([item for item, _ in batch])
-            except Exception as bug:  # noqa: BLE001 - each caller gets it; none must be left waiting
-                results = [bug] * len(batch)
-            except BaseException as end:  # the event loop is being closed
-                for _, answer in batch:
-                    answer(end)
-                raise
-            for (_, answer), result in zip(batch, results, strict=True):
-                answer(result)
-            await asyncio.sleep(0)  # who was answered may have the next item at once: it goes along
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting, []
+                await self._write(batch)
+                await asyncio.sleep(0)  # who was answered may have the next item at once: it goes along
+        finally:
+            # In the same turn in which nothing was found waiting: what comes after it needs another sender.
+            self._sending -= 1
+
+    async def _write(self, batch: list[tuple[I, Answer[R]]]) -> None:
+        try:
+            results: Sequence[R | Exception] = await self._send([item for item, _ in batch])
+        except Exception as bug:  # noqa: BLE001 - each caller gets it; none must be left waiting
+            results = [bug] * len(batch)
+        except BaseException as end:  # the event loop is being closed
+            for _, answer in batch:
+                answer(end)
+            raise
+        for (_, answer), result in zip(batch, results, strict=True):
+            answer(result)
 
 
 def _resolve(answer: asyncio.Future[R], result: R | BaseException) -> None:
