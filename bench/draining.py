@@ -135,11 +135,12 @@ async def retries(stage: Stage) -> list[Result]:
 
 async def recurring(stage: Stage) -> list[Result]:
     """Schedules whose time has come, beside as many one-off jobs: each run ends with the next one planned."""
-    count = stage.size(1_000, 5_000)
+    count = stage.size(1_000, 3_000)
     once = await drain(stage, count, Options(collection="once"))
     options = Options(collection="recurring")
     async with Monque(stage.database, options=options) as monque:
-        await asyncio.gather(*(monque.schedule("0 3 * * *", "work", number) for number in range(count)))
+        for number in range(count):
+            await monque.schedule("0 3 * * *", "work", unique_key=str(number))
         ran = Counted(count)
         monque.worker("work", ran)
         due = {"$set": {"nextRunAt": datetime.now(UTC) - timedelta(minutes=1)}}
@@ -157,6 +158,8 @@ async def keys(stage: Stage) -> list[Result]:
     options = Options(collection="keys")
     async with Monque(stage.database, options=options) as monque:
         await monque.enqueue_many(NewJob("work") for _ in range(count))
+    # By default it keeps the last megabyte only.
+    await stage.database.create_collection("system.profile", capped=True, size=100 * 2**20)
     await stage.database.command("profile", 2)
     async with Monque(stage.database, options=options) as monque:
         ran = Counted(count)

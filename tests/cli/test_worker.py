@@ -118,6 +118,16 @@ def test_until_idle_processes_what_is_due_and_ends(start: Start, jobs: Jobs) -> 
     assert [job["name"] for job in jobs.find({"status": "pending"})] == ["other"]
 
 
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_it_runs_on_uvloop_if_told_to(start: Start, jobs: Jobs, processes: str) -> None:
+    jobs.insert_one(document(name="loop"))
+    options = ("--until-idle", "--loop", "uvloop", "--processes", processes)
+    worker = start("worker", "shop:on_any_loop", *options)
+
+    assert worker.ends() == 0
+    assert worker.hears(r"on a loop of (\w+)") == ["uvloop"]
+
+
 def test_only_some_workers_run(start: Start, jobs: Jobs) -> None:
     jobs.insert_many([document(name="say", data="one"), document(name="work", data=0.0)])
 

@@ -24,6 +24,7 @@ from conftest import QUICK
 from monque import Job, JobStatus, Monque, NewJob, Options
 from monque.embedded import EmbeddedMongo
 from support.jobs import document
+from support.sharding import NOT_THROUGH_MONGOS
 from support.waiting import Heard
 
 MINUTE = timedelta(minutes=1)
@@ -92,6 +93,7 @@ async def test_a_job_enqueued_in_the_same_process_starts_in_milliseconds(worker:
     assert await best_of(median_of_ten, enough=0.05) < 0.05
 
 
+@NOT_THROUGH_MONGOS
 async def test_a_job_enqueued_by_another_instance_starts_in_milliseconds(
     worker: Monque, make_monque: Callable[..., Monque]
 ) -> None:
@@ -113,6 +115,7 @@ async def test_a_job_enqueued_by_another_instance_starts_in_milliseconds(
     assert await best_of(median_of_ten, enough=0.1) < 0.1
 
 
+@NOT_THROUGH_MONGOS
 async def test_a_job_put_back_by_another_instance_starts_at_once(
     worker: Monque, make_monque: Callable[..., Monque]
 ) -> None:
@@ -159,6 +162,7 @@ async def test_a_backlog_is_drained_with_no_polls_between(make_monque: Callable[
     await heard.wait("job:complete", 500, within=30)
 
 
+@NOT_THROUGH_MONGOS
 async def test_steady_inserts_do_not_put_off_the_work(worker: Monque, collection: Any) -> None:
     """A debounce that starts anew with each notification would start nothing until they pause."""
     starts = Starts()
@@ -217,6 +221,7 @@ async def test_ten_future_jobs_start_within_100_ms_of_their_times(
     assert await best_of(latest_of_ten, enough=0.1) < 0.1
 
 
+@NOT_THROUGH_MONGOS
 async def test_ten_future_jobs_of_another_instance_start_within_100_ms_of_their_times(
     worker: Monque, make_monque: Callable[..., Monque]
 ) -> None:
@@ -360,6 +365,7 @@ def _besides_the_stream(commands: Counter[str]) -> int:
     return commands.total() - commands["getMore"]
 
 
+@NOT_THROUGH_MONGOS
 async def test_an_idle_instance_sends_less_than_one_command_a_second(
     server: EmbeddedMongo, database: AsyncDatabase[Any]
 ) -> None:

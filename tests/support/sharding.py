@@ -18,6 +18,12 @@ NEEDS_MONGOS = pytest.mark.skipif(
 )
 
 
+NOT_THROUGH_MONGOS = pytest.mark.skipif(
+    bool(os.environ.get("MONQUE_TEST_THROUGH_MONGOS")),
+    reason="through a mongos a change stream is seconds late, and Monque polls: see docs/guides/sharding.md",
+)
+
+
 class Router(Node):
     """A mongos in front of a cluster."""
 

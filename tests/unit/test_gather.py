@@ -34,7 +34,7 @@ class Writes:
 
 @pytest.mark.parametrize("turns", range(8))
 async def test_an_item_that_comes_while_the_last_write_ends_is_written_too(turns: int) -> None:
-    """Between the end of a sender and whoever hears of it lies a turn of the loop; nothing gets lost in it."""
+    """Between the end of a sender and whoever hears of it lies a turn of the loop; nothing is lost in it."""
     gather = Gather(Writes().send)
     first = asyncio.ensure_future(gather.add(1))
     for _ in range(turns):

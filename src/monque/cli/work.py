@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -36,6 +36,7 @@ class Settings:
     only: tuple[str, ...] = ()
     excluding: tuple[str, ...] = ()
     until_idle: bool = False
+    loop: str = "asyncio"
     log_level: str = "info"
     log_format: str = "text"
     metrics_folder: str | None = None
@@ -49,6 +50,7 @@ class Settings:
             ("--instance-concurrency", self.instance_concurrency),
             *(("--only", name) for name in self.only),
             *(("--except", name) for name in self.excluding),
+            ("--loop", self.loop),
             ("--log-level", self.log_level),
             ("--log-format", self.log_format),
             ("--metrics-folder", self.metrics_folder),
@@ -71,9 +73,20 @@ def run_worker(
     """Run until a signal comes, or until there is nothing to do if that was asked for."""
     use_folder(settings.metrics_folder)
     try:
-        asyncio.run(_work(settings, place, health_port, metrics_port))
+        with asyncio.Runner(loop_factory=_loop_factory(settings.loop)) as runner:
+            runner.run(_work(settings, place, health_port, metrics_port))
     except asyncio.CancelledError:
         logger.info("stopped before anything was begun")
+
+
+def _loop_factory(loop: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if loop == "asyncio":
+        return None
+    try:
+        import uvloop
+    except ImportError:
+        raise click.ClickException("--loop uvloop needs an extra: pip install 'pymonque[speed]'") from None
+    return uvloop.new_event_loop
 
 
 async def _work(

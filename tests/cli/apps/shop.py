@@ -41,6 +41,14 @@ def work_in_a_thread(job: Job[float]) -> None:
     print("worked in a thread", flush=True)
 
 
+on_any_loop = Monque(options=QUICK)
+
+
+@on_any_loop.worker("loop")
+async def tell_loop(job: Job[None]) -> None:
+    print("on a loop of", type(asyncio.get_running_loop()).__module__, flush=True)
+
+
 def make() -> Monque:
     return monque
 
