@@ -42,6 +42,7 @@ T = TypeVar("T")
 
 # MongoDB stores about 100 levels; the job around the data needs some of them.
 _MAX_DEPTH = 90
+_LONGEST_SHOWN_KEY = 60
 
 
 def encode(data: Any, *, job_name: str) -> Any:
@@ -209,7 +210,8 @@ class _UnfitError(Exception):
 
 def _path(keys: Iterable[Any]) -> str:
     def step(key: Any) -> str:
-        return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{reprlib.repr(key)}]"
+        plain = isinstance(key, str) and key.isidentifier() and len(key) <= _LONGEST_SHOWN_KEY
+        return f".{key}" if plain else f"[{reprlib.repr(key)}]"
 
     steps = [step(key) for key in keys]
     if len(steps) > 12:

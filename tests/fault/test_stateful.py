@@ -35,7 +35,7 @@ from hypothesis.stateful import (
 from pymongo import AsyncMongoClient
 
 from monque import Job, JobFilter, JobNotFoundError, JobStateError, JobStatus, Monque, NewJob, Options
-from monque._execute import Outcome, Run, decide, settle
+from monque._execute import Outcome, Run, decide, insist
 from monque._store.document import Document, failed_occurrence
 from monque._upkeep import recover
 from monque.embedded import EmbeddedMongo
@@ -463,9 +463,11 @@ class Jobs(RuleBasedStateMachine):
         assert worker is not None
         run = Run(claim.document, worker, last_write=time.monotonic())
         error = {"success": None, "failure": ValueError("no"), "release": asyncio.CancelledError()}[end]
-        outcome = Outcome(timedelta(0), error, interrupted=end == "release")
+        outcome = Outcome(0.0, error, interrupted=end == "release")
         transition = decide(run.claim, outcome, context.options, now=context.clock.now())
-        return await settle(run, transition, outcome, context)
+        first = await context.settler.settle(run.claim, transition)
+        _, document = await insist(run, transition, outcome, first, context)
+        return document
 
     def _settled(self, claim: Claim, model: Model, end: str) -> None:
         job_id, fails = claim.job_id, model.fail_count + 1

@@ -60,7 +60,7 @@ NO_TEXT: list[Any] = [
     7,
     1.5,
     True,
-    object(),
+    NotImplemented,
     {},
     [],
 ]
@@ -137,6 +137,7 @@ each_way = pytest.mark.parametrize(
 @example(data=deep(95))
 @example(data={"k" * 100_000: "v" * 1_000_000})
 @example(data={"a\x00b": 1})
+@example(data={"x" * 2_000: {"\x00": 1}})
 async def test_a_payload_comes_back_as_it_was_or_is_refused(
     way: Callable[[Monque, Any, str], Awaitable[Job[Any]]], monque: Monque, collection: Collection, data: Any
 ) -> None:
