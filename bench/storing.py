@@ -14,7 +14,6 @@ from monque import Monque, NewJob
 async def storing(stage: Stage) -> list[Result]:
     """One after another, from many tasks at once, many with one call, and with unique keys."""
     one, many, tasks = stage.size(500, 2_000), stage.size(20_000, 100_000), 50
-    raw_one = await plain.insert_one(stage.database, one)
     raw_tasks = await plain.insert_one(stage.database, 2 * one, tasks=tasks)
     raw_many = await plain.insert_many(stage.database, many)
     raw_keyed = await plain.upsert(stage.database, one)
@@ -24,8 +23,12 @@ async def storing(stage: Stage) -> list[Result]:
             for _ in range(count):
                 await monque.enqueue("work")
 
-        with stopwatch() as alone:
-            await enqueue(one)
+        raw_seconds = seconds = 0.0
+        for _ in range(10):  # side by side: each call is so short that the mood of the machine would decide
+            raw_seconds += one / 10 / await plain.insert_one(stage.database, one // 10)
+            with stopwatch() as alone:
+                await enqueue(one // 10)
+            seconds += alone.seconds
         with stopwatch() as together:
             await asyncio.gather(*(enqueue(5 * one // tasks) for _ in range(tasks)))
         with stopwatch() as keyed:
@@ -39,7 +42,7 @@ async def storing(stage: Stage) -> list[Result]:
         return Result(name=name, value=value, unit="jobs/s", raw=raw, raw_name=raw_name, at_least=at_least)
 
     return [
-        result("enqueue, one after another", one / alone.seconds, raw_one, "insert_one", 0.9),
+        result("enqueue, one after another", one / seconds, one / raw_seconds, "insert_one", 0.9),
         result(
             f"enqueue, {tasks} tasks", 5 * one / together.seconds, raw_tasks, f"insert_one, {tasks} tasks", 5
         ),

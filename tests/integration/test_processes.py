@@ -27,7 +27,7 @@ PROCESSES = 4
 
 async def write_conflicts(client: AsyncMongoClient[dict[str, Any]]) -> int:
     status = await client.admin.command("serverStatus")
-    conflicts: int = status["metrics"]["operation"]["writeConflicts"]
+    conflicts: int = status["metrics"]["operation"].get("writeConflicts", 0)
     return conflicts
 
 

@@ -16,6 +16,7 @@ from conftest import QUICK
 from monque import InstanceConflictError, Job, JobStatus, Monque
 from support.clocks import ago, now
 from support.jobs import claimed, document
+from support.sharding import NOT_THROUGH_MONGOS
 from support.waiting import Heard, eventually
 
 Collection = AsyncCollection[dict[str, Any]]
@@ -70,6 +71,7 @@ async def test_recovery_goes_on_while_running(collection: Collection, make_monqu
     assert sum(event.count for event in heard.of("stale:recovered")) == 20
 
 
+@NOT_THROUGH_MONGOS
 async def test_a_recovered_job_wakes_other_instances(collection: Collection, make_monque: Make) -> None:
     """With polls a minute apart, only the change stream can have told the worker."""
     rarely = replace(QUICK, poll_interval=timedelta(minutes=1), safety_poll_interval=timedelta(minutes=1))

@@ -273,6 +273,7 @@ class TestTheCommand:
             assert code != 0
             assert_untold(output)
             if words[0] == "doctor":
+                # Beside it, Python may warn of a socket that the driver has left behind.
                 [finding] = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
                 assert finding["level"] == "error"
 
