@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -56,7 +56,7 @@ class Management:
     def _context(self) -> Context:
         raise NotImplementedError
 
-    def _wake(self, documents: Iterable[Document], session: AsyncClientSession | None = None) -> None:
+    def _wake(self, documents: Sequence[Document], session: AsyncClientSession | None = None) -> None:
         raise NotImplementedError
 
     def server_time(self) -> datetime:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -583,7 +583,7 @@ class Monque(Management):
             self._runner.bell.ring_from_any_thread()
         return worker
 
-    def _wake(self, documents: Iterable[Document], session: AsyncClientSession | None = None) -> None:
+    def _wake(self, documents: Sequence[Document], session: AsyncClientSession | None = None) -> None:
         """Ring for jobs stored here. In a transaction nobody can see them before the commit."""
         runner = self._runner
         if runner is None or not runner.is_running or (session is not None and session.in_transaction):
@@ -593,9 +593,10 @@ class Monque(Management):
             name, run_at = document["name"], document["nextRunAt"]
             if name not in due or run_at < due[name]:
                 due[name] = run_at
+        job_id = documents[0]["_id"] if len(documents) == 1 else None
         for name, run_at in due.items():
             if self._workers.serves(name):
-                runner.wake(name, run_at=run_at)
+                runner.wake_for_stored(name, run_at, job_id)
 
     def _wake_all(self) -> None:
         if self._is_running() and self._runner is not None:

@@ -41,6 +41,9 @@ _BEATS_BEFORE_RECOVERY = 3
 # names this often.
 _BACKLOG_POLL = 0.1
 
+# Jobs stored here that the change stream has not told back yet.
+_MOST_ECHOES = 10_000
+
 
 class Runner:
     """Everything that goes on between `start()` and `stop()`; made anew by each start."""
@@ -61,6 +64,7 @@ class Runner:
         self._slots = Slots(workers, context.options, active)
         self._running = Running(context, workers, self._slots, on_room=self._tell_room, on_bug=self._crash)
         self._listening = Listening(context, self, self._restore_indexes)
+        self._echoes: set[ObjectId] = set()
         self._last_thorough = 0.0
         self._thorough_wanted = True
         self.in_contact = True
@@ -216,13 +220,24 @@ class Runner:
             await self._rest(random.uniform(0.001, 0.02))  # noqa: S311 - spreads contenders
         return look.more or look.missed > 0
 
-    def wake(self, name: str | None = None, *, run_at: datetime | None = None) -> None:
-        """There may be work of this name (of any, without one) at that time (now, without one)."""
-        self._context.store.wake(name)
+    def wake(
+        self, name: str | None = None, *, run_at: datetime | None = None, job_id: ObjectId | None = None
+    ) -> None:
+        """There may be work of this name (of any, without one) at that time (now, without one): this job."""
+        is_due = run_at is None or self._context.clock.seconds_until(run_at) <= 0
+        self._context.store.wake(name, job_id if is_due else None)
         if run_at is None:
             self.bell.ring()
         else:
             self.bell.ring_at(run_at)
+
+    def wake_for_stored(self, name: str, run_at: datetime, job_id: ObjectId | None) -> None:
+        """Jobs were stored here; *job_id* if it is a single one."""
+        if job_id is not None and self._listening.live:
+            if len(self._echoes) >= _MOST_ECHOES:
+                self._echoes.clear()
+            self._echoes.add(job_id)
+        self.wake(name, run_at=run_at, job_id=job_id)
 
     def _tell_room(self) -> None:
         """A slot is free. What outlived a stop takes a slot from the next runner until it ends."""
@@ -316,8 +331,10 @@ class Runner:
 
     def wake_for(self, hint: Hint) -> None:
         """The change stream told something."""
-        if hint.name is None or self._workers.serves(hint.name):
-            self.wake(hint.name, run_at=hint.run_at)
+        if hint.name is not None and hint.job_id in self._echoes:
+            self._echoes.remove(hint.job_id)  # stored here: we knew it before the stream did
+        elif hint.name is None or self._workers.serves(hint.name):
+            self.wake(hint.name, run_at=hint.run_at, job_id=hint.job_id)
 
     def note_contact(self, in_contact: bool) -> None:
         """The database was reached, or lost."""

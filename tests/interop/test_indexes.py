@@ -21,7 +21,7 @@ from monque import ConfigurationError, Monque, Options, Retention
 from monque.embedded import EmbeddedMongo
 from support.clocks import ago
 from support.jobs import claimed, document
-from support.waiting import Heard
+from support.waiting import Heard, eventually
 
 Collection = AsyncCollection[dict[str, Any]]
 Database = AsyncDatabase[dict[str, Any]]
@@ -154,7 +154,10 @@ class TestCreating:
         await monque.enqueue("work")
         await heard.wait("job:complete", 2)
 
-        assert await index_names(collection) == {"_id_", "monque_active", SHARED}
+        async def all_there() -> None:
+            assert await index_names(collection) == {"_id_", "monque_active", SHARED}
+
+        await eventually(all_there)
 
 
 class Recorder(CommandListener):

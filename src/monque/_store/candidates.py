@@ -47,6 +47,8 @@ class Choice(NamedTuple):
     """Due jobs are left for which there are slots."""
     backlog: bool
     """Due jobs are left, with slots for them or not."""
+    told: bool = False
+    """Not seen in the index: somebody else may have had them long ago."""
 
 
 class _Look(NamedTuple):
@@ -72,20 +74,26 @@ class Candidates:
         self._reach = _FIRST_REACH
         self._avoided: set[ObjectId] = set()
         self._next_look: _Look | None = None
+        self._told: dict[ObjectId, str] = {}
         self._asleep: dict[str, datetime] = {}
         self._woken: set[str] = set()
         self._all_woken = False
 
-    def wake(self, name: str | None = None) -> None:
-        """There may be new work of this name; of any, without one."""
+    def wake(self, name: str | None = None, job_id: ObjectId | None = None) -> None:
+        """There may be new work of this name; of any, without one.
+
+        Where nothing else of the name is due, the job that it is about can be claimed without a look.
+        """
         if self._next_look is not None and self._next_look.complete:
             self._next_look = None  # there is more by now
         if name is None:
             self._asleep.clear()
             self._all_woken = True
         else:
-            self._asleep.pop(name, None)
             self._woken.add(name)
+            next_due = self._asleep.pop(name, None)
+            if job_id is not None and next_due is not None and next_due > self._now():
+                self._told[job_id] = name
 
     async def choose(self, slots: Mapping[str, int], limit: int) -> Choice:
         """The oldest due jobs, at most *limit*, and of each name as many as it has slots.
@@ -94,6 +102,8 @@ class Candidates:
         woken: the entries of jobs that were claimed stay in the index for a while, and the server
         would walk through them for nothing.
         """
+        if told := self._take_told(slots, limit):
+            return Choice(told, None, more=True, backlog=False, told=True)
         self._woken.clear()
         self._all_woken = False
         now = self._now()
@@ -128,6 +138,18 @@ class Candidates:
             if future or complete:
                 return _choice(chosen, next_due, more=False, backlog=False)  # all that is due was seen
         return _choice(chosen, next_due, more=bool(room), backlog=True)
+
+    def _take_told(self, slots: Mapping[str, int], limit: int) -> list[ObjectId]:
+        """What we were told of, one of each name at most; whatever else there is, the next look finds.
+
+        Only if nothing else can be due: an older job, of any name, comes first.
+        """
+        told = {name: job_id for job_id, name in self._told.items() if slots.get(name)}
+        self._told.clear()
+        now = self._now()
+        if not told or any(name not in told and self._asleep.get(name, now) <= now for name in slots):
+            return []
+        return [job_id for job_id in told.values() if job_id not in self._avoided][:limit]
 
     def _now(self) -> datetime:
         return self._clock.now().replace(tzinfo=None)

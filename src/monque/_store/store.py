@@ -222,12 +222,14 @@ class Store:
             self._doubtful.update(chosen)
             claimed = await self._take(chosen, slots if choice.backlog else ())
             self._doubtful.clear()
+        if choice.told:
+            return Look(claimed, None, more=True)
         self._candidates.learn(chosen=len(chosen), won=len(claimed))
         return Look(claimed, choice.next_due, choice.more, len(chosen) - len(claimed), choice.backlog)
 
-    def wake(self, name: str | None = None) -> None:
+    def wake(self, name: str | None = None, job_id: ObjectId | None = None) -> None:
         """There may be new work of this name (of any, without one): the next claim must look at it."""
-        self._candidates.wake(name)
+        self._candidates.wake(name, job_id)
 
     async def _take(self, chosen: list[ObjectId], slots: Iterable[str]) -> list[Document]:
         if len(chosen) == 1:

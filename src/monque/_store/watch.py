@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from bson import ObjectId
 from pymongo.asynchronous.change_stream import AsyncChangeStream
 from pymongo.errors import OperationFailure, PyMongoError
 
@@ -42,6 +43,7 @@ _PIPELINE: list[dict[str, Any]] = [
     {
         "$project": {
             "operationType": 1,
+            "job_id": "$documentKey._id",
             "name": "$fullDocument.name",
             "run_at": {"$ifNull": ["$fullDocument.nextRunAt", "$updateDescription.updatedFields.nextRunAt"]},
         }
@@ -51,10 +53,15 @@ _PIPELINE: list[dict[str, Any]] = [
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """It may be worth looking for work at *run_at* (now, if None), for this name (any, if None)."""
+    """It may be worth looking for work at *run_at* (now, if None), for this name (any, if None).
+
+    Only a new job comes with its name.
+    """
 
     name: str | None
     run_at: datetime | None
+    job_id: ObjectId | None = None
+    """The job that it is about."""
 
 
 class WatchUnavailableError(Exception):
@@ -91,7 +98,7 @@ class Watch:
                 continue
             if change["operationType"] not in ("insert", "update"):
                 return
-            yield Hint(change.get("name"), change.get("run_at"))
+            yield Hint(change.get("name"), change.get("run_at"), change.get("job_id"))
 
     async def close(self) -> None:
         """Let the server forget the stream, if it is there to hear that."""
