@@ -65,8 +65,15 @@ def accounted_for(ledger: Ledger, final: Final, rules: Rules) -> Iterator[Violat
             yield _of(ledger, record, "lost", f"was never finished: it is still {document['status']}")
         elif document["status"] == "failed" and not document.get("failReason"):
             yield _of(ledger, record, "lost", "failed for good without a reason")
-        elif document["status"] == "completed" and not any(run.outcome == "ok" for run in record.runs):
+        elif document["status"] == "completed" and not any(
+            _may_have_completed(run, document) for run in record.runs
+        ):
             yield _of(ledger, record, "lost", "is completed and never ran to its end")
+
+
+def _may_have_completed(run: Run, document: dict[str, Any]) -> bool:
+    """Its handler came to its end; one that completes the job itself may die between that and its end."""
+    return run.outcome == "ok" or (run.outcome is None and document["name"] == "effect")
 
 
 def completed_once(ledger: Ledger, final: Final, rules: Rules) -> Iterator[Violation]:

@@ -395,6 +395,24 @@ def test_an_effect_that_does_not_fit_its_job(tale: Tale, status: str, effects: i
     assert tale.only_violation().says == f"deed is {status} and had its effect {effects} times"
 
 
+def test_a_process_that_dies_after_its_transaction_has_completed_the_job_is_fine(tale: Tale) -> None:
+    tale.store(3.0, "deed")
+    tale.start(4.0, "ann", "deed", name="effect")
+    tale.tell(5.0, "conductor", "down", whom="ann", whose_pid=30, code=-9, meant=True)
+    tale.found("deed", name="effect")
+    tale.effects = ["deed"]
+
+    assert tale.verdict() == []
+
+
+def test_an_effect_of_a_job_that_was_never_run(tale: Tale) -> None:
+    tale.store(3.0, "deed")
+    tale.found("deed", name="effect")
+    tale.effects = ["deed"]
+
+    assert tale.only_violation().says == "deed is completed and never ran to its end"
+
+
 def test_an_invariant_of_the_collection(tale: Tale) -> None:
     tale.found("good", claimedBy="ann", lockedAt=1, lastHeartbeat=1)
 
