@@ -35,7 +35,7 @@ class Writes:
 @pytest.mark.parametrize("turns", range(8))
 async def test_an_item_that_comes_while_the_last_write_ends_is_written_too(turns: int) -> None:
     """Between the end of a sender and whoever hears of it lies a turn of the loop; nothing is lost in it."""
-    gather = Gather(Writes().send)
+    gather = Gather(Writes().send, many=100)
     first = asyncio.ensure_future(gather.add(1))
     for _ in range(turns):
         await asyncio.sleep(0)
@@ -46,7 +46,7 @@ async def test_an_item_that_comes_while_the_last_write_ends_is_written_too(turns
 
 async def test_items_of_one_turn_share_one_write() -> None:
     writes = Writes()
-    gather = Gather(writes.send)
+    gather = Gather(writes.send, many=100)
 
     assert await asyncio.gather(*(gather.add(number) for number in range(5))) == [0, 10, 20, 30, 40]
     assert writes.batches == [[0, 1, 2, 3, 4]]
@@ -54,7 +54,7 @@ async def test_items_of_one_turn_share_one_write() -> None:
 
 async def test_a_few_items_wait_for_the_write_under_way_and_go_together() -> None:
     writes = Writes(held=True)
-    gather = Gather(writes.send)
+    gather = Gather(writes.send, many=100)
     adding = [asyncio.ensure_future(gather.add(0))]
     await writes.begun(1)
     for number in (1, 2):
@@ -68,7 +68,7 @@ async def test_a_few_items_wait_for_the_write_under_way_and_go_together() -> Non
 
 async def test_many_items_do_not_wait() -> None:
     writes = Writes(held=True)
-    gather = Gather(writes.send)
+    gather = Gather(writes.send, many=100)
     adding = [asyncio.ensure_future(gather.add(0))]
     await writes.begun(1)
     adding += [asyncio.ensure_future(gather.add(number)) for number in range(500)]
@@ -79,7 +79,7 @@ async def test_many_items_do_not_wait() -> None:
 
 
 async def test_each_gets_its_own_error() -> None:
-    gather = Gather(Writes().send)
+    gather = Gather(Writes().send, many=100)
     results = await asyncio.gather(*(gather.add(number) for number in (1, -2, 3)), return_exceptions=True)
 
     assert [results[0], str(results[1]), results[2]] == [10, "-2", 30]
@@ -91,7 +91,7 @@ async def test_a_write_that_breaks_is_told_to_all_and_the_next_one_goes_out() ->
             raise RuntimeError("broken")
         return batch
 
-    gather = Gather(break_once)
+    gather = Gather(break_once, many=100)
     results = await asyncio.gather(gather.add(-1), gather.add(1), return_exceptions=True)
 
     assert [type(result) for result in results] == [RuntimeError, RuntimeError]

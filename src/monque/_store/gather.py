@@ -10,10 +10,7 @@ from typing import Generic, TypeAlias, TypeVar
 I = TypeVar("I")  # noqa: E741 - item
 R = TypeVar("R")
 
-# While the server works on one write, another is sent if it is large: of small ones each costs the server
-# nearly as much as a large one, so they rather wait and become one.
 _IN_FLIGHT = 2
-_LARGE = 200
 
 
 Answer: TypeAlias = Callable[[R | BaseException], None]
@@ -25,11 +22,14 @@ class Gather(Generic[I, R]):
     A lone item goes out at once: nothing waits for company. Under load the writes grow by
     themselves, since the more items come during one write, the more the next one carries.
 
-    *send* writes a batch and answers for each item, in order, with its result or its error.
+    *send* writes a batch and answers for each item, in order, with its result or its error. While one write
+    is under way, a second is sent only if it has *many* items: of small writes each costs the server nearly
+    as much as a large one, so they rather wait and become one.
     """
 
-    def __init__(self, send: Callable[[list[I]], Awaitable[Sequence[R | Exception]]]) -> None:
+    def __init__(self, send: Callable[[list[I]], Awaitable[Sequence[R | Exception]]], *, many: int) -> None:
         self._send = send
+        self._many = many
         self._waiting: list[tuple[I, Answer[R]]] = []
         self._senders: set[asyncio.Task[None]] = set()
         self._sending = 0
@@ -37,7 +37,7 @@ class Gather(Generic[I, R]):
     def put(self, item: I, answer: Answer[R]) -> None:
         """Have the item written; *answer* is called with its result or its error."""
         self._waiting.append((item, answer))
-        if not self._sending or (self._sending < _IN_FLIGHT and len(self._waiting) >= _LARGE):
+        if not self._sending or (self._sending < _IN_FLIGHT and len(self._waiting) >= self._many):
             # The task starts in the next turn of the loop, so all that is put in this one goes along.
             self._sending += 1
             sender = asyncio.create_task(self._run(), name="monque-write")

@@ -13,6 +13,9 @@ from monque._store.gather import Answer, Gather
 from monque._store.store import Store
 from monque._store.transitions import Transition
 
+# Nobody waits for a settlement, so it can wait for company.
+_MANY = 200
+
 _Answer: TypeAlias = Document | Exception | None
 
 
@@ -21,7 +24,7 @@ class Settler:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._gather: Gather[tuple[Document, Transition], Document | None] = Gather(self._send)
+        self._gather: Gather[tuple[Document, Transition], Document | None] = Gather(self._send, many=_MANY)
 
     def put(self, claim: Document, transition: Transition, answer: Answer[Document | None]) -> None:
         """As `settle`, for callers who do not wait: *answer* is called with the result or the error."""

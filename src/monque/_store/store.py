@@ -37,6 +37,8 @@ logger = logging.getLogger("monque")
 OPERATION_TIMEOUT = 20.0
 
 _INSERT_CHUNK = 1000
+# Callers wait for their inserts.
+_MANY = 10
 # One answer for all that a claim may have taken; by default the server makes two of it.
 _ALL_AT_ONCE = 10_000
 _INDEX_CONFLICTS = (85, 86)
@@ -84,7 +86,7 @@ class Store:
         )
         self._candidates = Candidates(self._naive, clock, hint=options.create_indexes)
         self._doubtful: set[ObjectId] = set()
-        self._inserts: Gather[Document, None] = Gather(self._insert_together)
+        self._inserts: Gather[Document, None] = Gather(self._insert_together, many=_MANY)
 
     def through(self, collection: AsyncCollection[Document]) -> Store:
         """The same store with another handle of its collection: that of the driver a session belongs to."""
