@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import bson
 from bson import ObjectId
@@ -15,6 +15,7 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from monque._job import Job, JobStatus
 
 Document: TypeAlias = dict[str, Any]
+V = TypeVar("V", dict[str, Any], list[Any])
 
 # What a claim writes and what settling takes away again. `heartbeatInterval` stays, as the
 # TypeScript implementation leaves it.
@@ -37,28 +38,16 @@ CODEC_OPTIONS: CodecOptions[Document] = CodecOptions(
 NAIVE_CODEC_OPTIONS: CodecOptions[Document] = CODEC_OPTIONS.with_options(tz_aware=False, tzinfo=None)
 
 
-def made_aware(value: Document) -> Document:
-    """The document with UTC at all its datetimes, changed in place."""
-    for field, entry in value.items():
+def made_aware(value: V) -> V:
+    """The document, or a list in one, with UTC at all its datetimes; changed in place."""
+    inside: Any = value
+    for place, entry in inside.items() if type(inside) is dict else enumerate(inside):
         kind = type(entry)
         if kind is datetime:
-            value[field] = entry.replace(tzinfo=UTC)
-        elif kind is dict:
+            inside[place] = entry.replace(tzinfo=UTC)
+        elif kind is dict or kind is list:
             made_aware(entry)
-        elif kind is list:
-            _made_aware(entry)
     return value
-
-
-def _made_aware(values: list[Any]) -> None:
-    for place, entry in enumerate(values):
-        kind = type(entry)
-        if kind is datetime:
-            values[place] = entry.replace(tzinfo=UTC)
-        elif kind is dict:
-            made_aware(entry)
-        elif kind is list:
-            _made_aware(entry)
 
 
 def new_document(
