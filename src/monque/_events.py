@@ -212,7 +212,7 @@ class EventBus:
     def _call(self, listener: Listener[Any], event: Event) -> None:
         try:
             result = listener(event)
-            if inspect.isawaitable(result):
+            if result is not None and inspect.isawaitable(result):
                 task = asyncio.ensure_future(self._await(result, event))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)

@@ -22,7 +22,7 @@ from monque._connect import Connection
 from monque._cron import Cron
 from monque._errors import ConfigurationError, NotCommittedError
 from monque._events import ClaimLost, Event, EventBus, JobCompleted, JobError, JobFailed, JobStarted
-from monque._job import Job, JobStatus, completed, hand
+from monque._job import Job, JobStatus, completed, hand, take_back
 from monque._logs import about, log_failure, log_success, running
 from monque._options import Options
 from monque._store import transitions
@@ -90,6 +90,10 @@ class Run:
     """The context variables of its handler; listeners that hear of it see them too."""
     completion: Completion | None = None
     """The handler asked to complete the job in a transaction of its own."""
+    begun: bool = False
+    """Its task has begun; before that, a cancelled task would end without a word."""
+    ended: datetime | None = None
+    """When its handler returned, by the server's clock; only if somebody looks on."""
 
     @property
     def job(self) -> Job[Any]:
@@ -111,7 +115,7 @@ class Run:
         if self.settling or (why is Interruption.SHUTDOWN and not self.worker.is_async):
             return
         self.interruption = why
-        if self.task is not None and self.worker.is_async:
+        if self.task is not None and self.begun and self.worker.is_async:
             self.task.cancel()
 
 
@@ -131,8 +135,9 @@ class Outcome:
 
 async def attend(run: Run, context: Context) -> Outcome:
     """Call the handler of a claimed job, unless it may be somebody else's by now."""
-    if _may_be_lost(run, context):
-        # The process stood still since the claim: another owner may have run the job by now.
+    run.begun = True
+    if run.interruption is not None or _may_be_lost(run, context):
+        # Or the process stood still since the claim: another owner may have run the job by now.
         return Outcome(0.0, asyncio.CancelledError(), interrupted=True)
     calling = call(run, context)
     return await (calling if run.audience is None else run.audience.attend(run, calling))
@@ -143,7 +148,13 @@ async def call(run: Run, context: Context) -> Outcome:
     started = time.perf_counter()
     error: BaseException | None = None
     try:
-        await _handle(run, context, started)
+        worker, job = run.worker, _decoded(run, context, started)
+        if worker.is_async:
+            await worker.handler(job)
+        else:
+            result = await context.threads.run(worker.handler, job)
+            if inspect.isawaitable(result):
+                await result
     except asyncio.CancelledError as cancelled:
         task = asyncio.current_task()
         if run.interruption is None and task is not None and task.cancelling():
@@ -155,34 +166,28 @@ async def call(run: Run, context: Context) -> Outcome:
         raise
     except BaseException as failure:  # noqa: BLE001 - a handler may raise anything, also SystemExit
         error = failure
-    if run._job is not None:
-        hand(run._job, None)
+    take_back(run.job)
     seconds = time.perf_counter() - started
     return Outcome(seconds, error, interrupted=error is not None and run.interruption is not None)
 
 
-async def _handle(run: Run, context: Context, started: float) -> None:
-    worker = run.worker
+def _decoded(run: Run, context: Context, started: float) -> Job[Any]:
+    """The job for its handler, told to have started; if its payload does not fit, that is told too."""
     try:
-        data = worker.codec.decode(run.claim.get("data"), job_name=worker.name)
+        data = run.worker.codec.decode(run.claim.get("data"), job_name=run.worker.name)
         run.job = to_job(run.claim, data=data)
         hand(run.job, partial(_complete_in, run, context, started))
     finally:
         running.set(run.job)
         if context.bus.hears(JobStarted):
             context.bus.tell(JobStarted(job=run.job))
-    if worker.is_async:
-        await worker.handler(run.job)
-    else:
-        result = await context.threads.run(worker.handler, run.job)
-        if inspect.isawaitable(result):
-            await result
+    return run.job
 
 
 def _complete_in(run: Run, context: Context, started: float, session: object) -> Any:
     def decided() -> Transition:
         outcome = Outcome(time.perf_counter() - started)
-        return decide(run.claim, outcome, context.options, now=context.clock.now())
+        return decide(run.claim, outcome, context)
 
     return complete_in(session, run, context, decided)
 
@@ -228,22 +233,23 @@ def _tell_completed(
         context.bus.tell(JobError(error=outcome.error, job=run.job))
     succeeded = Outcome(outcome.seconds)
     if run.audience is not None:
-        record(run, completion.transition, succeeded, ended=context.clock.now())
+        record(run, completion.transition, succeeded)
     context.bus.tell(report(run, completion.transition, succeeded, document, now=context.clock.now()))
 
 
-def decide(claim: Document, outcome: Outcome, options: Options, *, now: datetime) -> Transition:
+def decide(claim: Document, outcome: Outcome, context: Context) -> Transition:
     """Turn what the handler did into the one transition that records it."""
     if outcome.interrupted:
         return transitions.release(claim)
     recurring = claim.get("repeatInterval") is not None
     if outcome.error is None:
         if recurring:
-            return _repeat(claim, now)
+            return _repeat(claim, context.clock.now())
         return transitions.complete(claim, ran=outcome.seconds)
 
     reason = describe(outcome.error)
     fail_count = count_of(claim, "failCount") + 1
+    options = context.options
     if fail_count < options.max_retries:
         delay = backoff(
             fail_count,
@@ -253,7 +259,7 @@ def decide(claim: Document, outcome: Outcome, options: Options, *, now: datetime
         )
         return transitions.retry(claim, delay=delay, reason=reason)
     if recurring:
-        return give_up(claim, reason, fail_count=fail_count, now=now)
+        return give_up(claim, reason, fail_count=fail_count, now=context.clock.now())
     return transitions.fail(claim, reason=reason)
 
 
@@ -309,7 +315,7 @@ async def insist(
             if isinstance(answer, BaseException):
                 raise answer
             if answer is None and await _schedule_changed(run, context):
-                transition = decide(run.claim, outcome, context.options, now=context.clock.now())
+                transition = decide(run.claim, outcome, context)
                 answer = _NO_ANSWER
                 continue
             if answer is None:
@@ -360,7 +366,7 @@ def _lose(run: Run, context: Context) -> None:
     context.bus.tell(ClaimLost(job=run.job))
 
 
-def record(run: Run, transition: Transition, outcome: Outcome, *, ended: datetime) -> None:
+def record(run: Run, transition: Transition, outcome: Outcome) -> None:
     """Log how a run ended, and tell whoever looks on."""
     ending: Ending = "completed"
     if transition.to is JobStatus.FAILED or transition.leaves is not None:
@@ -372,8 +378,8 @@ def record(run: Run, transition: Transition, outcome: Outcome, *, ended: datetim
     else:
         reason = describe(outcome.error) if outcome.error else "its schedule cannot be continued"
         log_failure(run.job, outcome.duration, reason, outcome.error, will_retry=ending == "retried")
-    if run.audience is not None:
-        run.audience.ended(run.job, ending, outcome, at=ended)
+    if run.audience is not None and run.ended is not None:
+        run.audience.ended(run.job, ending, outcome, at=run.ended)
 
 
 def report(run: Run, transition: Transition, outcome: Outcome, document: Document, *, now: datetime) -> Event:

@@ -15,6 +15,7 @@ from typing import Any
 from bson import ObjectId
 from pymongo.errors import OperationFailure, PyMongoError
 
+from monque._deadlines import without_deadline
 from monque._errors import ShutdownTimeoutError
 from monque._events import JobError
 from monque._execute import Context
@@ -85,7 +86,7 @@ class Runner:
 
     def start(self) -> None:
         """Begin to work, in the background of the running loop."""
-        self._supervisor = asyncio.create_task(self._supervise(), name="monque")
+        self._supervisor = asyncio.create_task(self._supervise(), name="monque", context=without_deadline())
 
     async def stop(self, timeout: float) -> None:
         """Stop in order; concurrent calls share one drain and the earliest deadline."""
@@ -241,7 +242,8 @@ class Runner:
 
     def _tell_room(self) -> None:
         """A slot is free. What outlived a stop takes a slot from the next runner until it ends."""
-        self.bell.ring()
+        if self._slots.low:
+            self.bell.ring()
         if self.successor is not None:
             self.successor._tell_room()
 
@@ -348,7 +350,9 @@ class Runner:
         self._running.close()
         self.bell.ring()
         if self._stopping is None:
-            self._stopping = asyncio.create_task(self._shut_down(), name="monque-stop")
+            self._stopping = asyncio.create_task(
+                self._shut_down(), name="monque-stop", context=without_deadline()
+            )
         return self._stopping
 
     def _hurry(self, timeout: float) -> None:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
-from datetime import datetime
-from functools import partial, wraps
-from typing import Any, Concatenate, ParamSpec, TypeAlias
+from functools import partial
+from typing import Any
 
 from bson import ObjectId
 from pymongo.errors import PyMongoError
 
 from monque._completing import Completion, beat
+from monque._deadlines import without_deadline
 from monque._events import ClaimLost, JobCompleted, JobFailed
 from monque._execute import (
     Context,
@@ -46,24 +45,6 @@ _LONGEST_HOLD = 1.0
 
 _STARTS_IN_ONE_TURN = 16
 
-P = ParamSpec("P")
-
-
-Step: TypeAlias = Callable[Concatenate["Running", Run, P], None]
-
-
-def _loudly(step: Step[P]) -> Step[P]:
-    """For steps that the event loop calls: it would only log a bug, and the run would never end."""
-
-    @wraps(step)
-    def guarded(self: Running, run: Run, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            step(self, run, *args, **kwargs)
-        except Exception as bug:  # noqa: BLE001 - told loudly
-            self._over(run, bug)
-
-    return guarded
-
 
 class Running:
     """Takes claims and sees each through to its end.
@@ -82,6 +63,7 @@ class Running:
         on_bug: Callable[[BaseException], None],
     ) -> None:
         self._context = context
+        self._loop = asyncio.get_running_loop()
         self._workers = workers
         self._slots = slots
         self._on_room = on_room
@@ -94,7 +76,7 @@ class Running:
         self._ended = asyncio.Event()
         self._closed = False
         # A job is often started by the end of another: it must not find that one's context variables.
-        self._variables = contextvars.copy_context()
+        self._variables = without_deadline()
         self.empty = asyncio.Event()
         self.empty.set()
 
@@ -116,15 +98,19 @@ class Running:
         audience = self._context.telemetry.audience()
         now = time.monotonic()
         for claim in claims:
-            worker = self._workers.get(claim["name"])
+            name = claim["name"]
+            worker = self._workers.get(name)
             key = (claim["_id"], attempt_of(claim))
-            if worker is not None and key not in self._runs:
-                run = Run(claim, worker, last_write=sent, held_since=now, audience=audience)
-                self._runs[key] = run
-                self.empty.clear()
-                self._held.setdefault(worker.name, deque()).append(run)
-                self._slots.hold(worker.name)
-                self._next.append(worker.name)
+            if worker is None or key in self._runs:
+                continue
+            self._runs[key] = run = Run(claim, worker, last_write=sent, held_since=now, audience=audience)
+            if name not in self._held:
+                self._held[name] = deque()
+            self._held[name].append(run)
+            self._slots.hold(name)
+            self._next.append(name)
+        if self._runs:
+            self.empty.clear()
         if not self._starting:
             self._start_some()
 
@@ -138,8 +124,10 @@ class Running:
         while self._next and started < _STARTS_IN_ONE_TURN:
             started += self._start_next(self._next.popleft())
         self._starting = bool(self._next)
+        if started:
+            self._on_room()
         if self._starting:
-            asyncio.get_running_loop().call_soon(self._start_some)
+            self._loop.call_soon(self._start_some, context=self._variables)
 
     def _start_next(self, name: str) -> bool:
         """Start the oldest job of a name that waits, if there is a slot."""
@@ -150,21 +138,33 @@ class Running:
         return True
 
     def _start(self, run: Run) -> None:
-        self._slots.let_go(run.worker.name, time.monotonic() - run.held_since)
-        self._slots.start(run.worker.name)
+        self._slots.start(run.worker.name, waited=time.monotonic() - run.held_since)
         run.variables = self._variables.copy()
-        run.task = asyncio.create_task(attend(run, self._context), context=run.variables)
-        run.task.add_done_callback(partial(self._handled, run))
+        run.task = self._loop.create_task(self._see_through(run), context=run.variables)
 
-    @_loudly
-    def _handled(self, run: Run, task: asyncio.Task[Outcome]) -> None:
+    async def _see_through(self, run: Run) -> None:
+        """The task of a run: its handler, and what follows at once from how that ended."""
+        try:
+            self._handled(run, await attend(run, self._context))
+        except Exception as bug:  # noqa: BLE001 - told loudly
+            self._break_off(run, bug)
+        except GeneratorExit:
+            raise  # the event loop is gone, and everything with it
+        except BaseException as end:
+            self._break_off(run, end)
+            raise
+
+    def _break_off(self, run: Run, bug: BaseException) -> None:
+        if not run.settling:
+            run.settling = True
+            self._slots.end(run.worker.name, 0.0)
+        self._over(run, bug)
+
+    def _handled(self, run: Run, outcome: Outcome) -> None:
         """A handler has ended: its slot is for the next one, while its result is written."""
         run.settling = True
-        if task.cancelled() or task.exception() is not None:
-            self._slots.end(run.worker.name, 0.0)
-            self._over(run, bug=None if task.cancelled() else task.exception())
-            return
-        outcome = task.result()
+        if run.audience is not None:
+            run.ended = self._context.clock.now()
         self._slots.end(run.worker.name, outcome.seconds)
         self._fill_slot(run.worker.name)
         if run.interruption is Interruption.LOST:
@@ -177,11 +177,8 @@ class Running:
             self._go_on(run, self._conclude(run, run.completion, outcome))
 
     def _settle(self, run: Run, outcome: Outcome) -> None:
-        now = self._context.clock.now()
-        transition = decide(run.claim, outcome, self._context.options, now=now)
-        self._context.settler.put(
-            run.claim, transition, partial(self._written, run, transition, outcome, now)
-        )
+        transition = decide(run.claim, outcome, self._context)
+        self._context.settler.put(run.claim, transition, partial(self._written, run, transition, outcome))
 
     async def _conclude(self, run: Run, completion: Completion, outcome: Outcome) -> None:
         """The handler's own transaction was to complete the job: see whether it has."""
@@ -203,28 +200,24 @@ class Running:
         if not self._starting:
             self._start_some()
 
-    @_loudly
-    def _written(
-        self, run: Run, transition: Transition, outcome: Outcome, ended: datetime, answer: object
-    ) -> None:
+    def _written(self, run: Run, transition: Transition, outcome: Outcome, answer: object) -> None:
         """The first write of the result is over; mostly it has succeeded, and that was all."""
-        if isinstance(answer, dict):
-            self._settled(run, transition, outcome, ended, answer)
-        else:
-            self._go_on(run, self._insist(run, transition, outcome, ended, answer))
+        try:
+            if isinstance(answer, dict):
+                self._settled(run, transition, outcome, answer)
+            else:
+                self._go_on(run, self._insist(run, transition, outcome, answer))
+        except Exception as bug:  # noqa: BLE001 - told loudly; nothing else would ever end this run
+            self._over(run, bug)
 
-    async def _insist(
-        self, run: Run, transition: Transition, outcome: Outcome, ended: datetime, answer: object
-    ) -> None:
+    async def _insist(self, run: Run, transition: Transition, outcome: Outcome, answer: object) -> None:
         transition, document = await insist(run, transition, outcome, answer, self._context)
-        self._settled(run, transition, outcome, ended, document)
+        self._settled(run, transition, outcome, document)
 
-    def _settled(
-        self, run: Run, transition: Transition, outcome: Outcome, ended: datetime, document: Document | None
-    ) -> None:
+    def _settled(self, run: Run, transition: Transition, outcome: Outcome, document: Document | None) -> None:
         if document is not None and not outcome.interrupted:
             if run.audience is not None or outcome.error is not None:
-                record(run, transition, outcome, ended=ended)
+                record(run, transition, outcome)
             bus = self._context.bus
             if bus.hears(JobCompleted) or bus.hears(JobFailed):
                 event = report(run, transition, outcome, document, now=self._context.clock.now())
@@ -305,6 +298,8 @@ class Running:
     async def release_overdue(self) -> None:
         """Give back what waits longer than it should."""
         limit = time.monotonic() - _LONGEST_HOLD
+        if not any(held and held[0].held_since < limit for held in self._held.values()):
+            return  # those that came first have waited longest
         overdue = [run for held in self._held.values() for run in held if run.held_since < limit]
         for run in overdue:
             self._slots.waited(run.worker.name, _LONGEST_HOLD)

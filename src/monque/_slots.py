@@ -10,7 +10,7 @@ from monque._workers import Workers
 # Claim ahead only what will start within this time, judging by how long jobs of the name took lately.
 _HORIZON = 0.1
 _MOST_AHEAD = 1_000
-_MOST_AT_ONCE = 1_000
+_MOST_AT_ONCE = 500
 
 # Claimed and not yet settled: beyond this, settling is what is slow, and claiming more would not help.
 _MOST_UNSETTLED = 5_000
@@ -29,6 +29,7 @@ class Slots:
         self._options = options
         self._running = running  # shared with earlier and later runners of the same instance
         self._held: Counter[str] = Counter()
+        self._held_in_all = 0
         self._pace: dict[str, float] = {}
         self._most_ahead = _MOST_AHEAD
         self._longest_wait = 0.0
@@ -36,15 +37,20 @@ class Slots:
     def hold(self, name: str) -> None:
         """A claimed job waits for a slot."""
         self._held[name] += 1
+        self._held_in_all += 1
 
-    def let_go(self, name: str, waited: float = 0.0) -> None:
-        """It waits no longer: it starts, or was given back."""
+    def let_go(self, name: str) -> None:
+        """It was given back, or is not ours any more."""
         self._held[name] -= 1
-        self._longest_wait = max(self._longest_wait, waited)
+        self._held_in_all -= 1
 
-    def start(self, name: str) -> None:
-        """A handler begins to run."""
+    def start(self, name: str, *, waited: float) -> None:
+        """It waits no longer: its handler begins to run."""
+        self._held[name] -= 1
+        self._held_in_all -= 1
         self._running[name] += 1
+        if waited > self._longest_wait:
+            self._longest_wait = waited
 
     def end(self, name: str, seconds: float) -> None:
         """A handler has run this long.
@@ -67,13 +73,17 @@ class Slots:
             limit is None or self._running.total() < limit
         )
 
+    @property
+    def low(self) -> bool:
+        """Whether so few wait here that it may be worth claiming more."""
+        return self._held_in_all <= self._most_ahead // 2
+
     def wanted(self, unsettled: int) -> tuple[dict[str, int], int]:
         """How many jobs of each name to claim, and how many in all.
 
         Only when half of what may be here is gone: few large claims, not many small.
         """
-        held_in_all = self._held.total()
-        if held_in_all > self._most_ahead // 2:
+        if not self.low:
             return {}, 0
         room = {}
         free_in_all = ahead_in_all = 0
@@ -91,7 +101,9 @@ class Slots:
                 ahead_in_all = min(ahead_in_all + ahead, self._most_ahead)
         if self._options.instance_concurrency is not None:
             free_in_all = min(free_in_all, self._options.instance_concurrency - self._running.total())
-        limit = min(free_in_all + ahead_in_all - held_in_all, _MOST_AT_ONCE, _MOST_UNSETTLED - unsettled)
+        limit = min(
+            free_in_all + ahead_in_all - self._held_in_all, _MOST_AT_ONCE, _MOST_UNSETTLED - unsettled
+        )
         if limit <= 0:
             return {}, 0
         self._learn()

@@ -464,7 +464,7 @@ class Jobs(RuleBasedStateMachine):
         run = Run(claim.document, worker, last_write=time.monotonic())
         error = {"success": None, "failure": ValueError("no"), "release": asyncio.CancelledError()}[end]
         outcome = Outcome(0.0, error, interrupted=end == "release")
-        transition = decide(run.claim, outcome, context.options, now=context.clock.now())
+        transition = decide(run.claim, outcome, context)
         first = await context.settler.settle(run.claim, transition)
         _, document = await insist(run, transition, outcome, first, context)
         return document

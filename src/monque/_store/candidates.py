@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import NamedTuple
 
 from bson import ObjectId
@@ -22,7 +24,7 @@ _NAMES_IN_ONE_LOOK = 150
 _WIDEST_SPREAD = 32
 
 _FIRST_REACH = 16
-_FARTHEST_REACH = 1024
+_FARTHEST_REACH = 512
 
 # So many in one claim are the sign of a backlog.
 _MANY = 100
@@ -110,28 +112,27 @@ class Candidates:
         limit = min(limit, self._reach)
         room = {name: free for name, free in slots.items() if self._asleep.get(name, now) <= now}
         sleeping = [self._asleep[name] for name in slots if name not in room]
-        chosen: dict[ObjectId, str] = {}
+        chosen: list[Document] = []
         next_due = min(sleeping, default=None)
         if next_due == _NEVER:
             next_due = None
         while room and len(chosen) < limit:
-            known = sum(1 for name in chosen.values() if name in room) + len(self._avoided)
+            known = sum(1 for entry in chosen if entry["name"] in room) + len(self._avoided)
             wanted = min(limit - len(chosen), sum(room.values()))
             names = list(room)
             look = self._looked_ahead(names, now) if not chosen else None
             found, complete = look or await self._earliest(names, wanted * self._spread, besides=known)
             if complete:
                 self._put_to_sleep(names, found)
-            now = self._now()
-            future = [entry["nextRunAt"] for entry in found if entry["nextRunAt"] > now]
-            due = [entry for entry in found if entry["nextRunAt"] <= now]
+            due, future = _split(found, self._now())
             if chosen or self._avoided:
-                due = [entry for entry in due if self._is_new(entry, chosen)]
+                seen = self._avoided.union(entry["_id"] for entry in chosen)
+                due = [entry for entry in due if entry["_id"] not in seen]
             next_due = min([*future[:1], *([next_due] if next_due else [])], default=None)
             for entry in self._window(due, wanted):
                 name = entry["name"]
                 if name in room and len(chosen) < limit:
-                    chosen[entry["_id"]] = name
+                    chosen.append(entry)
                     room[name] -= 1
                     if not room[name]:
                         del room[name]
@@ -161,7 +162,7 @@ class Candidates:
             return  # not worth it; or others are after the same jobs, and what is seen now will be gone
         self._woken.clear()
         self._all_woken = False
-        found, complete = await self._earliest(names, min(last * 2, self._reach * 2), besides=0)
+        found, complete = await self._earliest(names, min(last * 2, _FARTHEST_REACH), besides=0)
         if not complete or not (self._woken or self._all_woken):
             self._next_look = _Look(set(names), found, complete, self._now() + _LOOK_LASTS)
 
@@ -200,9 +201,6 @@ class Candidates:
     def avoid(self, job_id: ObjectId) -> None:
         """Do not choose this one again: the server refuses to change it, and would refuse its whole batch."""
         self._avoided.add(job_id)
-
-    def _is_new(self, entry: Document, chosen: Mapping[ObjectId, str]) -> bool:
-        return entry["_id"] not in chosen and entry["_id"] not in self._avoided
 
     def _window(self, due: list[Document], wanted: int) -> list[Document]:
         """The oldest ones; under contention some of them at random, so that instances part ways.
@@ -244,8 +242,15 @@ class Candidates:
         ).to_list()
 
 
-def _choice(chosen: Iterable[ObjectId], next_due: datetime | None, *, more: bool, backlog: bool) -> Choice:
-    return Choice(list(chosen), next_due and next_due.replace(tzinfo=UTC), more, backlog)
+def _split(found: list[Document], now: datetime) -> tuple[list[Document], list[datetime]]:
+    """What is due, and the times of what is not; both as they were found: the earliest first."""
+    at = bisect_right(found, now, key=itemgetter("nextRunAt"))
+    return found[:at], [entry["nextRunAt"] for entry in found[at:]]
+
+
+def _choice(chosen: list[Document], next_due: datetime | None, *, more: bool, backlog: bool) -> Choice:
+    ids = [entry["_id"] for entry in chosen]
+    return Choice(ids, next_due and next_due.replace(tzinfo=UTC), more, backlog)
 
 
 def _place(entry: Document) -> tuple[datetime, ObjectId]:

@@ -12,7 +12,7 @@ import bson
 from bson import ObjectId
 from bson.codec_options import CodecOptions, DatetimeConversion
 
-from monque._job import Job, JobStatus
+from monque._job import Job, JobStatus, made
 
 Document: TypeAlias = dict[str, Any]
 V = TypeVar("V", dict[str, Any], list[Any])
@@ -37,6 +37,9 @@ CODEC_OPTIONS: CodecOptions[Document] = CodecOptions(
 # are read without a zone, and `made_aware` gives them theirs: a date in BSON is always UTC.
 NAIVE_CODEC_OPTIONS: CodecOptions[Document] = CODEC_OPTIONS.with_options(tz_aware=False, tzinfo=None)
 
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_NAIVE_EPOCH = _EPOCH.replace(tzinfo=None)
+
 
 def made_aware(value: V) -> V:
     """The document, or a list in one, with UTC at all its datetimes; changed in place."""
@@ -44,7 +47,7 @@ def made_aware(value: V) -> V:
     for place, entry in inside.items() if type(inside) is dict else enumerate(inside):
         kind = type(entry)
         if kind is datetime:
-            inside[place] = entry.replace(tzinfo=UTC)
+            inside[place] = _EPOCH + (entry - _NAIVE_EPOCH)  # a tenth of what `replace` costs
         elif kind is dict or kind is list:
             made_aware(entry)
     return value
@@ -128,24 +131,26 @@ def to_job(document: Mapping[str, Any], *, data: Any = ...) -> Job[Any]:
     """
     get = document.get
     interval = get("heartbeatInterval")
-    return Job(
-        id=document["_id"],
-        name=document["name"],
-        data=get("data") if data is ... else data,
-        status=_STATUS[document["status"]],
-        next_run_at=document["nextRunAt"],
-        fail_count=count_of(document, "failCount"),
-        fail_reason=get("failReason"),
-        cron=get("repeatInterval"),
-        timezone=get("timezone"),
-        unique_key=get("uniqueKey"),
-        claimed_by=get("claimedBy"),
-        locked_at=get("lockedAt"),
-        last_heartbeat=get("lastHeartbeat"),
-        heartbeat_interval=_duration(interval) if isinstance(interval, (int, float)) else None,
-        attempt=attempt_of(document),
-        created_at=get("createdAt") or document["nextRunAt"],
-        updated_at=get("updatedAt") or document["nextRunAt"],
+    return made(
+        {
+            "id": document["_id"],
+            "name": document["name"],
+            "data": get("data") if data is ... else data,
+            "status": _STATUS[document["status"]],
+            "next_run_at": document["nextRunAt"],
+            "fail_count": count_of(document, "failCount"),
+            "fail_reason": get("failReason"),
+            "cron": get("repeatInterval"),
+            "timezone": get("timezone"),
+            "unique_key": get("uniqueKey"),
+            "claimed_by": get("claimedBy"),
+            "locked_at": get("lockedAt"),
+            "last_heartbeat": get("lastHeartbeat"),
+            "heartbeat_interval": _duration(interval) if isinstance(interval, (int, float)) else None,
+            "attempt": count_of(document, "attempt"),
+            "created_at": get("createdAt") or document["nextRunAt"],
+            "updated_at": get("updatedAt") or document["nextRunAt"],
+        }
     )
 
 

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Generic, TypeAlias, TypeVar
 
+from monque._deadlines import without_deadline
+
 I = TypeVar("I")  # noqa: E741 - item
 R = TypeVar("R")
 
@@ -40,7 +42,7 @@ class Gather(Generic[I, R]):
         if not self._sending or (self._sending < _IN_FLIGHT and len(self._waiting) >= self._many):
             # The task starts in the next turn of the loop, so all that is put in this one goes along.
             self._sending += 1
-            sender = asyncio.create_task(self._run(), name="monque-write")
+            sender = asyncio.create_task(self._run(), name="monque-write", context=without_deadline())
             self._senders.add(sender)
             sender.add_done_callback(self._senders.discard)
 
@@ -53,12 +55,21 @@ class Gather(Generic[I, R]):
     async def _run(self) -> None:
         try:
             while self._waiting:
+                await self._come_together()
                 batch, self._waiting = self._waiting, []
-                await self._write(batch)
-                await asyncio.sleep(0)  # who was answered may have the next item at once: it goes along
+                if batch:  # else the other sender has taken it all
+                    await self._write(batch)
+                    await asyncio.sleep(0)  # who was answered may have the next item at once: it goes along
         finally:
             # In the same turn in which nothing was found waiting: what comes after it needs another sender.
             self._sending -= 1
+
+    async def _come_together(self) -> None:
+        """Wait while each turn of the event loop brings more: a burst is not to go out in small pieces."""
+        seen = 0
+        while seen < len(self._waiting) < self._many:
+            seen = len(self._waiting)
+            await asyncio.sleep(0)
 
     async def _write(self, batch: list[tuple[I, Answer[R]]]) -> None:
         try:

@@ -21,6 +21,7 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure, 
 from pymongo.read_concern import ReadConcern
 
 from monque._clock import Clock
+from monque._deadlines import under_deadline
 from monque._errors import ConfigurationError
 from monque._job import JobStatus
 from monque._options import Options
@@ -85,7 +86,7 @@ class Store:
             instance_id=instance_id, heartbeat_interval=options.heartbeat_interval
         )
         self._candidates = Candidates(self._naive, clock, hint=options.create_indexes)
-        self._doubtful: set[ObjectId] = set()
+        self._doubtful: list[ObjectId] = []
         self._inserts: Gather[Document, None] = Gather(self._insert_together, many=_MANY)
 
     def through(self, collection: AsyncCollection[Document]) -> Store:
@@ -134,8 +135,8 @@ class Store:
     # Storing
 
     async def insert(self, document: Document, session: AsyncClientSession | None = None) -> None:
-        """Store a job without a key; calls that come together share one write."""
-        if session is None:
+        """Store a job without a key; calls that come together share one write, unless one is in a hurry."""
+        if session is None and not under_deadline():
             await self._inserts.add(document)
         else:
             await self.collection.insert_one(document, session=session)
@@ -221,9 +222,9 @@ class Store:
                 self._candidates.learn(chosen=0, won=0)
                 return Look([], choice.next_due, more=False)
             # Until we have read what we own, these may be ours without our knowing.
-            self._doubtful.update(chosen)
+            self._doubtful = chosen
             claimed = await self._take(chosen, slots if choice.backlog else ())
-            self._doubtful.clear()
+            self._doubtful = []
         if choice.told:
             return Look(claimed, None, more=True)
         self._candidates.learn(chosen=len(chosen), won=len(claimed))
@@ -243,8 +244,7 @@ class Store:
         except WriteError:
             await self._take_one_by_one(chosen)
         owned, _ = await asyncio.gather(self._owned(chosen), self._candidates.look_ahead(slots, len(chosen)))
-        documents = {document["_id"]: document for document in owned}
-        return [documents[job_id] for job_id in chosen if job_id in documents]
+        return owned
 
     async def _take_one(self, job_id: ObjectId) -> list[Document]:
         try:
@@ -271,14 +271,17 @@ class Store:
         logger.error("job %s cannot be claimed and is left alone: %s", job_id, error, extra=fields)
         self._candidates.avoid(job_id)
 
-    async def _owned(self, job_ids: Iterable[ObjectId]) -> list[Document]:
+    async def _owned(self, job_ids: list[ObjectId]) -> list[Document]:
+        """Those of the jobs that are ours now, the earliest first."""
         documents = await self._naive.find(
             self._mine(job_ids), hint="_id_", batch_size=_ALL_AT_ONCE
         ).to_list()
+        # They come in the order of their ids, and stay in it where they are due at the same time.
+        documents.sort(key=_due)
         return [made_aware(document) for document in documents]
 
-    def _mine(self, job_ids: Iterable[ObjectId]) -> Document:
-        return {"_id": {"$in": list(job_ids)}, "status": "processing", "claimedBy": self.instance_id}
+    def _mine(self, job_ids: list[ObjectId]) -> Document:
+        return {"_id": {"$in": job_ids}, "status": "processing", "claimedBy": self.instance_id}
 
     async def claimed_in_doubt(self) -> list[Document]:
         """What an earlier claim took although its answer never came (the connection broke)."""
@@ -290,7 +293,7 @@ class Store:
             alive = transitions.heartbeat({"claimedBy": self.instance_id}).then
             await self.collection.update_many(self._mine(self._doubtful), alive, hint="_id_")
             documents = await self._owned(self._doubtful)
-        self._doubtful.clear()
+        self._doubtful = []
         return documents
 
     # Keeping and settling claims
@@ -447,6 +450,12 @@ def _handle(
         read_concern=ReadConcern(),
         write_concern=WriteConcern("majority"),
     )
+
+
+def _due(document: Document) -> datetime:
+    """When a job is due, among naive times; what is no date comes first."""
+    due = document["nextRunAt"]
+    return due if isinstance(due, datetime) else datetime.min  # noqa: DTZ901
 
 
 def _refusal(entry: Mapping[str, Any]) -> WriteError:
