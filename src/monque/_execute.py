@@ -7,12 +7,14 @@ import contextvars
 import inspect
 import logging
 import time
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, auto
 from functools import partial
 from typing import Any
 
+from bson import ObjectId
 from pymongo.errors import InvalidOperation, PyMongoError
 
 from monque._backoff import backoff
@@ -61,6 +63,11 @@ class Context:
     clock: Clock
     threads: ThreadPool
     telemetry: Telemetry
+    tolerance: float = field(init=False)
+    """Seconds without a sign of life after which others take a job."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tolerance", self.options.heartbeat_tolerance.total_seconds())
 
 
 class Interruption(Enum):
@@ -80,6 +87,8 @@ class Run:
     """When the last write of this claim that succeeded was sent (`time.monotonic`)."""
     held_since: float = 0.0
     """When it began to wait for a slot (`time.monotonic`)."""
+    key: tuple[ObjectId, int] | None = None
+    """The job and its attempt: no two runs have the same."""
     audience: Audience | None = None
     """Whoever looks on."""
     _job: Job[Any] | None = field(default=None, init=False)
@@ -101,10 +110,6 @@ class Run:
         if self._job is None:
             self._job = to_job(self.claim)
         return self._job
-
-    @job.setter
-    def job(self, job: Job[Any]) -> None:
-        self._job = job
 
     def interrupt(self, why: Interruption) -> None:
         """Stop the handler, if it still runs and can be stopped.
@@ -133,14 +138,18 @@ class Outcome:
         return timedelta(seconds=self.seconds)
 
 
-async def attend(run: Run, context: Context) -> Outcome:
+def attend(run: Run, context: Context) -> Awaitable[Outcome]:
     """Call the handler of a claimed job, unless it may be somebody else's by now."""
     run.begun = True
     if run.interruption is not None or _may_be_lost(run, context):
         # Or the process stood still since the claim: another owner may have run the job by now.
-        return Outcome(0.0, asyncio.CancelledError(), interrupted=True)
+        return _leave_alone()
     calling = call(run, context)
-    return await (calling if run.audience is None else run.audience.attend(run, calling))
+    return calling if run.audience is None else run.audience.attend(run, calling)
+
+
+async def _leave_alone() -> Outcome:
+    return Outcome(0.0, asyncio.CancelledError(), interrupted=True)
 
 
 async def call(run: Run, context: Context) -> Outcome:
@@ -172,16 +181,16 @@ async def call(run: Run, context: Context) -> Outcome:
 
 
 def _decoded(run: Run, context: Context, started: float) -> Job[Any]:
-    """The job for its handler, told to have started; if its payload does not fit, that is told too."""
+    """The job for its handler; told to have started, also if its payload turns out not to fit."""
     try:
         data = run.worker.codec.decode(run.claim.get("data"), job_name=run.worker.name)
-        run.job = to_job(run.claim, data=data)
-        hand(run.job, partial(_complete_in, run, context, started))
+        run._job = job = to_job(run.claim, data=data)
+        hand(job, partial(_complete_in, run, context, started))
     finally:
         running.set(run.job)
         if context.bus.hears(JobStarted):
             context.bus.tell(JobStarted(job=run.job))
-    return run.job
+    return job
 
 
 def _complete_in(run: Run, context: Context, started: float, session: object) -> Any:
@@ -345,7 +354,7 @@ def _gives_up(run: Run, error: PyMongoError, context: Context) -> bool:
 
 def _may_be_lost(run: Run, context: Context) -> bool:
     """Whether nothing was heard of this claim for so long that others may have taken the job."""
-    return time.monotonic() - run.last_write > context.options.heartbeat_tolerance.total_seconds()
+    return time.monotonic() - run.last_write > context.tolerance
 
 
 async def _schedule_changed(run: Run, context: Context) -> bool:

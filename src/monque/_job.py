@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
@@ -121,13 +121,45 @@ class Job(Generic[T]):
         completing: Coroutine[Any, Any, None] | None = complete_in(session)
         return completing
 
+    if not TYPE_CHECKING:  # nobody can ask for what is not there
+
+        def __getattr__(self, name: str) -> Any:
+            """Read the rest of a job, see `read_later`, now that something of it is asked for."""
+            read, source = vars(self).get(_UNREAD, (None, None))
+            if read is not None:
+                vars(self).update({**read(source), **vars(self)})
+                vars(self).pop(_UNREAD, None)
+            if name in vars(self):  # if not read here: another thread has read it a moment ago
+                return vars(self)[name]
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     def __getstate__(self) -> dict[str, Any]:
         """What a copy gets: the value, not the hold on it that the handler was given."""
-        return {name: value for name, value in vars(self).items() if name != _COMPLETE_IN}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
-# What a job knows only while its handler runs; no part of the value.
+# A default is for the constructor; as an attribute of the class it would be found before `__getattr__`.
+for _field in fields(Job):
+    if _field.default is not MISSING:
+        delattr(Job, _field.name)
+
+# What only the code below knows of a job; no part of the value.
+_UNREAD = "_unread"
 _COMPLETE_IN = "_complete_in"
+
+S = TypeVar("S")
+
+
+def read_later(read: Callable[[S], dict[str, Any]], source: S, **known: Any) -> Job[Any]:
+    """A job of which some fields are known, and the others are read from *source* once they are asked for.
+
+    Most handlers look at the data of their job and at nothing else; where thousands a second run, making
+    the other fifteen values of each would cost as much as all the rest.
+    """
+    job: Job[Any] = Job.__new__(Job)
+    known[_UNREAD] = (read, source)
+    vars(job).update(known)
+    return job
 
 
 def hand(job: Job[Any], complete_in: Callable[[Any], Any]) -> None:
@@ -140,23 +172,14 @@ def take_back(job: Job[Any]) -> None:
     vars(job).pop(_COMPLETE_IN, None)
 
 
-def made(fields: dict[str, Any]) -> Job[Any]:
-    """A job with these fields, all of them, unchecked.
-
-    The constructor of a frozen class sets each field by a call of its own; where thousands a second are
-    made, that would cost more than anything else.
-    """
-    job: Job[Any] = Job.__new__(Job)
-    vars(job).update(fields)
-    return job
-
-
 def completed(job: Job[T], now: datetime) -> Job[T]:
     """A claimed job as it is after it was completed; the stamp may be milliseconds off."""
+    return read_later(_completed, job, data=job.data, status=JobStatus.COMPLETED, updated_at=now)
+
+
+def _completed(job: Job[Any]) -> dict[str, Any]:
     unclaimed = {"claimed_by": None, "locked_at": None, "last_heartbeat": None}
-    return made(
-        {**vars(job), **unclaimed, "status": JobStatus.COMPLETED, "fail_reason": None, "updated_at": now}
-    )
+    return {**job.__getstate__(), **unclaimed, "fail_reason": None}
 
 
 # Whitespace as TypeScript's \s sees it (it counts U+FEFF, which Python's does not), and control

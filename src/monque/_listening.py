@@ -52,6 +52,7 @@ class Listening:
         self._backlog_since: float | None = None
         self._caught_up = asyncio.Event()
         self._caught_up.set()
+        self._all_seen = asyncio.Event()
         self.live = False
 
     @property
@@ -65,6 +66,7 @@ class Listening:
         if not backlog:
             self._backlog_since = None
             self._caught_up.set()
+            self._all_seen.set()
         elif self._backlog_since is None:
             self._backlog_since = now
         elif now - self._backlog_since > _BACKLOG_SECONDS:
@@ -76,6 +78,9 @@ class Listening:
     async def run(self) -> None:
         """Listen until cancelled, or until the server says that it has no change streams."""
         pause = 0.1
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_BACKLOG_SECONDS):
+                await self._all_seen.wait()  # before a mountain of work it would be closed again at once
         while True:
             await self._caught_up.wait()
             try:

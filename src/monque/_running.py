@@ -68,7 +68,7 @@ class Running:
         self._slots = slots
         self._on_room = on_room
         self._on_bug = on_bug
-        self._runs: dict[tuple[ObjectId, int], Run] = {}
+        self._runs: dict[tuple[ObjectId, int] | None, Run] = {}
         self._held: dict[str, deque[Run]] = {}
         self._next: deque[str] = deque()  # of each of these names one more may be able to start
         self._starting = False
@@ -103,7 +103,7 @@ class Running:
             key = (claim["_id"], attempt_of(claim))
             if worker is None or key in self._runs:
                 continue
-            self._runs[key] = run = Run(claim, worker, last_write=sent, held_since=now, audience=audience)
+            self._runs[key] = run = Run(claim, worker, sent, now, key, audience)
             if name not in self._held:
                 self._held[name] = deque()
             self._held[name].append(run)
@@ -190,14 +190,15 @@ class Running:
 
     def _fill_slot(self, name: str) -> None:
         if self._context.options.instance_concurrency is None:
-            self._next.append(name)
+            if self._held.get(name):
+                self._next.append(name)
         else:
             # A slot of one name is a slot for all: for the oldest of them.
             waiting = [held[0] for name, held in self._held.items() if held and self._slots.may_start(name)]
             if waiting:
                 oldest = min(waiting, key=lambda run: (run.job.next_run_at, run.job.id))
                 self._next.append(oldest.worker.name)
-        if not self._starting:
+        if self._next and not self._starting:
             self._start_some()
 
     def _written(self, run: Run, transition: Transition, outcome: Outcome, answer: object) -> None:
@@ -245,7 +246,7 @@ class Running:
         self._on_room()
 
     def _forget(self, run: Run) -> None:
-        del self._runs[run.claim["_id"], attempt_of(run.claim)]
+        del self._runs[run.key]
         if not self._runs:
             self.empty.set()
         if run in self._ending:

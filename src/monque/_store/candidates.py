@@ -21,7 +21,8 @@ from monque._store.document import Document
 _NAMES_IN_ONE_LOOK = 150
 
 # When other instances keep taking what we chose, we choose among up to this many times as many.
-_WIDEST_SPREAD = 32
+_WIDEST_SPREAD = 16
+_WIDEST_LOOK = 2048
 
 _FIRST_REACH = 16
 _FARTHEST_REACH = 512
@@ -121,7 +122,7 @@ class Candidates:
             wanted = min(limit - len(chosen), sum(room.values()))
             names = list(room)
             look = self._looked_ahead(names, now) if not chosen else None
-            found, complete = look or await self._earliest(names, wanted * self._spread, besides=known)
+            found, complete = look or await self._earliest(names, self._wide(wanted), besides=known)
             if complete:
                 self._put_to_sleep(names, found)
             due, future = _split(found, self._now())
@@ -184,23 +185,31 @@ class Candidates:
                 self._asleep[name] = first.get(name, _NEVER)
 
     def learn(self, *, chosen: int, won: int) -> None:
-        """Widen the choice after losing jobs to others, narrow it again when nobody else is after them.
+        """Widen the choice after losing many jobs to others, narrow it again when few are after them.
 
-        How many to reach for is found out too, from few upwards: instances that wake together, all
-        with the same oldest jobs before them, must not collide on hundreds.
+        Losing some is cheap, looking at many more than needed is not. How many to reach for is found out
+        too, from few upwards: instances that wake together, all with the same oldest jobs before them,
+        must not collide on hundreds.
         """
+        lost = chosen - won
         if chosen == 0:
             self._reach = _FIRST_REACH
-        elif won < chosen:
+        elif lost > chosen // 4:
             self._spread = min(self._spread * 2, _WIDEST_SPREAD)
-            self._reach = max(self._reach // 2, _FIRST_REACH)
+            if lost > chosen // 2:
+                self._reach = max(self._reach // 2, _FIRST_REACH)
         else:
-            self._spread = max(self._spread // 2, 1)
             self._reach = min(self._reach * 2, _FARTHEST_REACH)
+            if lost <= chosen // 16:
+                self._spread = max(self._spread // 2, 1)
 
     def avoid(self, job_id: ObjectId) -> None:
         """Do not choose this one again: the server refuses to change it, and would refuse its whole batch."""
         self._avoided.add(job_id)
+
+    def _wide(self, wanted: int) -> int:
+        """How many to look at, to choose so many of them."""
+        return max(wanted, min(wanted * self._spread, _WIDEST_LOOK))
 
     def _window(self, due: list[Document], wanted: int) -> list[Document]:
         """The oldest ones; under contention some of them at random, so that instances part ways.

@@ -12,7 +12,7 @@ import bson
 from bson import ObjectId
 from bson.codec_options import CodecOptions, DatetimeConversion
 
-from monque._job import Job, JobStatus, made
+from monque._job import Job, JobStatus, read_later
 
 Document: TypeAlias = dict[str, Any]
 V = TypeVar("V", dict[str, Any], list[Any])
@@ -129,34 +129,36 @@ def to_job(document: Mapping[str, Any], *, data: Any = ...) -> Job[Any]:
     Only what a claim needs must be there: a document that somebody wrote by hand, without stamps,
     must not stop the others.
     """
+    return read_later(_fields, document, data=document.get("data") if data is ... else data)
+
+
+def _fields(document: Mapping[str, Any]) -> dict[str, Any]:
     get = document.get
     interval = get("heartbeatInterval")
-    return made(
-        {
-            "id": document["_id"],
-            "name": document["name"],
-            "data": get("data") if data is ... else data,
-            "status": _STATUS[document["status"]],
-            "next_run_at": document["nextRunAt"],
-            "fail_count": count_of(document, "failCount"),
-            "fail_reason": get("failReason"),
-            "cron": get("repeatInterval"),
-            "timezone": get("timezone"),
-            "unique_key": get("uniqueKey"),
-            "claimed_by": get("claimedBy"),
-            "locked_at": get("lockedAt"),
-            "last_heartbeat": get("lastHeartbeat"),
-            "heartbeat_interval": _duration(interval) if isinstance(interval, (int, float)) else None,
-            "attempt": count_of(document, "attempt"),
-            "created_at": get("createdAt") or document["nextRunAt"],
-            "updated_at": get("updatedAt") or document["nextRunAt"],
-        }
-    )
+    return {
+        "id": document["_id"],
+        "name": document["name"],
+        "status": _STATUS[document["status"]],
+        "next_run_at": document["nextRunAt"],
+        "fail_count": count_of(document, "failCount"),
+        "fail_reason": get("failReason"),
+        "cron": get("repeatInterval"),
+        "timezone": get("timezone"),
+        "unique_key": get("uniqueKey"),
+        "claimed_by": get("claimedBy"),
+        "locked_at": get("lockedAt"),
+        "last_heartbeat": get("lastHeartbeat"),
+        "heartbeat_interval": _duration(interval) if isinstance(interval, (int, float)) else None,
+        "attempt": attempt_of(document),
+        "created_at": get("createdAt") or document["nextRunAt"],
+        "updated_at": get("updatedAt") or document["nextRunAt"],
+    }
 
 
 def attempt_of(document: Mapping[str, Any]) -> int:
     """How often the job was claimed by one of us; documents of others have no such count."""
-    return count_of(document, "attempt")
+    attempt = document.get("attempt")
+    return attempt if type(attempt) is int else count_of(document, "attempt")
 
 
 def count_of(document: Mapping[str, Any], field: str) -> int:
