@@ -11,8 +11,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, auto
-from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from bson import ObjectId
 from pymongo.errors import InvalidOperation, PyMongoError
@@ -83,6 +82,7 @@ class Run:
 
     claim: Document
     worker: Worker[Any]
+    context: Context
     last_write: float
     """When the last write of this claim that succeeded was sent (`time.monotonic`)."""
     held_since: float = 0.0
@@ -101,8 +101,14 @@ class Run:
     """The handler asked to complete the job in a transaction of its own."""
     begun: bool = False
     """Its task has begun; before that, a cancelled task would end without a word."""
+    started: float = 0.0
+    """When its handler was called (`time.perf_counter`)."""
     ended: datetime | None = None
     """When its handler returned, by the server's clock; only if somebody looks on."""
+    outcome: Outcome = field(init=False)
+    """What the handler did, once it has ended."""
+    transition: Transition = field(init=False)
+    """What follows from it."""
 
     @property
     def job(self) -> Job[Any]:
@@ -110,6 +116,15 @@ class Run:
         if self._job is None:
             self._job = to_job(self.claim)
         return self._job
+
+    def complete_in(self, session: object) -> Any:
+        """Complete the job inside its handler's own transaction."""
+
+        def decided() -> Transition:
+            outcome = Outcome(time.perf_counter() - self.started)
+            return decide(self.claim, outcome, self.context)
+
+        return complete_in(session, self, self.context, decided)
 
     def interrupt(self, why: Interruption) -> None:
         """Stop the handler, if it still runs and can be stopped.
@@ -138,13 +153,13 @@ class Outcome:
         return timedelta(seconds=self.seconds)
 
 
-def attend(run: Run, context: Context) -> Awaitable[Outcome]:
+def attend(run: Run) -> Awaitable[Outcome]:
     """Call the handler of a claimed job, unless it may be somebody else's by now."""
     run.begun = True
-    if run.interruption is not None or _may_be_lost(run, context):
+    if run.interruption is not None or _may_be_lost(run):
         # Or the process stood still since the claim: another owner may have run the job by now.
         return _leave_alone()
-    calling = call(run, context)
+    calling = call(run)
     return calling if run.audience is None else run.audience.attend(run, calling)
 
 
@@ -152,16 +167,16 @@ async def _leave_alone() -> Outcome:
     return Outcome(0.0, asyncio.CancelledError(), interrupted=True)
 
 
-async def call(run: Run, context: Context) -> Outcome:
+async def call(run: Run) -> Outcome:
     """Call the handler with the decoded job and catch whatever comes of it."""
-    started = time.perf_counter()
+    run.started = time.perf_counter()
     error: BaseException | None = None
     try:
-        worker, job = run.worker, _decoded(run, context, started)
+        worker, job = run.worker, _decoded(run)
         if worker.is_async:
             await worker.handler(job)
         else:
-            result = await context.threads.run(worker.handler, job)
+            result = await run.context.threads.run(worker.handler, job)
             if inspect.isawaitable(result):
                 await result
     except asyncio.CancelledError as cancelled:
@@ -176,45 +191,38 @@ async def call(run: Run, context: Context) -> Outcome:
     except BaseException as failure:  # noqa: BLE001 - a handler may raise anything, also SystemExit
         error = failure
     take_back(run.job)
-    seconds = time.perf_counter() - started
+    seconds = time.perf_counter() - run.started
     return Outcome(seconds, error, interrupted=error is not None and run.interruption is not None)
 
 
-def _decoded(run: Run, context: Context, started: float) -> Job[Any]:
+def _decoded(run: Run) -> Job[Any]:
     """The job for its handler; told to have started, also if its payload turns out not to fit."""
     try:
         data = run.worker.codec.decode(run.claim.get("data"), job_name=run.worker.name)
         run._job = job = to_job(run.claim, data=data)
-        hand(job, partial(_complete_in, run, context, started))
+        hand(job, run)
     finally:
         running.set(run.job)
-        if context.bus.hears(JobStarted):
-            context.bus.tell(JobStarted(job=run.job))
+        bus = run.context.bus
+        if bus.hears(JobStarted):
+            bus.tell(JobStarted(job=run.job))
     return job
 
 
-def _complete_in(run: Run, context: Context, started: float, session: object) -> Any:
-    def decided() -> Transition:
-        outcome = Outcome(time.perf_counter() - started)
-        return decide(run.claim, outcome, context)
-
-    return complete_in(session, run, context, decided)
-
-
-async def conclude(run: Run, completion: Completion, outcome: Outcome, context: Context) -> Outcome | None:
+async def conclude(run: Run, completion: Completion) -> Outcome | None:
     """See what became of the transaction that was to complete the job; what is left to settle, if any."""
-    pause = 0.05
+    outcome, pause = run.outcome, 0.05
     while True:
         try:
-            document = await committed(completion, run, context)
+            document = await committed(completion, run, run.context)
             break
         except PyMongoError as error:
-            if _gives_up(run, error, context):
+            if _gives_up(run, error):
                 return None
             await asyncio.sleep(pause)
             pause = min(pause * 2, 2.0)
     if document is not None:
-        _tell_completed(run, completion, outcome, document, context)
+        _tell_completed(run, completion, document)
         return None
     if outcome.error is not None:
         return outcome
@@ -228,9 +236,8 @@ async def conclude(run: Run, completion: Completion, outcome: Outcome, context: 
     )
 
 
-def _tell_completed(
-    run: Run, completion: Completion, outcome: Outcome, document: Document, context: Context
-) -> None:
+def _tell_completed(run: Run, completion: Completion, document: Document) -> None:
+    outcome, bus = run.outcome, run.context.bus
     if outcome.error is not None and not outcome.interrupted:
         logger.error(
             "the handler of job %s (%s) failed after its transaction had completed the job",
@@ -239,11 +246,11 @@ def _tell_completed(
             exc_info=outcome.error,
             extra=about(run.job, outcome.duration),
         )
-        context.bus.tell(JobError(error=outcome.error, job=run.job))
-    succeeded = Outcome(outcome.seconds)
+        bus.tell(JobError(error=outcome.error, job=run.job))
+    run.outcome, run.transition = Outcome(outcome.seconds), completion.transition
     if run.audience is not None:
-        record(run, completion.transition, succeeded)
-    context.bus.tell(report(run, completion.transition, succeeded, document, now=context.clock.now()))
+        record(run)
+    bus.tell(report(run, document))
 
 
 def decide(claim: Document, outcome: Outcome, context: Context) -> Transition:
@@ -305,12 +312,10 @@ def describe(error: BaseException) -> str:
     return reason[:_LONGEST_REASON].encode("utf-8", "replace").decode("utf-8")
 
 
-async def insist(
-    run: Run, transition: Transition, outcome: Outcome, answer: Any, context: Context
-) -> tuple[Transition, Document | None]:
+async def insist(run: Run, answer: Any) -> Document | None:
     """Go on settling a run after a first *answer* that is no success.
 
-    Gives what was written in the end, and the document after it, or None if the claim was lost.
+    Gives the document as it is in the end, or None if the claim was lost.
 
     A write that fails is not a job that failed: the outcome is kept and written again until the claim
     must be taken to be lost. The run is not covered by heartbeats any more, so its claim cannot
@@ -320,48 +325,48 @@ async def insist(
     while True:
         try:
             if answer is _NO_ANSWER:
-                answer = await context.settler.settle(run.claim, transition)
+                answer = await run.context.settler.settle(run.claim, run.transition)
             if isinstance(answer, BaseException):
                 raise answer
-            if answer is None and await _schedule_changed(run, context):
-                transition = decide(run.claim, outcome, context)
+            if answer is None and await _schedule_changed(run):
+                run.transition = decide(run.claim, run.outcome, run.context)
                 answer = _NO_ANSWER
                 continue
             if answer is None:
-                _lose(run, context)
-            return transition, answer
+                _lose(run)
+            return cast("Document | None", answer)
         except PyMongoError as error:
-            if _gives_up(run, error, context):
-                return transition, None
+            if _gives_up(run, error):
+                return None
             await asyncio.sleep(pause)
             pause = min(pause * 2, 2.0)
             answer = _NO_ANSWER
 
 
-def _gives_up(run: Run, error: PyMongoError, context: Context) -> bool:
+def _gives_up(run: Run, error: PyMongoError) -> bool:
     """Whether it is too late to try again."""
     # InvalidOperation: the client was closed, no later try can succeed.
-    if _may_be_lost(run, context) or isinstance(error, InvalidOperation):
+    if _may_be_lost(run) or isinstance(error, InvalidOperation):
         message = "gave up settling job %s (%s): %s"
         logger.error(message, run.job.id, run.job.name, error, extra=about(run.job))
-        context.bus.tell(JobError(error=error, job=run.job))
-        _lose(run, context)
+        run.context.bus.tell(JobError(error=error, job=run.job))
+        _lose(run)
         return True
     message = "settling job %s (%s) failed, trying again: %s"
     logger.warning(message, run.job.id, run.job.name, error, extra=about(run.job))
     return False
 
 
-def _may_be_lost(run: Run, context: Context) -> bool:
+def _may_be_lost(run: Run) -> bool:
     """Whether nothing was heard of this claim for so long that others may have taken the job."""
-    return time.monotonic() - run.last_write > context.tolerance
+    return time.monotonic() - run.last_write > run.context.tolerance
 
 
-async def _schedule_changed(run: Run, context: Context) -> bool:
+async def _schedule_changed(run: Run) -> bool:
     """Whether the claim still holds and only the schedule is another one; then take it over."""
     if "repeatInterval" not in run.claim:
         return False
-    document = await context.store.get(run.claim["_id"])
+    document = await run.context.store.get(run.claim["_id"])
     if document is None or not transitions.is_owned(run.claim, document):
         return False
     # A failed occurrence is kept with the payload that it ran with.
@@ -369,14 +374,15 @@ async def _schedule_changed(run: Run, context: Context) -> bool:
     return True
 
 
-def _lose(run: Run, context: Context) -> None:
+def _lose(run: Run) -> None:
     message = "lost the claim on job %s (%s): its result was not stored"
     logger.warning(message, run.job.id, run.job.name, extra=about(run.job))
-    context.bus.tell(ClaimLost(job=run.job))
+    run.context.bus.tell(ClaimLost(job=run.job))
 
 
-def record(run: Run, transition: Transition, outcome: Outcome) -> None:
+def record(run: Run) -> None:
     """Log how a run ended, and tell whoever looks on."""
+    outcome, transition = run.outcome, run.transition
     ending: Ending = "completed"
     if transition.to is JobStatus.FAILED or transition.leaves is not None:
         ending = "failed"
@@ -391,15 +397,16 @@ def record(run: Run, transition: Transition, outcome: Outcome) -> None:
         run.audience.ended(run.job, ending, outcome, at=run.ended)
 
 
-def report(run: Run, transition: Transition, outcome: Outcome, document: Document, *, now: datetime) -> Event:
+def report(run: Run, document: Document) -> Event:
     """The event that tells a settlement, with the job as it is after it."""
+    outcome = run.outcome
     if document is run.claim:  # completed in a batch and not read back
-        return JobCompleted(job=completed(run.job, now), duration=outcome.duration)
+        return JobCompleted(job=completed(run.job, run.context.clock.now()), duration=outcome.duration)
     if attempt_of(document) > attempt_of(run.claim):
         # Claimed again before we read it back: tell how this run left it.
         reason = None if outcome.error is None else describe(outcome.error)
         document = retried(run.claim, reason, document)
-    job = to_job(transition.leaves or document, data=run.job.data)
+    job = to_job(run.transition.leaves or document, data=run.job.data)
     if outcome.error is not None:
         return JobFailed(job=job, error=outcome.error, will_retry=job.status is JobStatus.PENDING)
     if job.status is JobStatus.FAILED:  # it went well, but its schedule cannot be continued

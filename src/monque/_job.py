@@ -8,7 +8,7 @@ from dataclasses import MISSING, dataclass, fields
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from bson import ObjectId
 
@@ -109,8 +109,8 @@ class Job(Generic[T]):
             ...     async with monque.client.start_session() as session:
             ...         await session.with_transaction(transfer)
         """
-        complete_in = vars(self).get(_COMPLETE_IN)
-        if complete_in is None:
+        run = vars(self).get("_run")
+        if run is None:
             raise JobStateError(
                 f"complete_in was called for job {self.id} ({self.name!r}), which no handler runs here and "
                 "now; call it in the handler, before that ends, on the very job that the handler was given",
@@ -118,18 +118,20 @@ class Job(Generic[T]):
                 current_status=self.status,
                 attempted_action="complete",
             )
-        completing: Coroutine[Any, Any, None] | None = complete_in(session)
+        completing: Coroutine[Any, Any, None] | None = run.complete_in(session)
         return completing
 
     if not TYPE_CHECKING:  # nobody can ask for what is not there
 
         def __getattr__(self, name: str) -> Any:
             """Read the rest of a job, see `read_later`, now that something of it is asked for."""
-            read, source = vars(self).get(_UNREAD, (None, None))
+            # Other threads may be doing the same. The source goes last and is asked for first.
+            source, read = vars(self).get("_source"), vars(self).get("_read")
             if read is not None:
                 vars(self).update({**read(source), **vars(self)})
-                vars(self).pop(_UNREAD, None)
-            if name in vars(self):  # if not read here: another thread has read it a moment ago
+                vars(self).pop("_read", None)
+                vars(self).pop("_source", None)
+            if name in vars(self):
                 return vars(self)[name]
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -143,11 +145,14 @@ for _field in fields(Job):
     if _field.default is not MISSING:
         delattr(Job, _field.name)
 
-# What only the code below knows of a job; no part of the value.
-_UNREAD = "_unread"
-_COMPLETE_IN = "_complete_in"
-
 S = TypeVar("S")
+
+
+class Completable(Protocol):
+    """The run of a job, for its handler."""
+
+    def complete_in(self, session: Any) -> Any:
+        """See `Job.complete_in`."""
 
 
 def read_later(read: Callable[[S], dict[str, Any]], source: S, **known: Any) -> Job[Any]:
@@ -157,19 +162,18 @@ def read_later(read: Callable[[S], dict[str, Any]], source: S, **known: Any) -> 
     the other fifteen values of each would cost as much as all the rest.
     """
     job: Job[Any] = Job.__new__(Job)
-    known[_UNREAD] = (read, source)
-    vars(job).update(known)
+    vars(job).update(known, _read=read, _source=source)
     return job
 
 
-def hand(job: Job[Any], complete_in: Callable[[Any], Any]) -> None:
+def hand(job: Job[Any], run: Completable) -> None:
     """Give the job to its handler, with a way to complete it."""
-    vars(job)[_COMPLETE_IN] = complete_in
+    vars(job)["_run"] = run
 
 
 def take_back(job: Job[Any]) -> None:
     """The handler has ended."""
-    vars(job).pop(_COMPLETE_IN, None)
+    vars(job).pop("_run", None)
 
 
 def completed(job: Job[T], now: datetime) -> Job[T]:

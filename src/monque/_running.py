@@ -68,6 +68,7 @@ class Running:
         self._slots = slots
         self._on_room = on_room
         self._on_bug = on_bug
+        self._answer = self._written  # one for all runs
         self._runs: dict[tuple[ObjectId, int] | None, Run] = {}
         self._held: dict[str, deque[Run]] = {}
         self._next: deque[str] = deque()  # of each of these names one more may be able to start
@@ -103,7 +104,7 @@ class Running:
             key = (claim["_id"], attempt_of(claim))
             if worker is None or key in self._runs:
                 continue
-            self._runs[key] = run = Run(claim, worker, sent, now, key, audience)
+            self._runs[key] = run = Run(claim, worker, self._context, sent, now, key, audience)
             if name not in self._held:
                 self._held[name] = deque()
             self._held[name].append(run)
@@ -145,7 +146,7 @@ class Running:
     async def _see_through(self, run: Run) -> None:
         """The task of a run: its handler, and what follows at once from how that ended."""
         try:
-            self._handled(run, await attend(run, self._context))
+            self._handled(run, await attend(run))
         except Exception as bug:  # noqa: BLE001 - told loudly
             self._break_off(run, bug)
         except GeneratorExit:
@@ -165,6 +166,7 @@ class Running:
         run.settling = True
         if run.audience is not None:
             run.ended = self._context.clock.now()
+        run.outcome = outcome
         self._slots.end(run.worker.name, outcome.seconds)
         self._fill_slot(run.worker.name)
         if run.interruption is Interruption.LOST:
@@ -172,21 +174,22 @@ class Running:
             return
         self._on_room()
         if run.completion is None:
-            self._settle(run, outcome)
+            self._settle(run)
         else:
-            self._go_on(run, self._conclude(run, run.completion, outcome))
+            self._go_on(run, self._conclude(run, run.completion))
 
-    def _settle(self, run: Run, outcome: Outcome) -> None:
-        transition = decide(run.claim, outcome, self._context)
-        self._context.settler.put(run.claim, transition, partial(self._written, run, transition, outcome))
+    def _settle(self, run: Run) -> None:
+        run.transition = decide(run.claim, run.outcome, self._context)
+        self._context.settler.put(run, self._answer)
 
-    async def _conclude(self, run: Run, completion: Completion, outcome: Outcome) -> None:
+    async def _conclude(self, run: Run, completion: Completion) -> None:
         """The handler's own transaction was to complete the job: see whether it has."""
-        left = await conclude(run, completion, outcome, self._context)
+        left = await conclude(run, completion)
         if left is None:
             self._over(run, again=completion.transition)
         else:
-            self._settle(run, left)
+            run.outcome = left
+            self._settle(run)
 
     def _fill_slot(self, name: str) -> None:
         if self._context.options.instance_concurrency is None:
@@ -201,29 +204,27 @@ class Running:
         if self._next and not self._starting:
             self._start_some()
 
-    def _written(self, run: Run, transition: Transition, outcome: Outcome, answer: object) -> None:
+    def _written(self, run: Run, answer: object) -> None:
         """The first write of the result is over; mostly it has succeeded, and that was all."""
         try:
             if isinstance(answer, dict):
-                self._settled(run, transition, outcome, answer)
+                self._settled(run, answer)
             else:
-                self._go_on(run, self._insist(run, transition, outcome, answer))
+                self._go_on(run, self._insist(run, answer))
         except Exception as bug:  # noqa: BLE001 - told loudly; nothing else would ever end this run
             self._over(run, bug)
 
-    async def _insist(self, run: Run, transition: Transition, outcome: Outcome, answer: object) -> None:
-        transition, document = await insist(run, transition, outcome, answer, self._context)
-        self._settled(run, transition, outcome, document)
+    async def _insist(self, run: Run, answer: object) -> None:
+        self._settled(run, await insist(run, answer))
 
-    def _settled(self, run: Run, transition: Transition, outcome: Outcome, document: Document | None) -> None:
-        if document is not None and not outcome.interrupted:
-            if run.audience is not None or outcome.error is not None:
-                record(run, transition, outcome)
+    def _settled(self, run: Run, document: Document | None) -> None:
+        if document is not None and not run.outcome.interrupted:
+            if run.audience is not None or run.outcome.error is not None:
+                record(run)
             bus = self._context.bus
             if bus.hears(JobCompleted) or bus.hears(JobFailed):
-                event = report(run, transition, outcome, document, now=self._context.clock.now())
-                run.variables.run(bus.tell, event)
-        self._over(run, again=transition)
+                run.variables.run(bus.tell, report(run, document))
+        self._over(run, again=run.transition)
 
     def _go_on(self, run: Run, rest: Coroutine[Any, Any, None]) -> None:
         """What is left to do for this run takes time: it gets a task of its own."""

@@ -461,13 +461,11 @@ class Jobs(RuleBasedStateMachine):
         monque = self.monques[claim.instance]
         context, worker = monque._context(), monque._workers.get(claim.document["name"])
         assert worker is not None
-        run = Run(claim.document, worker, last_write=time.monotonic())
+        run = Run(claim.document, worker, context, last_write=time.monotonic())
         error = {"success": None, "failure": ValueError("no"), "release": asyncio.CancelledError()}[end]
-        outcome = Outcome(0.0, error, interrupted=end == "release")
-        transition = decide(run.claim, outcome, context)
-        first = await context.settler.settle(run.claim, transition)
-        _, document = await insist(run, transition, outcome, first, context)
-        return document
+        run.outcome = Outcome(0.0, error, interrupted=end == "release")
+        run.transition = decide(run.claim, run.outcome, context)
+        return await insist(run, await context.settler.settle(run.claim, run.transition))
 
     def _settled(self, claim: Claim, model: Model, end: str) -> None:
         job_id, fails = claim.job_id, model.fail_count + 1

@@ -90,9 +90,15 @@ def test_a_copy_of_one_that_was_never_looked_at_is_whole(
     assert duplicate(to_job(DOCUMENT)) == CLAIMED
 
 
+class Run:
+    """What a handler's job is held by."""
+
+    def complete_in(self, session: object) -> None: ...
+
+
 def test_a_copy_cannot_complete_the_job() -> None:
     job = to_job(DOCUMENT)
-    hand(job, lambda session: None)
+    hand(job, Run())
 
     with pytest.raises(JobStateError):
         copy.copy(job).complete_in(None)  # type: ignore[call-overload]

@@ -15,7 +15,7 @@ R = TypeVar("R")
 _IN_FLIGHT = 2
 
 
-Answer: TypeAlias = Callable[[R | BaseException], None]
+Answer: TypeAlias = Callable[[I, R | BaseException], None]
 
 
 class Gather(Generic[I, R]):
@@ -32,12 +32,12 @@ class Gather(Generic[I, R]):
     def __init__(self, send: Callable[[list[I]], Awaitable[Sequence[R | Exception]]], *, many: int) -> None:
         self._send = send
         self._many = many
-        self._waiting: list[tuple[I, Answer[R]]] = []
+        self._waiting: list[tuple[I, Answer[I, R]]] = []
         self._senders: set[asyncio.Task[None]] = set()
         self._sending = 0
 
-    def put(self, item: I, answer: Answer[R]) -> None:
-        """Have the item written; *answer* is called with its result or its error."""
+    def put(self, item: I, answer: Answer[I, R]) -> None:
+        """Have the item written; *answer* is called with it and its result or its error."""
         self._waiting.append((item, answer))
         if not self._sending or (self._sending < _IN_FLIGHT and len(self._waiting) >= self._many):
             # The task starts in the next turn of the loop, so all that is put in this one goes along.
@@ -71,20 +71,20 @@ class Gather(Generic[I, R]):
             seen = len(self._waiting)
             await asyncio.sleep(0)
 
-    async def _write(self, batch: list[tuple[I, Answer[R]]]) -> None:
+    async def _write(self, batch: list[tuple[I, Answer[I, R]]]) -> None:
         try:
             results: Sequence[R | Exception] = await self._send([item for item, _ in batch])
         except Exception as bug:  # noqa: BLE001 - each caller gets it; none must be left waiting
             results = [bug] * len(batch)
         except BaseException as end:  # the event loop is being closed
-            for _, answer in batch:
-                answer(end)
+            for item, answer in batch:
+                answer(item, end)
             raise
-        for (_, answer), result in zip(batch, results, strict=True):
-            answer(result)
+        for (item, answer), result in zip(batch, results, strict=True):
+            answer(item, result)
 
 
-def _resolve(answer: asyncio.Future[R], result: R | BaseException) -> None:
+def _resolve(answer: asyncio.Future[R], _item: object, result: R | BaseException) -> None:
     if answer.done():
         return  # whoever asked was cancelled
     if isinstance(result, asyncio.CancelledError):

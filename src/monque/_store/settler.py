@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar, cast
 
 from pymongo.errors import OperationFailure, PyMongoError
 
 from monque._store.document import Document
 from monque._store.gather import Answer, Gather
-from monque._store.store import Store
+from monque._store.store import Settlement, Store
 from monque._store.transitions import Transition
 
 # Nobody waits for a settlement, so it can wait for company.
-_MANY = 200
+_MANY = 400
 
 _Answer: TypeAlias = Document | Exception | None
+S = TypeVar("S", bound=Settlement)
+
+
+class _Settlement(NamedTuple):
+    claim: Document
+    transition: Transition
 
 
 class Settler:
@@ -24,11 +30,11 @@ class Settler:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._gather: Gather[tuple[Document, Transition], Document | None] = Gather(self._send, many=_MANY)
+        self._gather: Gather[Settlement, Document | None] = Gather(self._send, many=_MANY)
 
-    def put(self, claim: Document, transition: Transition, answer: Answer[Document | None]) -> None:
+    def put(self, settlement: S, answer: Answer[S, Document | None]) -> None:
         """As `settle`, for callers who do not wait: *answer* is called with the result or the error."""
-        self._gather.put((claim, transition), answer)
+        self._gather.put(settlement, cast("Answer[Settlement, Document | None]", answer))
 
     async def settle(self, claim: Document, transition: Transition) -> Document | None:
         """Record how a run ended; the document after it, or None if the claim was lost.
@@ -36,10 +42,10 @@ class Settler:
         Raises the driver's error when it is not known whether the write happened: settle again, the
         same settlement twice does no harm.
         """
-        return await self._gather.add((claim, transition))
+        return await self._gather.add(_Settlement(claim, transition))
 
-    async def _send(self, batch: list[tuple[Document, Transition]]) -> Sequence[_Answer]:
-        if len(batch) == 1 or any(transition.leaves for _, transition in batch):
+    async def _send(self, batch: list[Settlement]) -> Sequence[_Answer]:
+        if len(batch) == 1 or any(settlement.transition.leaves for settlement in batch):
             return await self._send_each(batch)
         try:
             return await self._store.settle_many(batch)
@@ -49,11 +55,11 @@ class Settler:
         except PyMongoError as error:
             return [error] * len(batch)
 
-    async def _send_each(self, batch: list[tuple[Document, Transition]]) -> Sequence[_Answer]:
-        return await asyncio.gather(*(self._send_one(claim, transition) for claim, transition in batch))
+    async def _send_each(self, batch: list[Settlement]) -> Sequence[_Answer]:
+        return await asyncio.gather(*map(self._send_one, batch))
 
-    async def _send_one(self, claim: Document, transition: Transition) -> _Answer:
+    async def _send_one(self, settlement: Settlement) -> _Answer:
         try:
-            return await self._store.settle_one(claim, transition)
+            return await self._store.settle_one(settlement.claim, settlement.transition)
         except PyMongoError as error:
             return error

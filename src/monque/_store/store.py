@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import pymongo
 from bson import ObjectId
@@ -60,6 +60,18 @@ class Look:
     """Chosen, but somebody else was faster."""
     backlog: bool = False
     """Due jobs were left, with free slots for them or not."""
+
+
+class Settlement(Protocol):
+    """How the run of a claim ended."""
+
+    @property
+    def claim(self) -> Document:
+        """The document as it was claimed."""
+
+    @property
+    def transition(self) -> Transition:
+        """What is to become of it."""
 
 
 class Store:
@@ -337,32 +349,33 @@ class Store:
         )
         return result.matched_count == 1
 
-    async def settle_many(self, settlements: Sequence[tuple[Document, Transition]]) -> list[Document | None]:
+    async def settle_many(self, settlements: Sequence[Settlement]) -> list[Document | None]:
         """Settle claims in one write; for each the document after it, or None if the claim was lost.
 
         Completed ones are not read back: the claim itself stands for what is known of them.
         """
         with pymongo.timeout(OPERATION_TIMEOUT):
-            groups = _by_transition(settlements)
+            groups = _by_transition((each.claim, each.transition) for each in settlements)
             if len(groups) == 1:
                 [(transition, claims)] = groups
                 matched = await self._settle_group(transition, claims)
             else:
                 matched = await self._settle_groups(groups)
-            if matched == len(settlements) and all(
-                transition.to is JobStatus.COMPLETED for _, transition in settlements
+            claims = [settlement.claim for settlement in settlements]
+            if matched == len(claims) and all(
+                transition.to is JobStatus.COMPLETED for transition, _ in groups
             ):
-                return [claim for claim, _ in settlements]
-            ids = [claim["_id"] for claim, _ in settlements]
+                return list[Document | None](claims)
+            ids = [claim["_id"] for claim in claims]
             after = {
                 document["_id"]: document
                 async for document in self.collection.find({"_id": {"$in": ids}}, {"data": 0})
             }
         return [
             after[claim["_id"]]
-            if transitions.was_settled(claim, transition, after.get(claim["_id"]))
+            if transitions.was_settled(claim, settlement.transition, after.get(claim["_id"]))
             else None
-            for claim, transition in settlements
+            for claim, settlement in zip(claims, settlements, strict=True)
         ]
 
     async def _settle_group(self, transition: Transition, claims: list[Document]) -> int:
