@@ -360,17 +360,12 @@ class Monque(Management):
         now = context.clock.now()
         documents = [build(new, self._workers, self._options, now=now) for new in news]
         with driver_errors("store the jobs"), self._telemetry.storing(documents) as note:
-            storing = asyncio.ensure_future(insert_all(context.store, documents, joined))
-            try:
-                made = await _jobs_of(documents, news)  # while the server is at work
-                stored = await storing
-            finally:
-                storing.cancel()
+            stored = await insert_all(context.store, documents, joined)
             note(stored)
         self._wake(stored, joined)
         return [
-            job if document["_id"] == job.id else to_job(document)
-            for job, document in zip(made, stored, strict=True)
+            to_job(there, data=new.data) if there["_id"] == document["_id"] else to_job(there)
+            for new, document, there in zip(news, documents, stored, strict=True)
         ]
 
     @overload
@@ -608,16 +603,6 @@ class Monque(Management):
             return listener
 
         return add if listener is None else add(listener)
-
-
-async def _jobs_of(documents: list[Document], news: list[NewJob[Any]]) -> list[Job[Any]]:
-    """The jobs that are being stored; between them, others on the loop get their turn."""
-    jobs: list[Job[Any]] = []
-    for at in range(0, len(news), 500):
-        some = zip(documents[at : at + 500], news[at : at + 500], strict=True)
-        jobs += [to_job(document, data=new.data) for document, new in some]
-        await asyncio.sleep(0)
-    return jobs
 
 
 def check_server(hello: Document) -> None:
