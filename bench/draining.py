@@ -15,6 +15,9 @@ from monque import Job, Monque, NewJob, Options
 
 ONE_BY_ONE = "claim one, complete it, claim the next"
 
+# Side by side so often, and the better of each counts: the machine may be busy for a moment.
+_ROUNDS = 3
+
 
 async def draining(stage: Stage) -> list[Result]:
     """No-op jobs, one instance, one process."""
@@ -24,9 +27,9 @@ async def draining(stage: Stage) -> list[Result]:
     for concurrency in (100, 500, 1_000):
         options = Options(collection=f"tuned_{concurrency}", worker_concurrency=concurrency)
         raw, costs = 0.0, Costs(count, seconds=float("inf"))
-        for _ in range(2):  # side by side twice, the better of each: the machine may be busy for a moment
+        for _ in range(_ROUNDS):
             raw = max(raw, await plain.overlapped(stage.database, count, concurrency))
-            costs = min(costs, await drain(stage, count, options), key=lambda costs: costs.seconds)
+            costs = min(costs, await drain(stage, count, options), key=_seconds)
         tuned = max(tuned, costs.rate)
         name = f"drain, worker_concurrency={concurrency}"
         results.append(_result(name, costs, raw, "overlapped batches of that size", at_least=0.8))
@@ -72,26 +75,18 @@ async def processes(stage: Stage) -> list[Result]:
 
 async def instances(stage: Stage) -> list[Result]:
     """Ten instances on one collection, in one process: they must not stand in each other's way."""
-    count = stage.size(10_000, 50_000)
-    alone = await drain(stage, count, Options(collection="one_instance"))
-    before = await _conflicts(stage)
-    async with _stored(stage, count, "ten_instances") as options:
-        ran = Counted(count)
-        crew = [Monque(stage.database, options=options) for _ in range(10)]
-        for monque in crew:
-            monque.worker("work", ran)
-            await monque.open()
-        with stage.costs(count) as costs:
-            await asyncio.gather(*(monque.start() for monque in crew))
-            await ran.all_of_them.wait()
-        for monque in crew:
-            await monque.close()
-    conflicts = await _conflicts(stage) - before
+    count, conflicts = stage.size(20_000, 50_000), 0
+    alone, together = Costs(count, seconds=float("inf")), Costs(count, seconds=float("inf"))
+    for _ in range(_ROUNDS):
+        alone = min(alone, await drain(stage, count, Options(collection="one_instance")), key=_seconds)
+        before = await _conflicts(stage)
+        together = min(together, await _drain_by_instances(stage, count, 10), key=_seconds)
+        conflicts += await _conflicts(stage) - before
     return [
-        _result("drain, 10 instances", costs, alone.rate, "one instance", at_least=0.8),
+        _result("drain, 10 instances", together, alone.rate, "one instance", at_least=0.8),
         Result(
             name="write conflicts of 10 instances",
-            value=conflicts,
+            value=conflicts / _ROUNDS,
             unit="conflicts",
             raw=count / 50,
             raw_name="one in fifty jobs",
@@ -263,6 +258,21 @@ async def drain(
     return costs
 
 
+async def _drain_by_instances(stage: Stage, count: int, number: int) -> Costs:
+    async with _stored(stage, count, f"{number}_instances") as options:
+        ran = Counted(count)
+        crew = [Monque(stage.database, options=options) for _ in range(number)]
+        for monque in crew:
+            monque.worker("work", ran)
+            await monque.open()
+        with stage.costs(count) as costs:
+            await asyncio.gather(*(monque.start() for monque in crew))
+            await ran.all_of_them.wait()
+        for monque in crew:
+            await monque.close()
+    return costs
+
+
 async def _drain_by_processes(stage: Stage, count: int, number: int) -> float:
     async with _stored(stage, count, f"by_{number}") as options:
         program = [sys.executable, "-m", "bench.worker", stage.uri, options.collection]
@@ -285,6 +295,10 @@ async def _drain_by_processes(stage: Stage, count: int, number: int) -> float:
             worker.stdin.close()
             await worker.wait()
     return costs.rate
+
+
+def _seconds(costs: Costs) -> float:
+    return costs.seconds
 
 
 async def _conflicts(stage: Stage) -> int:

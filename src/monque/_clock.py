@@ -30,6 +30,7 @@ class Clock:
     def __init__(self) -> None:
         self._server_minus_elapsed: float | None = None
         self._last = (-1, _EPOCH)
+        self._read_at = 0.0
 
     def now(self) -> datetime:
         """The server's time, to the millisecond as BSON keeps it."""
@@ -44,6 +45,11 @@ class Clock:
         """How long until the server's clock shows *moment*; negative if it did already."""
         return (moment - self.now()).total_seconds()
 
+    @property
+    def age(self) -> float:
+        """Seconds since the server's clock was read."""
+        return _elapsed() - self._read_at
+
     async def refresh(self, hello: Callable[[], Any]) -> None:
         """Read the server's clock a few times and keep the tightest bound.
 
@@ -56,3 +62,4 @@ class Clock:
             bound = answer["localTime"].timestamp() - _elapsed()
             best = bound if best is None else max(best, bound)
         self._server_minus_elapsed = best
+        self._read_at = _elapsed()

@@ -24,6 +24,10 @@ _NAMES_IN_ONE_LOOK = 150
 _WIDEST_SPREAD = 16
 _WIDEST_LOOK = 2048
 
+# After so many claims of which nothing was lost, the others seem to have gone.
+_UNDISTURBED = 4
+
+# How many jobs one claim may take, at first and at most.
 _FIRST_REACH = 16
 _FARTHEST_REACH = 512
 
@@ -74,6 +78,7 @@ class Candidates:
         self._clock = clock
         self._hint = "monque_active" if hint else None
         self._spread = 1
+        self._undisturbed = 0
         self._reach = _FIRST_REACH
         self._avoided: set[ObjectId] = set()
         self._next_look: _Look | None = None
@@ -113,6 +118,8 @@ class Candidates:
         limit = min(limit, self._reach)
         room = {name: free for name, free in slots.items() if self._asleep.get(name, now) <= now}
         sleeping = [self._asleep[name] for name in slots if name not in room]
+        if self._spread > 1 and (apart := await self._apart(room, limit)):
+            return Choice(apart, None, more=True, backlog=True)
         chosen: list[Document] = []
         next_due = min(sleeping, default=None)
         if next_due == _NEVER:
@@ -195,17 +202,43 @@ class Candidates:
         if chosen == 0:
             self._reach = _FIRST_REACH
         elif lost > chosen // 4:
-            self._spread = min(self._spread * 2, _WIDEST_SPREAD)
-            if lost > chosen // 2:
+            self._spread, self._undisturbed = min(self._spread * 2, _WIDEST_SPREAD), 0
+            if not won:
                 self._reach = max(self._reach // 2, _FIRST_REACH)
         else:
-            self._reach = min(self._reach * 2, _FARTHEST_REACH)
-            if lost <= chosen // 16:
-                self._spread = max(self._spread // 2, 1)
+            self._reach = min(self._reach * 4, _FARTHEST_REACH)
+            self._undisturbed = 0 if lost else self._undisturbed + 1
+            if lost:
+                self._spread = max(self._spread, 2)
+            elif self._undisturbed >= _UNDISTURBED:
+                self._spread, self._undisturbed = max(self._spread // 2, 1), 0
 
     def avoid(self, job_id: ObjectId) -> None:
         """Do not choose this one again: the server refuses to change it, and would refuse its whole batch."""
         self._avoided.add(job_id)
+
+    async def _apart(self, room: Mapping[str, int], limit: int) -> list[ObjectId]:
+        """Due jobs from a random place behind the oldest ones, where nobody else is likely to be.
+
+        Some of those there, at random: two instances in one place that went through the same jobs side by
+        side would meet in a write conflict at every single one.
+        """
+        wanted = min(limit, sum(room.values()))
+        if not wanted:
+            return []
+        self._next_look = None
+        skip = random.randrange(self._spread) * wanted  # noqa: S311 - spreads contenders
+        found, _ = await self._earliest(list(room), wanted * 2, besides=len(self._avoided), skip=skip)
+        due, _ = _split(found, self._now())
+        if len(due) < wanted:
+            return []  # not so much to do: look at all of it
+        left = dict(room)
+        chosen: list[ObjectId] = []
+        for entry in self._window(due, wanted):
+            if left[entry["name"]] and entry["_id"] not in self._avoided and len(chosen) < wanted:
+                left[entry["name"]] -= 1
+                chosen.append(entry["_id"])
+        return chosen
 
     def _wide(self, wanted: int) -> int:
         """How many to look at, to choose so many of them."""
@@ -222,7 +255,9 @@ class Candidates:
         picked = set(random.sample(range(len(due)), min(wanted, len(due))))
         return [due[n] for n in sorted(picked)] + [due[n] for n in range(len(due)) if n not in picked]
 
-    async def _earliest(self, names: list[str], wanted: int, *, besides: int) -> tuple[list[Document], bool]:
+    async def _earliest(
+        self, names: list[str], wanted: int, *, besides: int, skip: int = 0
+    ) -> tuple[list[Document], bool]:
         """The pending jobs of these names that are due first, and whether that is all there are.
 
         Very many names are asked for in parts, each for its share. Where a part was cut off, what lies
@@ -231,7 +266,7 @@ class Candidates:
         parts = [names[at : at + _NAMES_IN_ONE_LOOK] for at in range(0, len(names), _NAMES_IN_ONE_LOOK)]
         # One more than wanted: it tells whether there is more, or when the next one is due.
         limit = -(-wanted // len(parts)) + besides + 1
-        found = await asyncio.gather(*(self._read(part, limit) for part in parts))
+        found = await asyncio.gather(*(self._read(part, limit, skip // len(parts)) for part in parts))
         cut_off = [_place(part[-1]) for part in found if len(part) == limit]
         if len(parts) == 1:
             return found[0], not cut_off
@@ -240,11 +275,12 @@ class Candidates:
             entries = [entry for entry in entries if _place(entry) <= min(cut_off)]
         return entries, not cut_off
 
-    async def _read(self, names: list[str], limit: int) -> list[Document]:
+    async def _read(self, names: list[str], limit: int, skip: int) -> list[Document]:
         return await self._collection.find(
             {"status": "pending", "name": {"$in": names}, "nextRunAt": _ANY_DATE},
             {"_id": 1, "name": 1, "nextRunAt": 1},
             sort={"nextRunAt": 1, "_id": 1},
+            skip=skip,
             limit=limit,
             batch_size=limit,  # all in one answer; the default would ask again after the first hundred
             hint=self._hint,
