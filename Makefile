@@ -42,7 +42,7 @@ coverage: .venv/ready ## all tests, with the lines they miss
 	@$(PY) -m coverage combine --quiet && $(PY) -m coverage report
 
 bench: .venv/ready ## how fast it is, beside plain PyMongo on the same server
-	@$(PY) -m bench $(if $(FULL),--full) --json bench/results/latest.json
+	@$(PY) -m bench $(if $(FULL),--full) $(if $(LOOP),--loop $(LOOP)) --json bench/results/latest.json
 
 bench-compare: .venv/ready ## this checkout beside another: make bench-compare BASE=main
 	@$(PY) -m bench.compare $(BASE)

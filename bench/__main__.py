@@ -46,7 +46,8 @@ def main() -> int:
     arguments = _arguments()
     chosen = [scenario for scenario in ALL if _name(scenario) in (arguments.only or map(_name, ALL))]
     began = time.perf_counter()
-    results, server = asyncio.run(measure(chosen, full=arguments.full))
+    with asyncio.Runner(loop_factory=_loop_factory(arguments.loop)) as runner:
+        results, server = runner.run(measure(chosen, full=arguments.full))
     print(f"\n{table(results)}\n\nMongoDB {server}, {time.perf_counter() - began:.0f} s in all")
     if arguments.json:
         write_json(arguments.json, results, server=server)
@@ -74,8 +75,17 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--full", action="store_true", help="more and longer: for numbers to publish")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there as well")
     parser.add_argument("--only", nargs="+", choices=names, help="run these scenarios only")
+    parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="asyncio", help="the event loop")
     parser.add_argument("--strict", action="store_true", help="end with an error if a target is missed")
     return parser.parse_args()
+
+
+def _loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if name == "asyncio":
+        return None
+    import uvloop
+
+    return uvloop.new_event_loop
 
 
 def _name(scenario: Scenario) -> str:

@@ -141,7 +141,7 @@ class Running:
     def _start(self, run: Run) -> None:
         self._slots.start(run.worker.name, waited=time.monotonic() - run.held_since)
         run.variables = self._variables.copy()
-        run.task = self._loop.create_task(self._see_through(run), context=run.variables)
+        run.task = self._loop.create_task(self._see_through(run), name=run.worker.name, context=run.variables)
 
     async def _see_through(self, run: Run) -> None:
         """The task of a run: its handler, and what follows at once from how that ended."""
