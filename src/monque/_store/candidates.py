@@ -31,11 +31,16 @@ _UNDISTURBED = 4
 _FIRST_REACH = 16
 _FARTHEST_REACH = 512
 
+# With no more than so many pending, all of them are looked at.
+_FEW = 1000
+
 # So many in one claim are the sign of a backlog.
 _MANY = 100
 
-# What was seen of the index is good for the next claim for so long.
-_LOOK_LASTS = timedelta(milliseconds=100)
+# In a backlog one look serves so many claims, for so long. The server pays for each look: it has to walk
+# through the entries of all jobs of these names that were claimed lately.
+_CLAIMS_AHEAD = 3
+_LOOK_LASTS = timedelta(milliseconds=150)
 
 # What is no date (a text, say, that somebody wrote by hand) is not looked at: it would come before all that
 # is due, and be compared with times.
@@ -79,6 +84,7 @@ class Candidates:
         self._hint = "monque_active" if hint else None
         self._spread = 1
         self._undisturbed = 0
+        self._calm = True
         self._reach = _FIRST_REACH
         self._avoided: set[ObjectId] = set()
         self._next_look: _Look | None = None
@@ -128,8 +134,11 @@ class Candidates:
             known = sum(1 for entry in chosen if entry["name"] in room) + len(self._avoided)
             wanted = min(limit - len(chosen), sum(room.values()))
             names = list(room)
-            look = self._looked_ahead(names, now) if not chosen else None
-            found, complete = look or await self._earliest(names, self._wide(wanted), besides=known)
+            ahead = self._looked_ahead(names, now) if not chosen else None
+            if ahead is not None:
+                found, complete = ahead.found, ahead.complete
+            else:
+                found, complete = await self._earliest(names, self._wide(wanted), besides=known)
             if complete:
                 self._put_to_sleep(names, found)
             due, future = _split(found, self._now())
@@ -146,6 +155,10 @@ class Candidates:
                         del room[name]
             if future or complete:
                 return _choice(chosen, next_due, more=False, backlog=False)  # all that is due was seen
+            if ahead is not None and chosen and due[len(chosen) - 1] is chosen[-1]:
+                self._next_look = ahead._replace(found=due[len(chosen) :])  # the rest is for the next choice
+            if len(chosen) >= limit // 2:
+                break  # good enough, for a look that would find most of these again
         return _choice(chosen, next_due, more=bool(room), backlog=True)
 
     def _take_told(self, slots: Mapping[str, int], limit: int) -> list[ObjectId]:
@@ -168,17 +181,20 @@ class Candidates:
         names = [name for name in slots if name not in self._asleep]
         if not names or last < _MANY or self._spread > 1:
             return  # not worth it; or others are after the same jobs, and what is seen now will be gone
+        left = self._next_look
+        if left is not None and len(left.found) > last and left.until > self._now() + _LOOK_LASTS / 3:
+            return  # enough of the one before
         self._woken.clear()
         self._all_woken = False
-        found, complete = await self._earliest(names, min(last * 2, _FARTHEST_REACH), besides=0)
+        found, complete = await self._earliest(names, last * _CLAIMS_AHEAD, besides=0)
         if not complete or not (self._woken or self._all_woken):
             self._next_look = _Look(set(names), found, complete, self._now() + _LOOK_LASTS)
 
-    def _looked_ahead(self, names: list[str], now: datetime) -> tuple[list[Document], bool] | None:
+    def _looked_ahead(self, names: list[str], now: datetime) -> _Look | None:
         look, self._next_look = self._next_look, None
         if look is None or look.until < now or not look.names.issuperset(names):
             return None
-        return look.found, look.complete
+        return look
 
     def _put_to_sleep(self, names: list[str], found: list[Document]) -> None:
         """Remember when each name has its next job, unless it was woken while we looked."""
@@ -263,17 +279,42 @@ class Candidates:
         Very many names are asked for in parts, each for its share. Where a part was cut off, what lies
         beyond its end in the other parts is left out too: the cut-off part may have earlier ones.
         """
-        parts = [names[at : at + _NAMES_IN_ONE_LOOK] for at in range(0, len(names), _NAMES_IN_ONE_LOOK)]
+        if self._calm and len(names) > 1 and not skip:
+            all_of_them = await self._all(names)
+            if all_of_them is not None:
+                return all_of_them, True
+        count = -(-len(names) // _NAMES_IN_ONE_LOOK)
+        # Not neighbours: names that come one after another often have jobs that do so, too, and then all
+        # that is due first would be in one part, cut off.
+        parts = [names[at::count] for at in range(count)]
         # One more than wanted: it tells whether there is more, or when the next one is due.
         limit = -(-wanted // len(parts)) + besides + 1
         found = await asyncio.gather(*(self._read(part, limit, skip // len(parts)) for part in parts))
         cut_off = [_place(part[-1]) for part in found if len(part) == limit]
+        self._calm = not cut_off
         if len(parts) == 1:
             return found[0], not cut_off
         entries = sorted((entry for part in found for entry in part), key=_place)
         if cut_off:
             entries = [entry for entry in entries if _place(entry) <= min(cut_off)]
         return entries, not cut_off
+
+    async def _all(self, names: list[str]) -> list[Document] | None:
+        """All pending jobs of these names; None if they are many.
+
+        Unsorted, the server goes through the index once. Sorted, it goes to each name on its own, and from
+        one that has nothing it walks on, through what is left of all jobs that were claimed in the last
+        minutes, of the names after it too, until it meets one that is pending.
+        """
+        found = await self._collection.find(
+            {"status": "pending", "name": {"$in": names}, "nextRunAt": _ANY_DATE},
+            {"_id": 1, "name": 1, "nextRunAt": 1},
+            limit=_FEW + 1,
+            batch_size=_FEW + 1,
+            hint=self._hint,
+        ).to_list()
+        self._calm = len(found) <= _FEW
+        return sorted(found, key=_place) if self._calm else None
 
     async def _read(self, names: list[str], limit: int, skip: int) -> list[Document]:
         return await self._collection.find(
@@ -298,5 +339,6 @@ def _choice(chosen: list[Document], next_due: datetime | None, *, more: bool, ba
     return Choice(ids, next_due and next_due.replace(tzinfo=UTC), more, backlog)
 
 
-def _place(entry: Document) -> tuple[datetime, ObjectId]:
-    return entry["nextRunAt"], entry["_id"]
+def _place(entry: Document) -> tuple[datetime, bytes]:
+    # The bytes of an id compare as the id does, without a call for each pair; what is no id has none.
+    return entry["nextRunAt"], getattr(entry["_id"], "binary", b"")
