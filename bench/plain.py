@@ -15,7 +15,7 @@ from pymongo import WriteConcern
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 
-from bench.timing import percentiles, stopwatch
+from bench.timing import stopwatch
 
 Document = dict[str, Any]
 
@@ -162,7 +162,7 @@ async def insert_and_claim(database: AsyncDatabase[Any], count: int) -> list[flo
             await collection.insert_one(document())
             await collection.find_one_and_update({"status": "pending", "name": "work"}, CLAIM)
         times.append(watch.seconds)
-    return percentiles(times)
+    return times
 
 
 async def insert_event_and_claim(database: AsyncDatabase[Any], count: int) -> list[float]:
@@ -177,4 +177,4 @@ async def insert_event_and_claim(database: AsyncDatabase[Any], count: int) -> li
                 await collection.find_one_and_update({"status": "pending", "name": "work"}, CLAIM)
             await inserting
             times.append(watch.seconds)
-    return percentiles(times)
+    return times
