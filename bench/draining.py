@@ -233,6 +233,7 @@ async def drain(
     *,
     names: int = 1,
     handler: Callable[[Job[Any]], Any] | None = None,
+    drop: bool = True,
 ) -> Costs:
     """Store no-op jobs, then work them off with change stream, events and heartbeats on."""
     await _store(stage, count, options, names)
@@ -254,7 +255,8 @@ async def drain(
             await monque.start()
             await done.wait()
         await monque.stop()
-    await stage.database.drop_collection(options.collection)
+    if drop:
+        await stage.database.drop_collection(options.collection)
     return costs
 
 

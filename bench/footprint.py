@@ -15,7 +15,7 @@ from pymongo.monitoring import CommandListener, CommandStartedEvent
 from bench import plain
 from bench.draining import drain
 from bench.report import Result
-from bench.stage import Stage
+from bench.stage import Costs, Stage
 from bench.timing import stopwatch
 from monque import Job, Monque, NewJob, Options
 
@@ -23,13 +23,15 @@ from monque import Job, Monque, NewJob, Options
 async def growth(stage: Stage) -> list[Result]:
     """Draining beside very many completed and future jobs, and in an empty collection."""
     count, others = 20_000, stage.size(100_000, 1_000_000)
-    empty = await drain(stage, count, Options(collection="empty"))
     options = Options(collection="grown")
     async with Monque(stage.database, options=options):
         pass  # its indexes
     for status, offset in (("completed", timedelta(days=-1)), ("pending", timedelta(days=365))):
         await _fill(stage, others, status, datetime.now(UTC) + offset)
-    grown = await drain(stage, count, options)
+    empty, grown = Costs(count, seconds=float("inf")), Costs(count, seconds=float("inf"))
+    for _ in range(2):  # side by side, the better of each: the machine may be busy for a moment
+        empty = min(empty, await drain(stage, count, Options(collection="empty")), key=lambda c: c.seconds)
+        grown = min(grown, await drain(stage, count, options, drop=False), key=lambda c: c.seconds)
     return [
         Result(
             name=f"drain beside {2 * others:,} other jobs",
