@@ -1,0 +1,119 @@
+"""Which jobs are claimed first, and how the server is asked for them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from bson import ObjectId
+from pymongo import AsyncMongoClient
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.monitoring import CommandListener
+
+from monque import Monque
+from monque._store.store import Store
+from monque.embedded import EmbeddedMongo
+from support.clocks import ago
+from support.jobs import document
+
+Collection = AsyncCollection[dict[str, Any]]
+
+ROOM = 10_000
+START = ago(hours=1)
+
+
+class Sent(CommandListener):
+    """The looks for work that were sent."""
+
+    def __init__(self) -> None:
+        self.looks: list[dict[str, Any]] = []
+
+    def started(self, event: Any) -> None:
+        if event.command_name == "find" and event.command["filter"].get("status") == "pending":
+            self.looks.append(event.command)
+
+    def succeeded(self, event: Any) -> None: ...
+
+    def failed(self, event: Any) -> None: ...
+
+
+@pytest.fixture
+async def sent(server: EmbeddedMongo) -> Sent:
+    return Sent()
+
+
+@pytest.fixture
+async def store(server: EmbeddedMongo, collection: Collection, sent: Sent) -> AsyncIterator[Store]:
+    async with (
+        AsyncMongoClient[dict[str, Any]](server.uri, event_listeners=[sent]) as client,
+        Monque(client[collection.database.name]) as monque,
+    ):
+        yield monque._context().store
+
+
+async def claim(store: Store, names: list[str], *, at_most: int = 500) -> list[ObjectId]:
+    look = await store.claim(dict.fromkeys(names, ROOM), at_most)
+    return [job["_id"] for job in look.claimed]
+
+
+def job(name: str, number: int) -> dict[str, Any]:
+    return document(name=name, nextRunAt=START + timedelta(seconds=number))
+
+
+@pytest.mark.parametrize("jobs", [600, 1_500], ids=["few pending", "many pending"])
+@pytest.mark.parametrize("shuffled", [False, True], ids=["in the order of the names", "shuffled"])
+@pytest.mark.parametrize("count", [1, 10, 400])
+async def test_jobs_are_claimed_oldest_first_across_all_names(
+    store: Store, collection: Collection, count: int, shuffled: bool, jobs: int
+) -> None:
+    names = [f"work-{number:03}" for number in range(count)]
+    documents = [job(names[number % count], number) for number in range(jobs)]
+    await collection.insert_many(random.sample(documents, jobs) if shuffled else documents)
+
+    claimed: list[ObjectId] = []
+    while some := await claim(store, names):
+        claimed += some
+
+    assert claimed == [document["_id"] for document in documents]
+
+
+async def test_a_backlog_of_many_names_takes_few_claims(store: Store, collection: Collection) -> None:
+    """Names that come one after another, with jobs that do so too, are looked at side by side."""
+    names = [f"work-{number:04}" for number in range(1_000)]
+    await collection.insert_many([job(names[number % 1_000], number) for number in range(2_000)])
+
+    claims = []
+    while some := await claim(store, names):
+        claims.append(len(some))
+
+    assert len(claims) <= 10, claims
+
+
+async def test_names_without_work_are_looked_at_in_one_pass(store: Store, sent: Sent) -> None:
+    """Asked for in order, each of them would be walked to on its own."""
+    assert await claim(store, [f"work-{number}" for number in range(400)]) == []
+
+    [look] = sent.looks
+    assert "sort" not in look
+
+
+async def test_what_was_looked_at_ahead_and_changed_since_is_not_claimed(
+    store: Store, collection: Collection
+) -> None:
+    documents = [job("work", number) for number in range(1_500)]
+    await collection.insert_many(documents)
+    seen: list[ObjectId] = []
+    while len(seen) < 600:
+        seen += await claim(store, ["work"])
+    cancelled = [document["_id"] for document in documents[len(seen) : len(seen) + 100]]
+    await collection.update_many({"_id": {"$in": cancelled}}, {"$set": {"status": "cancelled"}})
+
+    rest: list[ObjectId] = []
+    while some := await claim(store, ["work"]):
+        rest += some
+
+    assert set(rest) == {document["_id"] for document in documents[len(seen) + 100 :]}
+    assert len(rest) == len(set(rest))
