@@ -60,6 +60,15 @@ def test_it_has_everything_that_its_document_says() -> None:
     assert to_job(DOCUMENT) == CLAIMED
 
 
+def test_its_times_have_a_zone_although_the_document_was_read_without() -> None:
+    read = {
+        name: value.replace(tzinfo=None) if isinstance(value, datetime) else value
+        for name, value in DOCUMENT.items()
+    }
+
+    assert to_job(read) == CLAIMED
+
+
 @pytest.mark.parametrize("field", [field.name for field in fields(Job)])
 def test_whatever_is_asked_for_first_is_there(field: str) -> None:
     assert getattr(to_job(DOCUMENT), field) == getattr(CLAIMED, field)

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import bson
 from bson import ObjectId
@@ -15,7 +15,6 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from monque._job import Job, JobStatus, read_later
 
 Document: TypeAlias = dict[str, Any]
-V = TypeVar("V", dict[str, Any], list[Any])
 
 # What a claim writes and what settling takes away again. `heartbeatInterval` stays, as the
 # TypeScript implementation leaves it.
@@ -34,23 +33,27 @@ CODEC_OPTIONS: CodecOptions[Document] = CodecOptions(
 )
 
 # Aware datetimes cost the driver more than all the rest of decoding a job. Where many come at once they
-# are read without a zone, and `made_aware` gives them theirs: a date in BSON is always UTC.
+# are read without a zone: a date in BSON is always UTC. `made_aware` gives it to those that users see.
 NAIVE_CODEC_OPTIONS: CodecOptions[Document] = CODEC_OPTIONS.with_options(tz_aware=False, tzinfo=None)
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _NAIVE_EPOCH = _EPOCH.replace(tzinfo=None)
 
 
-def made_aware(value: V) -> V:
-    """The document, or a list in one, with UTC at all its datetimes; changed in place."""
-    inside: Any = value
-    for place, entry in inside.items() if type(inside) is dict else enumerate(inside):
-        kind = type(entry)
-        if kind is datetime:
-            inside[place] = _EPOCH + (entry - _NAIVE_EPOCH)  # a tenth of what `replace` costs
-        elif kind is dict or kind is list:
-            made_aware(entry)
+def made_aware(value: Any) -> Any:
+    """The value with UTC at the datetimes in it that have no zone; dicts and lists are changed in place."""
+    kind = type(value)
+    if kind is datetime:
+        # A tenth of what `replace` costs.
+        return value if value.tzinfo is not None else _EPOCH + (value - _NAIVE_EPOCH)
+    if kind is dict or kind is list:
+        for place, entry in value.items() if kind is dict else enumerate(value):
+            if type(entry) in _HOLD_DATES:
+                value[place] = made_aware(entry)
     return value
+
+
+_HOLD_DATES = frozenset({datetime, dict, list})
 
 
 def new_document(
@@ -95,7 +98,7 @@ def failed_occurrence(
         "name": schedule["name"],
         "data": schedule.get("data"),
         "status": "failed",
-        "nextRunAt": schedule["nextRunAt"],
+        "nextRunAt": made_aware(schedule["nextRunAt"]),
         "failCount": fail_count,
         "failReason": reason,
         "createdAt": now,
@@ -107,7 +110,7 @@ def failed_occurrence(
 
 
 def _occurrence_id(schedule: Mapping[str, Any]) -> ObjectId:
-    locked_at = schedule.get("lockedAt")
+    locked_at = made_aware(schedule.get("lockedAt"))
     claimed_at = int(locked_at.timestamp()) % 2**32 if isinstance(locked_at, datetime) else 0
     run = bson.encode({"_id": schedule["_id"], "attempt": attempt_of(schedule)})
     return ObjectId(claimed_at.to_bytes(4, "big") + hashlib.blake2b(run, digest_size=8).digest())
@@ -139,19 +142,19 @@ def _fields(document: Mapping[str, Any]) -> dict[str, Any]:
         "id": document["_id"],
         "name": document["name"],
         "status": _STATUS[document["status"]],
-        "next_run_at": document["nextRunAt"],
+        "next_run_at": made_aware(document["nextRunAt"]),
         "fail_count": count_of(document, "failCount"),
         "fail_reason": get("failReason"),
         "cron": get("repeatInterval"),
         "timezone": get("timezone"),
         "unique_key": get("uniqueKey"),
         "claimed_by": get("claimedBy"),
-        "locked_at": get("lockedAt"),
-        "last_heartbeat": get("lastHeartbeat"),
+        "locked_at": made_aware(get("lockedAt")),
+        "last_heartbeat": made_aware(get("lastHeartbeat")),
         "heartbeat_interval": _duration(interval) if isinstance(interval, (int, float)) else None,
         "attempt": attempt_of(document),
-        "created_at": get("createdAt") or document["nextRunAt"],
-        "updated_at": get("updatedAt") or document["nextRunAt"],
+        "created_at": made_aware(get("createdAt") or document["nextRunAt"]),
+        "updated_at": made_aware(get("updatedAt") or document["nextRunAt"]),
     }
 
 

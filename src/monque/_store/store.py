@@ -284,13 +284,16 @@ class Store:
         self._candidates.avoid(job_id)
 
     async def _owned(self, job_ids: list[ObjectId]) -> list[Document]:
-        """Those of the jobs that are ours now, the earliest first."""
+        """Those of the jobs that are ours now, the earliest first; their own times have no zone."""
         documents = await self._naive.find(
             self._mine(job_ids), hint="_id_", batch_size=_ALL_AT_ONCE
         ).to_list()
         # They come in the order of their ids, and stay in it where they are due at the same time.
         documents.sort(key=_due)
-        return [made_aware(document) for document in documents]
+        for document in documents:
+            if document.get("data") is not None:
+                document["data"] = made_aware(document["data"])
+        return documents
 
     def _mine(self, job_ids: list[ObjectId]) -> Document:
         return {"_id": {"$in": job_ids}, "status": "processing", "claimedBy": self.instance_id}
