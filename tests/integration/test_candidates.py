@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +14,7 @@ from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.monitoring import CommandListener
 
-from monque import Monque
+from monque import Job, Monque, Options
 from monque._store.store import Store
 from monque.embedded import EmbeddedMongo
 from support.clocks import ago
@@ -123,3 +124,29 @@ async def test_what_was_looked_at_ahead_and_changed_since_is_not_claimed(
 
     assert set(rest) == {document["_id"] for document in documents[len(seen) + 100 :]}
     assert len(rest) == len(set(rest))
+
+
+@pytest.mark.parametrize(("names", "jobs"), [(1, 30), (5, 19), (5, 60), (1, 900), (50, 900)])
+async def test_everything_that_there_are_slots_for_starts_at_once(
+    make_monque: Callable[..., Monque], collection: Collection, names: int, jobs: int
+) -> None:
+    """However many claims it takes, and although no handler ends, nothing comes in and nobody polls."""
+    options = Options(worker_concurrency=1_000, change_streams=False, poll_interval=timedelta(hours=1))
+    monque = await make_monque(options=options).open()
+    started, all_started, go_on = 0, asyncio.Event(), asyncio.Event()
+
+    async def work(job: Job[None]) -> None:
+        nonlocal started
+        started += 1
+        if started == jobs:
+            all_started.set()
+        await go_on.wait()
+
+    for number in range(names):
+        monque.worker(f"work-{number}", work)
+    await collection.insert_many([job(f"work-{number % names}", number) for number in range(jobs)])
+    await monque.start()
+
+    async with asyncio.timeout(20):
+        await all_started.wait()
+    go_on.set()

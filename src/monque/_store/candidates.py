@@ -31,8 +31,8 @@ _UNDISTURBED = 4
 _FIRST_REACH = 16
 _FARTHEST_REACH = 512
 
-# With no more than so many pending, all of them are looked at.
-_FEW = 1000
+# With no more than so many pending for each name, all of them are looked at.
+_FEW = 4
 
 # So many in one claim are the sign of a backlog.
 _MANY = 100
@@ -134,32 +134,41 @@ class Candidates:
             known = sum(1 for entry in chosen if entry["name"] in room) + len(self._avoided)
             wanted = min(limit - len(chosen), sum(room.values()))
             names = list(room)
-            ahead = self._looked_ahead(names, now) if not chosen else None
-            if ahead is not None:
-                found, complete = ahead.found, ahead.complete
-            else:
-                found, complete = await self._earliest(names, self._wide(wanted), besides=known)
-            if complete:
-                self._put_to_sleep(names, found)
-            due, future = _split(found, self._now())
+            look = self._looked_ahead(names, now) if not chosen else None
+            look = look or await self._looked(names, self._wide(wanted), besides=known)
+            if look.complete:
+                self._put_to_sleep(names, look.found)
+            due, future = _split(look.found, self._now())
             if chosen or self._avoided:
                 seen = self._avoided.union(entry["_id"] for entry in chosen)
                 due = [entry for entry in due if entry["_id"] not in seen]
-            next_due = min([*future[:1], *([next_due] if next_due else [])], default=None)
-            for entry in self._window(due, wanted):
-                name = entry["name"]
-                if name in room and len(chosen) < limit:
-                    chosen.append(entry)
-                    room[name] -= 1
-                    if not room[name]:
-                        del room[name]
-            if future or complete:
-                return _choice(chosen, next_due, more=False, backlog=False)  # all that is due was seen
-            if ahead is not None and chosen and due[len(chosen) - 1] is chosen[-1]:
-                self._next_look = ahead._replace(found=due[len(chosen) :])  # the rest is for the next choice
+            soonest = [entry["nextRunAt"] for entry in future[:1]]
+            next_due = min([*soonest, *([next_due] if next_due else [])], default=None)
+            left = self._pick(due, wanted, room, chosen)
+            if left and self._spread == 1 and (look.complete or len(left) >= wanted // 2):
+                self._next_look = look._replace(found=[*left, *future])  # it serves the next choice, too
+            if future or look.complete:  # all that is due was seen
+                return _choice(chosen, next_due, more=bool(left and room), backlog=bool(left))
             if len(chosen) >= limit // 2:
                 break  # good enough, for a look that would find most of these again
         return _choice(chosen, next_due, more=bool(room), backlog=True)
+
+    def _pick(
+        self, due: list[Document], wanted: int, room: dict[str, int], chosen: list[Document]
+    ) -> list[Document]:
+        """Add as many to the chosen as wanted, while there is room for their names; those that are left."""
+        left = []
+        for entry in self._window(due, wanted):
+            name = entry["name"]
+            if name in room and wanted:
+                wanted -= 1
+                chosen.append(entry)
+                room[name] -= 1
+                if not room[name]:
+                    del room[name]
+            else:
+                left.append(entry)
+        return left
 
     def _take_told(self, slots: Mapping[str, int], limit: int) -> list[ObjectId]:
         """What we were told of, one of each name at most; whatever else there is, the next look finds.
@@ -186,9 +195,13 @@ class Candidates:
             return  # enough of the one before
         self._woken.clear()
         self._all_woken = False
-        found, complete = await self._earliest(names, last * _CLAIMS_AHEAD, besides=0)
-        if not complete or not (self._woken or self._all_woken):
-            self._next_look = _Look(set(names), found, complete, self._now() + _LOOK_LASTS)
+        look = await self._looked(names, last * _CLAIMS_AHEAD, besides=0)
+        if not look.complete or not (self._woken or self._all_woken):
+            self._next_look = look
+
+    async def _looked(self, names: list[str], wanted: int, *, besides: int) -> _Look:
+        found, complete = await self._earliest(names, wanted, besides=besides)
+        return _Look(set(names), found, complete, self._now() + _LOOK_LASTS)
 
     def _looked_ahead(self, names: list[str], now: datetime) -> _Look | None:
         look, self._next_look = self._next_look, None
@@ -215,6 +228,8 @@ class Candidates:
         must not collide on hundreds.
         """
         lost = chosen - won
+        if lost:
+            self._next_look = None  # they may be pending still, and it is without them
         if chosen == 0:
             self._reach = _FIRST_REACH
         elif lost > chosen // 4:
@@ -306,14 +321,15 @@ class Candidates:
         one that has nothing it walks on, through what is left of all jobs that were claimed in the last
         minutes, of the names after it too, until it meets one that is pending.
         """
+        few = _FEW * len(names)
         found = await self._collection.find(
             {"status": "pending", "name": {"$in": names}, "nextRunAt": _ANY_DATE},
             {"_id": 1, "name": 1, "nextRunAt": 1},
-            limit=_FEW + 1,
-            batch_size=_FEW + 1,
+            limit=few + 1,
+            batch_size=few + 1,
             hint=self._hint,
         ).to_list()
-        self._calm = len(found) <= _FEW
+        self._calm = len(found) <= few
         return sorted(found, key=_place) if self._calm else None
 
     async def _read(self, names: list[str], limit: int, skip: int) -> list[Document]:
@@ -328,10 +344,10 @@ class Candidates:
         ).to_list()
 
 
-def _split(found: list[Document], now: datetime) -> tuple[list[Document], list[datetime]]:
-    """What is due, and the times of what is not; both as they were found: the earliest first."""
+def _split(found: list[Document], now: datetime) -> tuple[list[Document], list[Document]]:
+    """What is due, and what is not; both as they were found: the earliest first."""
     at = bisect_right(found, now, key=itemgetter("nextRunAt"))
-    return found[:at], [entry["nextRunAt"] for entry in found[at:]]
+    return found[:at], found[at:]
 
 
 def _choice(chosen: list[Document], next_due: datetime | None, *, more: bool, backlog: bool) -> Choice:
