@@ -263,13 +263,9 @@ class Candidates:
         due, _ = _split(found, self._now())
         if len(due) < wanted:
             return []  # not so much to do: look at all of it
-        left = dict(room)
-        chosen: list[ObjectId] = []
-        for entry in self._window(due, wanted):
-            if left[entry["name"]] and entry["_id"] not in self._avoided and len(chosen) < wanted:
-                left[entry["name"]] -= 1
-                chosen.append(entry["_id"])
-        return chosen
+        chosen: list[Document] = []
+        self._pick([entry for entry in due if entry["_id"] not in self._avoided], wanted, dict(room), chosen)
+        return [entry["_id"] for entry in chosen]
 
     def _wide(self, wanted: int) -> int:
         """How many to look at, to choose so many of them."""
