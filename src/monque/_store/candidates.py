@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -15,17 +14,11 @@ from pymongo.asynchronous.collection import AsyncCollection
 
 from monque._clock import Clock
 from monque._store.document import Document
+from monque._store.others import Others
 
 # More branches than this in one sorted query and the server gives up merging index scans and
 # sorts everything instead.
 _NAMES_IN_ONE_LOOK = 150
-
-# When other instances keep taking what we chose, we choose among up to this many times as many.
-_WIDEST_SPREAD = 16
-_WIDEST_LOOK = 2048
-
-# After so many claims of which nothing was lost, the others seem to have gone.
-_UNDISTURBED = 4
 
 # How many jobs one claim may take, at first and at most.
 _FIRST_REACH = 16
@@ -82,8 +75,7 @@ class Candidates:
         self._collection = collection
         self._clock = clock
         self._hint = "monque_active" if hint else None
-        self._spread = 1
-        self._undisturbed = 0
+        self._others = Others()
         self._calm = True
         self._reach = _FIRST_REACH
         self._avoided: set[ObjectId] = set()
@@ -124,7 +116,7 @@ class Candidates:
         limit = min(limit, self._reach)
         room = {name: free for name, free in slots.items() if self._asleep.get(name, now) <= now}
         sleeping = [self._asleep[name] for name in slots if name not in room]
-        if self._spread > 1 and (apart := await self._apart(room, limit)):
+        if room and self._others.are_near and (apart := await self._apart(room, limit)):
             return Choice(apart, None, more=True, backlog=True)
         chosen: list[Document] = []
         next_due = min(sleeping, default=None)
@@ -135,7 +127,10 @@ class Candidates:
             wanted = min(limit - len(chosen), sum(room.values()))
             names = list(room)
             look = self._looked_ahead(names, now) if not chosen else None
-            look = look or await self._looked(names, self._wide(wanted), besides=known)
+            if look is None:
+                look = await self._looked(names, wanted, besides=known)
+                if self._others.have_taken(look.names, look.found):
+                    return await self.choose(slots, limit)
             if look.complete:
                 self._put_to_sleep(names, look.found)
             due, future = _split(look.found, self._now())
@@ -144,8 +139,11 @@ class Candidates:
                 due = [entry for entry in due if entry["_id"] not in seen]
             soonest = [entry["nextRunAt"] for entry in future[:1]]
             next_due = min([*soonest, *([next_due] if next_due else [])], default=None)
+            if self._others.are_near and (future or look.complete):
+                wanted = min(wanted, self._others.share(due))
             left = self._pick(due, wanted, room, chosen)
-            if left and self._spread == 1 and (look.complete or len(left) >= wanted // 2):
+            self._others.leave(left)
+            if left and not self._others.are_near and (look.complete or len(left) >= wanted // 2):
                 self._next_look = look._replace(found=[*left, *future])  # it serves the next choice, too
             if future or look.complete:  # all that is due was seen
                 return _choice(chosen, next_due, more=bool(left and room), backlog=bool(left))
@@ -158,7 +156,7 @@ class Candidates:
     ) -> list[Document]:
         """Add as many to the chosen as wanted, while there is room for their names; those that are left."""
         left = []
-        for entry in self._window(due, wanted):
+        for entry in self._others.sample(due, wanted) if self._others.are_near else due:
             name = entry["name"]
             if name in room and wanted:
                 wanted -= 1
@@ -188,7 +186,7 @@ class Candidates:
     async def look_ahead(self, slots: Iterable[str], last: int) -> None:
         """Read what the next choice will need, while the *last* ones chosen are still being claimed."""
         names = [name for name in slots if name not in self._asleep]
-        if not names or last < _MANY or self._spread > 1:
+        if not names or last < _MANY or self._others.are_near:
             return  # not worth it; or others are after the same jobs, and what is seen now will be gone
         left = self._next_look
         if left is not None and len(left.found) > last and left.until > self._now() + _LOOK_LASTS / 3:
@@ -199,8 +197,8 @@ class Candidates:
         if not look.complete or not (self._woken or self._all_woken):
             self._next_look = look
 
-    async def _looked(self, names: list[str], wanted: int, *, besides: int) -> _Look:
-        found, complete = await self._earliest(names, wanted, besides=besides)
+    async def _looked(self, names: list[str], wanted: int, *, besides: int, skip: int = 0) -> _Look:
+        found, complete = await self._earliest(names, wanted, besides=besides, skip=skip)
         return _Look(set(names), found, complete, self._now() + _LOOK_LASTS)
 
     def _looked_ahead(self, names: list[str], now: datetime) -> _Look | None:
@@ -221,66 +219,42 @@ class Candidates:
                 self._asleep[name] = first.get(name, _NEVER)
 
     def learn(self, *, chosen: int, won: int) -> None:
-        """Widen the choice after losing many jobs to others, narrow it again when few are after them.
+        """How many to reach for is found out, from few upwards.
 
-        Losing some is cheap, looking at many more than needed is not. How many to reach for is found out
-        too, from few upwards: instances that wake together, all with the same oldest jobs before them,
-        must not collide on hundreds.
+        Instances that wake together, all with the same oldest jobs before them, must not collide on
+        hundreds.
         """
-        lost = chosen - won
-        if lost:
+        self._others.learn(chosen=chosen, won=won)
+        if won < chosen:
             self._next_look = None  # they may be pending still, and it is without them
         if chosen == 0:
             self._reach = _FIRST_REACH
-        elif lost > chosen // 4:
-            self._spread, self._undisturbed = min(self._spread * 2, _WIDEST_SPREAD), 0
-            if not won:
-                self._reach = max(self._reach // 2, _FIRST_REACH)
-        else:
+        elif won == 0:
+            self._reach = max(self._reach // 2, _FIRST_REACH)
+        elif chosen - won <= chosen // 4:
             self._reach = min(self._reach * 4, _FARTHEST_REACH)
-            self._undisturbed = 0 if lost else self._undisturbed + 1
-            if lost:
-                self._spread = max(self._spread, 2)
-            elif self._undisturbed >= _UNDISTURBED:
-                self._spread, self._undisturbed = max(self._spread // 2, 1), 0
 
     def avoid(self, job_id: ObjectId) -> None:
         """Do not choose this one again: the server refuses to change it, and would refuse its whole batch."""
         self._avoided.add(job_id)
 
     async def _apart(self, room: Mapping[str, int], limit: int) -> list[ObjectId]:
-        """Due jobs from a random place behind the oldest ones, where nobody else is likely to be.
-
-        Some of those there, at random: two instances in one place that went through the same jobs side by
-        side would meet in a write conflict at every single one.
-        """
-        wanted = min(limit, sum(room.values()))
-        if not wanted:
-            return []
-        self._next_look = None
-        skip = random.randrange(self._spread) * wanted  # noqa: S311 - spreads contenders
-        found, _ = await self._earliest(list(room), wanted * 2, besides=len(self._avoided), skip=skip)
-        due, _ = _split(found, self._now())
-        if len(due) < wanted:
-            return []  # not so much to do: look at all of it
-        chosen: list[Document] = []
-        self._pick([entry for entry in due if entry["_id"] not in self._avoided], wanted, dict(room), chosen)
-        return [entry["_id"] for entry in chosen]
-
-    def _wide(self, wanted: int) -> int:
-        """How many to look at, to choose so many of them."""
-        return max(wanted, min(wanted * self._spread, _WIDEST_LOOK))
-
-    def _window(self, due: list[Document], wanted: int) -> list[Document]:
-        """The oldest ones; under contention some of them at random, so that instances part ways.
-
-        Not a run of neighbours: two instances whose runs overlap go through them side by side and meet
-        in a write conflict at every single job.
-        """
-        if self._spread == 1:
-            return due
-        picked = set(random.sample(range(len(due)), min(wanted, len(due))))
-        return [due[n] for n in sorted(picked)] + [due[n] for n in range(len(due)) if n not in picked]
+        """Some of the due jobs, where nobody else is likely to be; none, if all that is due was looked at."""
+        wanted = self._others.leave_some(min(limit, sum(room.values())))
+        width = wanted * 2
+        while True:
+            skip = self._others.place(width)
+            look = await self._looked(list(room), width, besides=len(self._avoided), skip=skip)
+            due, _ = _split(look.found, self._now())
+            self._others.saw(skip + len(due) if len(due) < width else None)
+            if skip == 0 and len(due) < width:
+                self._next_look = look
+                return []
+            if len(due) >= min(width, _MANY):
+                due = [entry for entry in due if entry["_id"] not in self._avoided]
+                chosen: list[Document] = []
+                self._pick(due, min(wanted, len(due) // 2), dict(room), chosen)
+                return [entry["_id"] for entry in chosen]
 
     async def _earliest(
         self, names: list[str], wanted: int, *, besides: int, skip: int = 0
