@@ -219,7 +219,7 @@ class Candidates:
                 self._asleep[name] = first.get(name, _NEVER)
 
     def learn(self, *, chosen: int, won: int) -> None:
-        """How many to reach for is found out, from few upwards.
+        """Reach for more, from few upwards, while few of those chosen are lost.
 
         Instances that wake together, all with the same oldest jobs before them, must not collide on
         hundreds.
@@ -232,7 +232,7 @@ class Candidates:
         elif won == 0:
             self._reach = max(self._reach // 2, _FIRST_REACH)
         elif chosen - won <= chosen // 4:
-            self._reach = min(self._reach * 4, _FARTHEST_REACH)
+            self._reach = min(max(self._reach, chosen * 4), _FARTHEST_REACH)
 
     def avoid(self, job_id: ObjectId) -> None:
         """Do not choose this one again: the server refuses to change it, and would refuse its whole batch."""
@@ -246,7 +246,7 @@ class Candidates:
             skip = self._others.place(width)
             look = await self._looked(list(room), width, besides=len(self._avoided), skip=skip)
             due, _ = _split(look.found, self._now())
-            self._others.saw(skip + len(due) if len(due) < width else None)
+            self._others.saw(None if len(due) >= width else skip + len(due) if due else skip // 2)
             if skip == 0 and len(due) < width:
                 self._next_look = look
                 return []

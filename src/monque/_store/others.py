@@ -94,7 +94,8 @@ class Others:
 
     def saw(self, end: int | None) -> None:
         """There are so many due jobs in all; without a number: more than were looked for."""
-        self._depth = min(max(self._depth, _FEWEST) * 2, _DEEPEST) if end is None else end
+        deeper = max(self._depth, _FEWEST) * 5 // 4
+        self._depth = min(deeper, _DEEPEST) if end is None else end
 
     def sample(self, due: list[Document], wanted: int) -> list[Document]:
         """All of them, so that the first *wanted* are some at random, in short runs."""
