@@ -615,6 +615,7 @@ class TestStandalone:
         monque.worker("work", work := Work(waits=True), concurrency=3)
         heard = Heard(monque)
         await monque.start()
+        await heard.wait("changestream:fallback")
         for number in range(3):
             await monque.enqueue("work", number)
         await heard.wait("job:start", 3)

@@ -50,14 +50,18 @@ def test_a_job_that_was_left_and_is_gone_was_taken_by_others() -> None:
     others, seen = Others(), entries(3)
     others.leave(seen[1:])
     assert others.have_taken({"work"}, seen[2:])
-    assert others.are_near
 
 
 def test_a_job_that_was_left_and_is_still_there_tells_of_nobody() -> None:
     others, seen = Others(), entries(3)
     others.leave(seen[1:])
     assert not others.have_taken({"work"}, seen[1:])
-    assert not others.are_near
+
+
+def test_who_is_wary_keeps_out_of_the_way_although_nothing_was_lost() -> None:
+    others = Others()
+    others.beware()
+    assert others.are_near
 
 
 def test_a_look_at_other_names_tells_nothing_of_the_job_that_was_left() -> None:
@@ -80,6 +84,10 @@ def test_places_differ_from_instance_to_instance_and_are_kept_while_nothing_is_l
     places = [{others.place(100) for _ in range(200)} - {0} for others in (first, second)]
     assert [len(of_one) for of_one in places] == [1, 1]
     assert places[0] != places[1]
+
+
+def test_who_takes_one_job_at_a_time_stays_near_the_oldest() -> None:
+    assert all(disturbed().place(2) < 16 for _ in range(100))
 
 
 def test_the_oldest_jobs_are_gone_to_now_and_then() -> None:

@@ -129,7 +129,8 @@ class Candidates:
             look = self._looked_ahead(names, now) if not chosen else None
             if look is None:
                 look = await self._looked(names, wanted, besides=known)
-                if self._others.have_taken(look.names, look.found):
+                if self._others.have_taken(look.names, look.found) and wanted > _FIRST_REACH:
+                    self._others.beware()  # before we collide on so many
                     return await self.choose(slots, limit)
             if look.complete:
                 self._put_to_sleep(names, look.found)
@@ -139,13 +140,15 @@ class Candidates:
                 due = [entry for entry in due if entry["_id"] not in seen]
             soonest = [entry["nextRunAt"] for entry in future[:1]]
             next_due = min([*soonest, *([next_due] if next_due else [])], default=None)
-            if self._others.are_near and (future or look.complete):
+            all_seen = bool(future) or look.complete
+            self._others.saw(len(due) if all_seen else None)
+            if self._others.are_near and all_seen:
                 wanted = min(wanted, self._others.share(due))
             left = self._pick(due, wanted, room, chosen)
             self._others.leave(left)
             if left and not self._others.are_near and (look.complete or len(left) >= wanted // 2):
                 self._next_look = look._replace(found=[*left, *future])  # it serves the next choice, too
-            if future or look.complete:  # all that is due was seen
+            if all_seen:
                 return _choice(chosen, next_due, more=bool(left and room), backlog=bool(left))
             if len(chosen) >= limit // 2:
                 break  # good enough, for a look that would find most of these again

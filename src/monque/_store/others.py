@@ -29,8 +29,10 @@ _SHARE_OF_THE_LAST = 4
 _FEWEST = 16
 _FEWEST_OF_THE_LAST = 4
 
-# How far back to look for a place, at most. The server walks through all that is passed over.
+# How far back to look for a place, at most: the server walks through all that is passed over. And in how many
+# times what is looked at there: who takes one job at a time stays near the oldest.
 _DEEPEST = 8192
+_WIDTHS = 8
 
 # Neighbours are taken in runs of so many: each gap costs the server another search in the index, thrice.
 _RUN = 8
@@ -69,14 +71,15 @@ class Others:
         self._expected = (left[0]["name"], left[0]["_id"]) if left and not self._wary else None
 
     def have_taken(self, names: Collection[str], found: Sequence[Document]) -> bool:
-        """Whether the job we left is gone: so somebody is here, although nothing was lost yet."""
+        """Whether the job we left is gone: so somebody else seems to be here."""
         expected, self._expected = self._expected, None
         if expected is None or expected[0] not in names:
             return False
-        gone = all(entry["_id"] != expected[1] for entry in found)
-        if gone:
-            self._wary = _SHORT
-        return gone
+        return all(entry["_id"] != expected[1] for entry in found)
+
+    def beware(self) -> None:
+        """Keep out of the way, although nothing was lost."""
+        self._wary = max(self._wary, _SHORT)
 
     def leave_some(self, wanted: int) -> int:
         """How many of the wanted to take, so that there is something for everybody."""
@@ -90,12 +93,16 @@ class Others:
         """How many due jobs to pass over, to find so many others where nobody else is likely to be."""
         if random.random() < _TO_THE_FRONT:  # noqa: S311 - spreads contenders
             return 0
-        return int(self._place * max(self._depth - width, 0))
+        return int(self._place * max(min(self._depth, width * _WIDTHS) - width, 0))
 
-    def saw(self, end: int | None) -> None:
+    def saw(self, due: int | None) -> None:
         """There are so many due jobs in all; without a number: more than were looked for."""
-        deeper = max(self._depth, _FEWEST) * 5 // 4
-        self._depth = min(deeper, _DEEPEST) if end is None else end
+        if due is not None:
+            self._depth = due
+        elif self._wary:  # not far more at once: where there are none, nothing is found
+            self._depth = min(max(self._depth, _FEWEST) * 5 // 4, _DEEPEST)
+        else:
+            self._depth = _DEEPEST
 
     def sample(self, due: list[Document], wanted: int) -> list[Document]:
         """All of them, so that the first *wanted* are some at random, in short runs."""
