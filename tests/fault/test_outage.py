@@ -435,9 +435,10 @@ class TestKilledServer:
         self, host: Servers, collection: Collection, make_monque: Make
     ) -> None:
         """It comes back with its data after a while, as after a power cut."""
-        uri = host.uri(collection.database.name, serverSelectionTimeoutMS=300)
-        producer = await make_monque(uri).open()
-        monque = await make_monque(uri).open()
+        # The producer has a client of its own, which looks for the server twice a second.
+        patient = host.uri(collection.database.name, serverSelectionTimeoutMS=2000)
+        producer = await make_monque(patient).open()
+        monque = await make_monque(host.uri(collection.database.name, serverSelectionTimeoutMS=300)).open()
         monque.worker("work", work := Work(waits=True), concurrency=10)
         heard = Heard(monque)
         await monque.start()
