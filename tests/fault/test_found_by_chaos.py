@@ -93,7 +93,9 @@ async def test_a_job_whose_turn_comes_when_its_claim_may_be_lost_is_not_run_with
     await monque.start()
     await heard.wait("job:complete", 2)
 
-    assert ran == [("blocks", 1), ("waits", 2)]
+    # Not with the first claim; one more may have been given up in the same way, if the machine stood still.
+    assert [data for data, _ in ran] == ["blocks", "waits"]
+    assert ran[1][1] > 1
 
 
 class TestOnThreeNodes:
