@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,7 +14,9 @@ Entry = dict[str, Any]
 
 
 def entries(count: int, name: str = "work") -> list[Entry]:
-    return [{"_id": ObjectId(), "name": name} for _ in range(count)]
+    return [
+        {"_id": ObjectId(), "name": name, "nextRunAt": datetime(2030, 1, 1, tzinfo=UTC)} for _ in range(count)
+    ]
 
 
 def disturbed() -> Others:
@@ -49,13 +52,22 @@ def test_after_many_claims_without_a_loss_they_are_gone() -> None:
 def test_a_job_that_was_left_and_is_gone_was_taken_by_others() -> None:
     others, seen = Others(), entries(3)
     others.leave(seen[1:])
-    assert others.have_taken({"work"}, seen[2:])
+    assert others.have_taken({"work"}, seen[2:], complete=False)
 
 
 def test_a_job_that_was_left_and_is_still_there_tells_of_nobody() -> None:
     others, seen = Others(), entries(3)
     others.leave(seen[1:])
-    assert not others.have_taken({"work"}, seen[1:])
+    assert not others.have_taken({"work"}, seen[1:], complete=True)
+
+
+def test_a_job_behind_older_ones_is_not_taken_for_gone() -> None:
+    older, left = entries(2), entries(1)
+    others = Others()
+    others.leave(left)
+    assert not others.have_taken({"work"}, older, complete=False)
+    others.leave(left)
+    assert others.have_taken({"work"}, older, complete=True)
 
 
 def test_who_is_wary_keeps_out_of_the_way_although_nothing_was_lost() -> None:
@@ -67,7 +79,7 @@ def test_who_is_wary_keeps_out_of_the_way_although_nothing_was_lost() -> None:
 def test_a_look_at_other_names_tells_nothing_of_the_job_that_was_left() -> None:
     others = Others()
     others.leave(entries(1, name="mail"))
-    assert not others.have_taken({"work"}, entries(1))
+    assert not others.have_taken({"work"}, entries(1), complete=True)
 
 
 def test_the_first_of_a_sample_differ_from_instance_to_instance_and_none_is_forgotten() -> None:

@@ -14,7 +14,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 
 from monque._clock import Clock
 from monque._store.document import Document
-from monque._store.others import Others
+from monque._store.others import Others, place_of
 
 # More branches than this in one sorted query and the server gives up merging index scans and
 # sorts everything instead.
@@ -129,7 +129,8 @@ class Candidates:
             look = self._looked_ahead(names, now) if not chosen else None
             if look is None:
                 look = await self._looked(names, wanted, besides=known)
-                if self._others.have_taken(look.names, look.found) and wanted > _FIRST_REACH:
+                gone = self._others.have_taken(look.names, look.found, complete=look.complete)
+                if gone and wanted > _FIRST_REACH:
                     self._others.beware()  # before we collide on so many
                     return await self.choose(slots, limit)
             if look.complete:
@@ -278,13 +279,13 @@ class Candidates:
         # One more than wanted: it tells whether there is more, or when the next one is due.
         limit = -(-wanted // len(parts)) + besides + 1
         found = await asyncio.gather(*(self._read(part, limit, skip // len(parts)) for part in parts))
-        cut_off = [_place(part[-1]) for part in found if len(part) == limit]
+        cut_off = [place_of(part[-1]) for part in found if len(part) == limit]
         self._calm = not cut_off
         if len(parts) == 1:
             return found[0], not cut_off
-        entries = sorted((entry for part in found for entry in part), key=_place)
+        entries = sorted((entry for part in found for entry in part), key=place_of)
         if cut_off:
-            entries = [entry for entry in entries if _place(entry) <= min(cut_off)]
+            entries = [entry for entry in entries if place_of(entry) <= min(cut_off)]
         return entries, not cut_off
 
     async def _all(self, names: list[str]) -> list[Document] | None:
@@ -303,7 +304,7 @@ class Candidates:
             hint=self._hint,
         ).to_list()
         self._calm = len(found) <= few
-        return sorted(found, key=_place) if self._calm else None
+        return sorted(found, key=place_of) if self._calm else None
 
     async def _read(self, names: list[str], limit: int, skip: int) -> list[Document]:
         return await self._collection.find(
@@ -326,8 +327,3 @@ def _split(found: list[Document], now: datetime) -> tuple[list[Document], list[D
 def _choice(chosen: list[Document], next_due: datetime | None, *, more: bool, backlog: bool) -> Choice:
     ids = [entry["_id"] for entry in chosen]
     return Choice(ids, next_due and next_due.replace(tzinfo=UTC), more, backlog)
-
-
-def _place(entry: Document) -> tuple[datetime, bytes]:
-    # The bytes of an id compare as the id does, without a call for each pair; what is no id has none.
-    return entry["nextRunAt"], getattr(entry["_id"], "binary", b"")

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Sequence
-
-from bson import ObjectId
+from datetime import datetime
 
 from monque._store.document import Document
 
@@ -46,7 +45,7 @@ class Others:
 
     def __init__(self) -> None:
         self._wary = 0
-        self._expected: tuple[str, ObjectId] | None = None
+        self._expected: Document | None = None
         self._place = random.random()  # noqa: S311 - spreads contenders
         self._depth = _DEEPEST
 
@@ -68,14 +67,16 @@ class Others:
 
     def leave(self, left: Sequence[Document]) -> None:
         """These are due and were left for later, the earliest first; alone, we would meet the first again."""
-        self._expected = (left[0]["name"], left[0]["_id"]) if left and not self._wary else None
+        self._expected = left[0] if left and not self._wary else None
 
-    def have_taken(self, names: Collection[str], found: Sequence[Document]) -> bool:
+    def have_taken(self, names: Collection[str], found: Sequence[Document], *, complete: bool) -> bool:
         """Whether the job we left is gone: so somebody else seems to be here."""
         expected, self._expected = self._expected, None
-        if expected is None or expected[0] not in names:
+        if expected is None or expected["name"] not in names:
             return False
-        return all(entry["_id"] != expected[1] for entry in found)
+        if not complete and place_of(found[-1]) < place_of(expected):
+            return False  # older ones came before it, of names that had no room
+        return all(entry["_id"] != expected["_id"] for entry in found)
 
     def beware(self) -> None:
         """Keep out of the way, although nothing was lost."""
@@ -110,3 +111,9 @@ class Others:
         picked = set(random.sample(range(runs), min(-(-wanted // _RUN), runs)))
         order = [*sorted(picked), *(run for run in range(runs) if run not in picked)]
         return [entry for run in order for entry in due[run * _RUN : (run + 1) * _RUN]]
+
+
+def place_of(entry: Document) -> tuple[datetime, bytes]:
+    """Where a job stands among those that are pending."""
+    # The bytes of an id compare as the id does, without a call for each pair; what is no id has none.
+    return entry["nextRunAt"], getattr(entry["_id"], "binary", b"")
