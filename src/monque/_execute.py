@@ -91,9 +91,13 @@ class Run:
     """The job and its attempt: no two runs have the same."""
     audience: Audience | None = None
     """Whoever looks on."""
+    earlier: Run | None = None
+    """The attempt before this one, if that was still being settled here when this one was claimed."""
     _job: Job[Any] | None = field(default=None, init=False)
     task: asyncio.Task[Any] | None = None
     settling: bool = False
+    is_followed: bool = False
+    """The job was claimed here again before the answer to its settlement was heard."""
     interruption: Interruption | None = None
     variables: contextvars.Context = field(init=False)
     """The context variables of its handler; listeners that hear of it see them too."""

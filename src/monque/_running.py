@@ -105,6 +105,8 @@ class Running:
             if worker is None or key in self._runs:
                 continue
             self._runs[key] = run = Run(claim, worker, self._context, sent, now, key, audience)
+            if key[1] > 1:
+                self._line_up(run)
             if name not in self._held:
                 self._held[name] = deque()
             self._held[name].append(run)
@@ -114,6 +116,17 @@ class Running:
             self.empty.clear()
         if not self._starting:
             self._start_some()
+
+    def _line_up(self, run: Run) -> None:
+        """Have a job's next attempt wait for the answer to how the one before it ended.
+
+        The server may have put the job back, and we claimed it again, before that answer is here:
+        nobody is to hear of the next start before the last end.
+        """
+        job_id, attempt = run.claim["_id"], attempt_of(run.claim)
+        earlier = self._runs.get((job_id, attempt - 1))
+        if earlier is not None and earlier.settling:
+            run.earlier, earlier.is_followed = earlier, True
 
     def _start_some(self) -> None:
         """Start what may start, a few in each turn of the event loop.
@@ -132,14 +145,26 @@ class Running:
 
     def _start_next(self, name: str) -> bool:
         """Start the oldest job of a name that waits, if there is a slot."""
-        held = self._held.get(name)
-        if not held or self._closed or not self._slots.may_start(name):
+        run = None if self._closed else self._ready(name)
+        if run is None:
             return False
-        self._start(held.popleft())
+        self._held[name].remove(run)
+        self._start(run)
         return True
+
+    def _ready(self, name: str) -> Run | None:
+        """The oldest job of a name that may start now."""
+        held = self._held.get(name)
+        if not held or not self._slots.may_start(name):
+            return None
+        for run in held:
+            if run.earlier is None or run.earlier.key not in self._runs:
+                return run
+        return None  # each is started when its earlier attempt is over
 
     def _start(self, run: Run) -> None:
         self._slots.start(run.worker.name, waited=time.monotonic() - run.held_since)
+        run.earlier = None  # else each run of a recurring job could keep all before it
         run.variables = self._variables.copy()
         run.task = self._loop.create_task(self._see_through(run), name=run.worker.name, context=run.variables)
 
@@ -197,9 +222,8 @@ class Running:
                 self._next.append(name)
         else:
             # A slot of one name is a slot for all: for the oldest of them.
-            waiting = [held[0] for name, held in self._held.items() if held and self._slots.may_start(name)]
-            if waiting:
-                oldest = min(waiting, key=lambda run: (run.job.next_run_at, run.job.id))
+            if ready := [run for run in map(self._ready, self._held) if run is not None]:
+                oldest = min(ready, key=lambda run: (run.job.next_run_at, run.job.id))
                 self._next.append(oldest.worker.name)
         if self._next and not self._starting:
             self._start_some()
@@ -240,6 +264,8 @@ class Running:
     def _over(self, run: Run, bug: BaseException | None = None, *, again: Transition | None = None) -> None:
         """Nothing is left to do for this run; the job may have something to do *again*."""
         self._forget(run)
+        if run.is_followed:
+            self._fill_slot(run.worker.name)
         if again is not None and again.to is JobStatus.PENDING:
             self._context.store.wake(run.worker.name)
         if bug is not None and not isinstance(bug, asyncio.CancelledError):

@@ -33,6 +33,9 @@ from monque import (
     WatchFailed,
     WatchUnavailable,
 )
+from monque._running import Running
+from monque._store.store import Store
+from monque._store.transitions import Transition
 from monque.embedded import EmbeddedMongo
 from support.clocks import ago
 from support.jobs import claimed, document
@@ -427,6 +430,44 @@ async def test_an_event_is_told_only_after_its_write(
         ("job:start", "processing", nothing),
         ("job:fail", "pending", nothing),
     ]
+
+
+async def test_an_end_is_told_before_the_next_start_though_its_answer_comes_late(
+    make_monque: Callable[..., Monque], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server has put a failed job back, and it was claimed again here, before we hear that it has."""
+    monque = await make_monque(options=replace(QUICK, base_retry_interval=timedelta(milliseconds=5))).open()
+    claimed_again = asyncio.Event()
+    take, settle = Running.take, Store.settle_one
+
+    def taken(running: Running, claims: list[dict[str, Any]], *, sent: float) -> None:
+        take(running, claims, sent=sent)
+        if any(claim["attempt"] == 2 for claim in claims):
+            claimed_again.set()
+
+    async def settled_late(store: Store, claim: dict[str, Any], transition: Transition) -> Any:
+        answer = await settle(store, claim, transition)
+        if claim["attempt"] == 1:
+            await claimed_again.wait()
+            for _ in range(10):  # turns of the event loop, in which the second attempt could start
+                await asyncio.sleep(0)
+        return answer
+
+    monkeypatch.setattr(Running, "take", taken)
+    monkeypatch.setattr(Store, "settle_one", settled_late)
+
+    @monque.worker("work")
+    async def work(job: Job[None]) -> None:
+        if job.attempt == 1:
+            raise ValueError("not yet")
+
+    heard = Heard(monque)
+    await monque.start()
+    await monque.enqueue(work)
+    await heard.wait("job:complete")
+
+    life = [kind for kind in heard.kinds() if kind.startswith("job:")]
+    assert life == ["job:start", "job:fail", "job:start", "job:complete"]
 
 
 async def test_nothing_is_told_of_a_write_that_did_not_happen(monque: Monque, collection: Any) -> None:
