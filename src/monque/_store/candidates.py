@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from bson import ObjectId
 from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.cursor import AsyncCursor
 
 from monque._clock import Clock
 from monque._store.document import Document
@@ -112,35 +113,50 @@ class Candidates:
             return Choice(told, None, more=True, backlog=False, told=True)
         self._woken.clear()
         self._all_woken = False
-        now = self._now()
         limit = min(limit, self._reach)
+        now = self._now()
         room = {name: free for name, free in slots.items() if self._asleep.get(name, now) <= now}
-        sleeping = [self._asleep[name] for name in slots if name not in room]
-        if room and self._others.are_near and (apart := await self._apart(room, limit)):
-            return Choice(apart, None, more=True, backlog=True)
+        next_due = min((self._asleep[name] for name in slots if name not in room), default=_NEVER)
+        if not room:
+            return _choice([], next_due, more=False, backlog=False)
+        look = None if self._others.are_near else await self._first_look(room, limit)
+        if self._others.are_near:
+            if apart := await self._apart(room, limit):
+                return Choice(apart, None, more=True, backlog=True)
+            look = self._looked_ahead(list(room))
+        return await self._oldest(room, limit, look, next_due)
+
+    async def _first_look(self, room: Mapping[str, int], limit: int) -> _Look | None:
+        """What was read ahead, or what is read now; None, if that shows that others are here."""
+        names = list(room)
+        if ahead := self._looked_ahead(names):
+            return ahead
+        wanted = min(limit, sum(room.values()))
+        look = await self._looked(names, wanted, besides=len(self._avoided))
+        gone = self._others.have_taken(look.names, look.found, complete=look.complete)
+        if gone and wanted > _FIRST_REACH:
+            self._others.beware()  # before we collide on so many
+            return None
+        return look
+
+    async def _oldest(
+        self, room: dict[str, int], limit: int, look: _Look | None, next_due: datetime
+    ) -> Choice:
+        """The oldest due jobs. Another look is taken if one was cut off before there were enough."""
         chosen: list[Document] = []
-        next_due = min(sleeping, default=None)
-        if next_due == _NEVER:
-            next_due = None
         while room and len(chosen) < limit:
-            known = sum(1 for entry in chosen if entry["name"] in room) + len(self._avoided)
             wanted = min(limit - len(chosen), sum(room.values()))
-            names = list(room)
-            look = self._looked_ahead(names, now) if not chosen else None
             if look is None:
-                look = await self._looked(names, wanted, besides=known)
-                gone = self._others.have_taken(look.names, look.found, complete=look.complete)
-                if gone and wanted > _FIRST_REACH:
-                    self._others.beware()  # before we collide on so many
-                    return await self.choose(slots, limit)
+                known = sum(1 for entry in chosen if entry["name"] in room) + len(self._avoided)
+                look = await self._looked(list(room), wanted, besides=known)
             if look.complete:
-                self._put_to_sleep(names, look.found)
+                self._put_to_sleep(list(room), look.found)
             due, future = _split(look.found, self._now())
             if chosen or self._avoided:
                 seen = self._avoided.union(entry["_id"] for entry in chosen)
                 due = [entry for entry in due if entry["_id"] not in seen]
-            soonest = [entry["nextRunAt"] for entry in future[:1]]
-            next_due = min([*soonest, *([next_due] if next_due else [])], default=None)
+            if future:
+                next_due = min(next_due, future[0]["nextRunAt"])
             all_seen = bool(future) or look.complete
             self._others.saw(len(due) if all_seen else None)
             if self._others.are_near and all_seen:
@@ -153,6 +169,7 @@ class Candidates:
                 return _choice(chosen, next_due, more=bool(left and room), backlog=bool(left))
             if len(chosen) >= limit // 2:
                 break  # good enough, for a look that would find most of these again
+            look = None
         return _choice(chosen, next_due, more=bool(room), backlog=True)
 
     def _pick(
@@ -205,9 +222,9 @@ class Candidates:
         found, complete = await self._earliest(names, wanted, besides=besides, skip=skip)
         return _Look(set(names), found, complete, self._now() + _LOOK_LASTS)
 
-    def _looked_ahead(self, names: list[str], now: datetime) -> _Look | None:
+    def _looked_ahead(self, names: list[str]) -> _Look | None:
         look, self._next_look = self._next_look, None
-        if look is None or look.until < now or not look.names.issuperset(names):
+        if look is None or look.until < self._now() or not look.names.issuperset(names):
             return None
         return look
 
@@ -296,26 +313,21 @@ class Candidates:
         minutes, of the names after it too, until it meets one that is pending.
         """
         few = _FEW * len(names)
-        found = await self._collection.find(
-            {"status": "pending", "name": {"$in": names}, "nextRunAt": _ANY_DATE},
-            {"_id": 1, "name": 1, "nextRunAt": 1},
-            limit=few + 1,
-            batch_size=few + 1,
-            hint=self._hint,
-        ).to_list()
+        found = await self._pending(names, few + 1).to_list()
         self._calm = len(found) <= few
         return sorted(found, key=place_of) if self._calm else None
 
     async def _read(self, names: list[str], limit: int, skip: int) -> list[Document]:
-        return await self._collection.find(
+        return await self._pending(names, limit).sort({"nextRunAt": 1, "_id": 1}).skip(skip).to_list()
+
+    def _pending(self, names: list[str], limit: int) -> AsyncCursor[Document]:
+        return self._collection.find(
             {"status": "pending", "name": {"$in": names}, "nextRunAt": _ANY_DATE},
             {"_id": 1, "name": 1, "nextRunAt": 1},
-            sort={"nextRunAt": 1, "_id": 1},
-            skip=skip,
             limit=limit,
             batch_size=limit,  # all in one answer; the default would ask again after the first hundred
             hint=self._hint,
-        ).to_list()
+        )
 
 
 def _split(found: list[Document], now: datetime) -> tuple[list[Document], list[Document]]:
@@ -324,6 +336,6 @@ def _split(found: list[Document], now: datetime) -> tuple[list[Document], list[D
     return found[:at], found[at:]
 
 
-def _choice(chosen: list[Document], next_due: datetime | None, *, more: bool, backlog: bool) -> Choice:
+def _choice(chosen: list[Document], next_due: datetime, *, more: bool, backlog: bool) -> Choice:
     ids = [entry["_id"] for entry in chosen]
-    return Choice(ids, next_due and next_due.replace(tzinfo=UTC), more, backlog)
+    return Choice(ids, None if next_due == _NEVER else next_due.replace(tzinfo=UTC), more, backlog)
