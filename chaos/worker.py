@@ -159,8 +159,8 @@ class Beats(CommandListener):
         if event.command_name == "update":
             [first, *_] = event.command["updates"]
             stamps = first["u"].get("$currentDate", {}) if isinstance(first["u"], dict) else {}
-            if "lastHeartbeat" in stamps and "$set" not in first["u"]:
-                attempt = first["q"]["attempt"]
+            attempt = first["q"].get("attempt")  # not there when an answer was lost, and all is marked alive
+            if "lastHeartbeat" in stamps and "$set" not in first["u"] and attempt is not None:
                 claims = [f"{job_id}/{attempt}" for job_id in first["q"]["_id"]["$in"]]
                 self._sent[event.request_id] = (now(), claims)
 

@@ -76,7 +76,7 @@ class Interruption(Enum):
     SHUTDOWN = auto()
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)  # not all of its fields have a value from the beginning
 class Run:
     """One claimed job on its way through this instance."""
 

@@ -317,9 +317,10 @@ class Running:
             self._context.bus.tell(ClaimLost(job=run.job))
 
     def _drop(self, run: Run) -> None:
-        """Forget a job that waited for a slot."""
-        with suppress(ValueError):  # it may have started since
-            self._held[run.worker.name].remove(run)
+        """Forget a job that waits for a slot."""
+        held = self._held[run.worker.name]
+        if run in held:  # else it has started since, or was given back
+            held.remove(run)
             self._slots.let_go(run.worker.name)
             self._forget(run)
 

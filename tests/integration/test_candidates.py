@@ -107,6 +107,18 @@ async def test_names_without_work_are_looked_at_in_one_pass(store: Store, sent: 
     assert "sort" not in look
 
 
+async def test_a_name_without_slots_does_not_keep_others_from_being_looked_at(
+    store: Store, collection: Collection
+) -> None:
+    """What was looked at ahead is all of one name, and that has no slots any more."""
+    await collection.insert_many([job("busy", number) for number in range(2_500)])
+    await collection.insert_one({**job("other", 3_000), "_id": (later := ObjectId())})
+    while len(await claim(store, ["busy", "other"])) < 200:
+        pass  # the first claims are small, and nothing is looked at ahead of them
+
+    assert await claim(store, ["other"]) == [later]
+
+
 async def test_what_was_looked_at_ahead_and_changed_since_is_not_claimed(
     store: Store, collection: Collection
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -16,6 +16,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 
 from conftest import QUICK
 from monque import Job, JobStatus, Monque, NewJob
+from monque._store.store import Store
 from support.clocks import ago, ahead, now
 from support.jobs import document
 from support.proxy import Proxy, is_claim
@@ -509,4 +510,40 @@ async def test_jobs_claimed_ahead_that_have_to_wait_are_left_to_others(
     await asyncio.sleep(1.5)  # longer than anything is held
 
     await waiting_ones_are_pending()
+    await monque.stop(timeout=0)
+
+
+async def test_jobs_given_back_during_a_heartbeat_do_not_end_the_heartbeats(
+    collection: Collection, make_monque: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It finds that they are not ours any more, and they are not held any more either."""
+    monque = await make_monque(options=BEATING).open()
+    beat, beats = Store.heartbeat, asyncio.Queue[int]()
+
+    @monque.worker("work", concurrency=2)
+    async def work(job: Job[str]) -> None:
+        if job.data == "slow":
+            await asyncio.Event().wait()
+
+    async def waiting_ones_are_pending() -> None:
+        assert await collection.count_documents({"status": "pending"}) == 18
+
+    async def slow_beat(store: Store, claims: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        if len(claims) == 20:
+            await eventually(waiting_ones_are_pending)
+        lost = await beat(store, claims)
+        beats.put_nowait(len(lost))
+        return lost
+
+    monkeypatch.setattr(Store, "heartbeat", slow_beat)
+    heard = Heard(monque)
+    await monque.start()
+    await monque.enqueue_many([NewJob("work", "quick") for _ in range(30)])
+    await heard.wait("job:complete", 30)
+    await monque.enqueue_many([NewJob("work", "slow") for _ in range(20)])
+
+    async with asyncio.timeout(15):
+        while await beats.get() != 18:
+            pass
+        assert await beats.get() == 0  # the next one, for the two that run
     await monque.stop(timeout=0)
