@@ -52,7 +52,7 @@ class Listening:
         self._backlog_since: float | None = None
         self._caught_up = asyncio.Event()
         self._caught_up.set()
-        self._all_seen = asyncio.Event()
+        self._decided = asyncio.Event()
         self.live = False
 
     @property
@@ -66,11 +66,12 @@ class Listening:
         if not backlog:
             self._backlog_since = None
             self._caught_up.set()
-            self._all_seen.set()
+            self._decided.set()
         elif self._backlog_since is None:
             self._backlog_since = now
         elif now - self._backlog_since > _BACKLOG_SECONDS:
             self._caught_up.clear()
+            self._decided.set()
             # Once it has expired it takes a while to end, and looks go on meanwhile.
             if self._patience is not None and not self._patience.expired():
                 self._patience.reschedule(asyncio.get_running_loop().time())
@@ -79,8 +80,9 @@ class Listening:
         """Listen until cancelled, or until the server says that it has no change streams."""
         pause = 0.1
         with suppress(TimeoutError):
-            async with asyncio.timeout(_BACKLOG_SECONDS):
-                await self._all_seen.wait()  # before a mountain of work it would be closed again at once
+            # Before a mountain of work it would be closed again at once, and have cost the server much.
+            async with asyncio.timeout(2 * _BACKLOG_SECONDS):
+                await self._decided.wait()
         while True:
             await self._caught_up.wait()
             try:

@@ -9,8 +9,8 @@ from monque._workers import Workers
 
 # Claim ahead only what will start within this time, judging by how long jobs of the name took lately.
 _HORIZON = 0.1
-_MOST_AHEAD = 1_000
-_MOST_AT_ONCE = 500
+_MOST_AHEAD = 2_000
+_MOST_AT_ONCE = 1_000
 
 # Claimed and not yet settled: beyond this, settling is what is slow, and claiming more would not help.
 _MOST_UNSETTLED = 5_000

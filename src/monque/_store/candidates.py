@@ -23,7 +23,7 @@ _NAMES_IN_ONE_LOOK = 150
 
 # How many jobs one claim may take, at first and at most.
 _FIRST_REACH = 16
-_FARTHEST_REACH = 512
+_FARTHEST_REACH = 1024
 
 # With no more than so many pending for each name, all of them are looked at.
 _FEW = 4

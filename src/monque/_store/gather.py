@@ -12,9 +12,6 @@ from monque._deadlines import without_deadline
 I = TypeVar("I")  # noqa: E741 - item
 R = TypeVar("R")
 
-_IN_FLIGHT = 2
-
-
 Answer: TypeAlias = Callable[[I, R | BaseException], None]
 
 
@@ -25,13 +22,20 @@ class Gather(Generic[I, R]):
     themselves, since the more items come during one write, the more the next one carries.
 
     *send* writes a batch and answers for each item, in order, with its result or its error. While one write
-    is under way, a second is sent only if it has *many* items: of small writes each costs the server nearly
-    as much as a large one, so they rather wait and become one.
+    is under way, another is sent, up to *at_once*, only if it has *many* items: of small writes each costs
+    the server nearly as much as a large one, so they rather wait and become one.
     """
 
-    def __init__(self, send: Callable[[list[I]], Awaitable[Sequence[R | Exception]]], *, many: int) -> None:
+    def __init__(
+        self,
+        send: Callable[[list[I]], Awaitable[Sequence[R | Exception]]],
+        *,
+        many: int,
+        at_once: int = 2,
+    ) -> None:
         self._send = send
         self._many = many
+        self._at_once = at_once
         self._waiting: list[tuple[I, Answer[I, R]]] = []
         self._senders: set[asyncio.Task[None]] = set()
         self._sending = 0
@@ -39,7 +43,7 @@ class Gather(Generic[I, R]):
     def put(self, item: I, answer: Answer[I, R]) -> None:
         """Have the item written; *answer* is called with it and its result or its error."""
         self._waiting.append((item, answer))
-        if not self._sending or (self._sending < _IN_FLIGHT and len(self._waiting) >= self._many):
+        if not self._sending or (self._sending < self._at_once and len(self._waiting) >= self._many):
             # The task starts in the next turn of the loop, so all that is put in this one goes along.
             self._sending += 1
             sender = asyncio.create_task(self._run(), name="monque-write", context=without_deadline())
