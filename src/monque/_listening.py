@@ -22,6 +22,10 @@ logger = logging.getLogger("monque")
 # at hand, nobody needs to be woken: the stream is closed until the backlog is gone.
 _BACKLOG_SECONDS = 0.2
 
+# At the start it is not opened before that is known, or so long: all slots may be taken by long jobs at once,
+# and nobody looks any more.
+_DECISION_SECONDS = 1.0
+
 _LONGEST_PAUSE = 5.0
 
 
@@ -80,8 +84,7 @@ class Listening:
         """Listen until cancelled, or until the server says that it has no change streams."""
         pause = 0.1
         with suppress(TimeoutError):
-            # Before a mountain of work it would be closed again at once, and have cost the server much.
-            async with asyncio.timeout(2 * _BACKLOG_SECONDS):
+            async with asyncio.timeout(_DECISION_SECONDS):
                 await self._decided.wait()
         while True:
             await self._caught_up.wait()

@@ -189,6 +189,7 @@ class Running:
     def _handled(self, run: Run, outcome: Outcome) -> None:
         """A handler has ended: its slot is for the next one, while its result is written."""
         run.settling = True
+        run.task = None  # it is about to end; what waits for its settlement keeps nothing that it needs not
         if run.audience is not None:
             run.ended = self._context.clock.now()
         run.outcome = outcome
@@ -364,7 +365,7 @@ class Running:
         incomplete = self.unsettled
         for run in incomplete:
             run.interrupt(Interruption.SHUTDOWN)
-        self._ending = {run for run in incomplete if run.task and (run.interruption or run.settling)}
+        self._ending = {run for run in incomplete if run.settling or (run.task and run.interruption)}
         if self._ending:
             with suppress(TimeoutError):
                 async with asyncio.timeout(grace):

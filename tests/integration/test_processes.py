@@ -82,11 +82,29 @@ async def test_a_backlog_that_lasts_ends_the_change_stream_and_not_the_scheduler
     async def work(job: Job[int]) -> None:
         await asyncio.sleep(random.uniform(0.11, 0.2))
 
-    await monque.enqueue_many([NewJob("work", n) for n in range(700)])
     await monque.start()
+    await heard.wait("changestream:connected")
+    await monque.enqueue_many([NewJob("work", n) for n in range(700)])
     await heard.wait("changestream:closed")
     await heard.wait("job:complete", 700, within=60)
 
     assert monque.is_healthy()
     assert heard.of("job:error") == []
     await heard.wait("changestream:connected", 2)
+
+
+async def test_the_change_stream_is_not_opened_before_a_backlog_is_gone(monque: Monque) -> None:
+    """Each write that passes it costs the server, and while there is work anyway nobody needs it."""
+    heard = Heard(monque)
+
+    @monque.worker("work", concurrency=20)
+    async def work(job: Job[int]) -> None:
+        await asyncio.sleep(0.03)
+
+    await monque.enqueue_many([NewJob("work", n) for n in range(1_000)])
+    await monque.start()
+    await heard.wait("job:complete", 1_000, within=60)
+    await heard.wait("changestream:connected")
+
+    told = heard.kinds()
+    assert told[: told.index("changestream:connected")].count("job:start") > 800

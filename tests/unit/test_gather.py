@@ -78,6 +78,20 @@ async def test_many_items_do_not_wait() -> None:
     await asyncio.gather(*adding)
 
 
+async def test_one_write_at_a_time_where_that_is_asked_for() -> None:
+    writes = Writes(held=True)
+    gather = Gather(writes.send, many=100, at_once=1)
+    adding = [asyncio.ensure_future(gather.add(0))]
+    await writes.begun(1)
+    for number in range(1, 500):
+        adding.append(asyncio.ensure_future(gather.add(number)))
+        await asyncio.sleep(0)
+    writes.go.set()
+    await asyncio.gather(*adding)
+
+    assert writes.batches == [[0], list(range(1, 500))]
+
+
 async def test_each_gets_its_own_error() -> None:
     gather = Gather(Writes().send, many=100)
     results = await asyncio.gather(*(gather.add(number) for number in (1, -2, 3)), return_exceptions=True)

@@ -36,13 +36,16 @@ class Gather(Generic[I, R]):
         self._send = send
         self._many = many
         self._at_once = at_once
-        self._waiting: list[tuple[I, Answer[I, R]]] = []
+        # Two lists, not one of pairs: those would be another thousand objects for the garbage collector.
+        self._waiting: list[I] = []
+        self._answers: list[Answer[I, R]] = []
         self._senders: set[asyncio.Task[None]] = set()
         self._sending = 0
 
     def put(self, item: I, answer: Answer[I, R]) -> None:
         """Have the item written; *answer* is called with it and its result or its error."""
-        self._waiting.append((item, answer))
+        self._waiting.append(item)
+        self._answers.append(answer)
         if not self._sending or (self._sending < self._at_once and len(self._waiting) >= self._many):
             # The task starts in the next turn of the loop, so all that is put in this one goes along.
             self._sending += 1
@@ -61,8 +64,9 @@ class Gather(Generic[I, R]):
             while self._waiting:
                 await self._come_together()
                 batch, self._waiting = self._waiting, []
+                answers, self._answers = self._answers, []
                 if batch:  # else the other sender has taken it all
-                    await self._write(batch)
+                    await self._write(batch, answers)
                     await asyncio.sleep(0)  # who was answered may have the next item at once: it goes along
         finally:
             # In the same turn in which nothing was found waiting: what comes after it needs another sender.
@@ -75,16 +79,16 @@ class Gather(Generic[I, R]):
             seen = len(self._waiting)
             await asyncio.sleep(0)
 
-    async def _write(self, batch: list[tuple[I, Answer[I, R]]]) -> None:
+    async def _write(self, batch: list[I], answers: list[Answer[I, R]]) -> None:
         try:
-            results: Sequence[R | Exception] = await self._send([item for item, _ in batch])
+            results: Sequence[R | Exception] = await self._send(batch)
         except Exception as bug:  # noqa: BLE001 - each caller gets it; none must be left waiting
             results = [bug] * len(batch)
         except BaseException as end:  # the event loop is being closed
-            for item, answer in batch:
+            for item, answer in zip(batch, answers, strict=True):
                 answer(item, end)
             raise
-        for (item, answer), result in zip(batch, results, strict=True):
+        for item, answer, result in zip(batch, answers, results, strict=True):
             answer(item, result)
 
 
