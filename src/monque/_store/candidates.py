@@ -34,7 +34,7 @@ _MANY = 100
 # In a backlog one look serves so many claims, for so long. The server pays for each look: it has to walk
 # through the entries of all jobs of these names that were claimed lately.
 _CLAIMS_AHEAD = 3
-_LOOK_LASTS = timedelta(milliseconds=150)
+_LOOK_LASTS = timedelta(milliseconds=300)
 
 # What is no date (a text, say, that somebody wrote by hand) is not looked at: it would come before all that
 # is due, and be compared with times.
