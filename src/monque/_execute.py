@@ -11,9 +11,8 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, auto
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
-from bson import ObjectId
 from pymongo.errors import InvalidOperation, PyMongoError
 
 from monque._backoff import backoff
@@ -43,6 +42,8 @@ from monque._threads import ThreadPool
 from monque._workers import Worker
 
 logger = logging.getLogger("monque")
+
+Key: TypeAlias = tuple[object, int]
 
 # Enough for a message; not enough to push a document over MongoDB's size limit.
 _LONGEST_REASON = 8_000
@@ -87,7 +88,7 @@ class Run:
     """When the last write of this claim that succeeded was sent (`time.monotonic`)."""
     held_since: float = 0.0
     """When it began to wait for a slot (`time.monotonic`)."""
-    key: tuple[ObjectId, int] | None = None
+    key: Key | None = None
     """The job and its attempt: no two runs have the same."""
     audience: Audience | None = None
     """Whoever looks on."""

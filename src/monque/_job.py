@@ -162,7 +162,8 @@ def read_later(read: Callable[[S], dict[str, Any]], source: S, **known: Any) -> 
     the other fifteen values of each would cost as much as all the rest.
     """
     job: Job[Any] = Job.__new__(Job)
-    vars(job).update(known, _read=read, _source=source)
+    known["_read"], known["_source"] = read, source
+    object.__setattr__(job, "__dict__", known)  # not copied: there are two of them for each run
     return job
 
 

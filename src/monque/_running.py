@@ -11,7 +11,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from bson import ObjectId
 from pymongo.errors import PyMongoError
 
 from monque._completing import Completion, beat
@@ -20,6 +19,7 @@ from monque._events import ClaimLost, JobCompleted, JobFailed
 from monque._execute import (
     Context,
     Interruption,
+    Key,
     Outcome,
     Run,
     attend,
@@ -69,7 +69,7 @@ class Running:
         self._on_room = on_room
         self._on_bug = on_bug
         self._answer = self._written  # one for all runs
-        self._runs: dict[tuple[ObjectId, int] | None, Run] = {}
+        self._runs: dict[Key | None, Run] = {}
         self._held: dict[str, deque[Run]] = {}
         self._next: deque[str] = deque()  # of each of these names one more may be able to start
         self._starting = False
@@ -101,12 +101,12 @@ class Running:
         for claim in claims:
             name = claim["name"]
             worker = self._workers.get(name)
-            key = (claim["_id"], attempt_of(claim))
+            key = _key_of(claim)
             if worker is None or key in self._runs:
                 continue
             self._runs[key] = run = Run(claim, worker, self._context, sent, now, key, audience)
             if key[1] > 1:
-                self._line_up(run)
+                self._line_up(run, (key[0], key[1] - 1))
             if name not in self._held:
                 self._held[name] = deque()
             self._held[name].append(run)
@@ -117,14 +117,13 @@ class Running:
         if not self._starting:
             self._start_some()
 
-    def _line_up(self, run: Run) -> None:
+    def _line_up(self, run: Run, earlier_key: Key) -> None:
         """Have a job's next attempt wait for the answer to how the one before it ended.
 
         The server may have put the job back, and we claimed it again, before that answer is here:
         nobody is to hear of the next start before the last end.
         """
-        job_id, attempt = run.claim["_id"], attempt_of(run.claim)
-        earlier = self._runs.get((job_id, attempt - 1))
+        earlier = self._runs.get(earlier_key)
         if earlier is not None and earlier.settling:
             run.earlier, earlier.is_followed = earlier, True
 
@@ -371,3 +370,9 @@ class Running:
                 async with asyncio.timeout(grace):
                     await self._ended.wait()
         return incomplete
+
+
+def _key_of(claim: Document) -> Key:
+    # The bytes of an id stand for it: their hash costs no call, and the garbage collector leaves them alone.
+    job_id = claim["_id"]
+    return getattr(job_id, "binary", job_id), attempt_of(claim)

@@ -68,10 +68,10 @@ class Slots:
 
     def may_start(self, name: str) -> bool:
         """Whether a slot is free."""
+        if self._running[name] >= self._concurrency(name):
+            return False
         limit = self._options.instance_concurrency
-        return self._running[name] < self._concurrency(name) and (
-            limit is None or self._running.total() < limit
-        )
+        return limit is None or self._running.total() < limit
 
     @property
     def low(self) -> bool:
