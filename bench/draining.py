@@ -21,7 +21,7 @@ _ROUNDS = 3
 
 async def draining(stage: Stage) -> list[Result]:
     """No-op jobs, one instance, one process."""
-    count = stage.size(20_000, 100_000)
+    count = stage.size(30_000, 100_000)
     one_by_one = await plain.one_by_one(stage.database, 300)
     results, tuned = [], 0.0
     for concurrency in (100, 500, 1_000):
