@@ -43,6 +43,7 @@ from monque._workers import Worker
 
 logger = logging.getLogger("monque")
 
+# A job's id, or its bytes, and the attempt.
 Key: TypeAlias = tuple[object, int]
 
 # Enough for a message; not enough to push a document over MongoDB's size limit.
@@ -98,7 +99,7 @@ class Run:
     task: asyncio.Task[Any] | None = None
     settling: bool = False
     is_followed: bool = False
-    """The job was claimed here again before the answer to its settlement was heard."""
+    """The job was claimed here again before the answer to its settlement was heard: that run waits for it."""
     interruption: Interruption | None = None
     variables: contextvars.Context = field(init=False)
     """The context variables of its handler; listeners that hear of it see them too."""
