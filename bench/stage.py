@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,6 +65,11 @@ class Costs:
         """Where the time goes."""
         client, server = (seconds / self.count * 1e6 for seconds in (self.client, self.server))
         return f"CPU a job: client {client:.0f} µs" + (f", server {server:.0f} µs" if server else "")
+
+
+def middle(rounds: Sequence[Costs]) -> Costs:
+    """The round that as many were quicker as slower than."""
+    return sorted(rounds, key=lambda costs: costs.seconds)[len(rounds) // 2]
 
 
 def _mongod(socket: str) -> int | None:
