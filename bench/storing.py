@@ -29,7 +29,7 @@ async def storing(stage: Stage) -> list[Result]:
             with stopwatch() as watch:
                 await enqueue(20)
             alone.append(20 / watch.seconds)
-        for _ in range(3):
+        for _ in range(5):
             raw_together.append(await plain.insert_one(stage.database, 2 * one, tasks=tasks))
             with stopwatch() as watch:
                 await asyncio.gather(*(enqueue(10 * one // tasks) for _ in range(tasks)))
