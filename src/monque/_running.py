@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -33,7 +34,7 @@ from monque._job import JobStatus
 from monque._logs import about
 from monque._slots import Slots
 from monque._store import transitions
-from monque._store.document import Document, attempt_of
+from monque._store.document import Document, attempt_of, size_of
 from monque._store.transitions import Transition
 from monque._workers import Workers
 
@@ -94,8 +95,10 @@ class Running:
         """Whether claimed jobs wait for a slot."""
         return any(self._held.values())
 
-    def take(self, claims: Iterable[Document], *, sent: float) -> None:
+    def take(self, claims: Sequence[Document], *, sent: float) -> None:
         """Start claimed jobs, oldest first, as far as there are slots; hold the rest."""
+        if claims:
+            self._slots.weigh(size_of(random.choice(claims)))  # noqa: S311 - one of them stands for all
         audience = self._context.telemetry.audience()
         now = time.monotonic()
         for claim in claims:

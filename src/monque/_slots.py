@@ -10,6 +10,7 @@ from monque._workers import Workers
 # Claim ahead only what will start within this time, judging by how long jobs of the name took lately.
 _HORIZON = 0.1
 _MOST_AHEAD = 2_000
+_MOST_BYTES_AHEAD = 16 * 2**20
 _MOST_AT_ONCE = 1_000
 
 # Claimed and not yet settled: beyond this, settling is what is slow, and claiming more would not help.
@@ -31,8 +32,15 @@ class Slots:
         self._held: Counter[str] = Counter()
         self._held_in_all = 0
         self._pace: dict[str, float] = {}
-        self._most_ahead = _MOST_AHEAD
+        self._size = 0.0
+        self._most_by_size = self._most_ahead = _MOST_AHEAD
         self._longest_wait = 0.0
+
+    def weigh(self, size: int) -> None:
+        """A claimed job has so many bytes: what waits here must fit into memory, however short it runs."""
+        self._size += (size - self._size) * (0.2 if self._size else 1.0)
+        self._most_by_size = max(min(int(_MOST_BYTES_AHEAD / self._size), _MOST_AHEAD), 1)
+        self._most_ahead = min(self._most_ahead, self._most_by_size)
 
     def hold(self, name: str) -> None:
         """A claimed job waits for a slot."""
@@ -114,7 +122,7 @@ class Slots:
         if self._longest_wait > _HORIZON:
             self._most_ahead = max(int(self._most_ahead * _HORIZON / self._longest_wait), 1)
         elif self._longest_wait:
-            self._most_ahead = min(self._most_ahead * 2, _MOST_AHEAD)
+            self._most_ahead = min(self._most_ahead * 2, self._most_by_size)
         self._longest_wait = 0.0
 
     def _ahead(self, name: str) -> int:

@@ -384,6 +384,28 @@ async def test_no_more_jobs_are_claimed_than_there_are_free_slots(monque: Monque
     await heard.wait("job:complete", 6)
 
 
+async def test_of_jobs_with_large_payloads_few_are_claimed_ahead(monque: Monque) -> None:
+    """Hundreds of small ones may wait here; of large ones no more than memory can well hold."""
+    megabyte = "x" * 2**20
+    let_go = asyncio.Event()
+
+    @monque.worker("work", concurrency=2)
+    async def work(job: Job[list[str]]) -> None:
+        if job.data[0] == "slow":
+            await let_go.wait()
+
+    heard = Heard(monque)
+    await monque.enqueue_many(NewJob(work, ["quick", megabyte]) for _ in range(40))
+    await monque.enqueue_many(NewJob(work, ["slow", megabyte]) for _ in range(60))
+    await monque.start()
+    await heard.wait("job:start", 42)
+    jobs = await monque.database["monque_jobs"].count_documents({"status": "processing"})
+    let_go.set()
+
+    assert 2 <= jobs <= 2 + 16
+    await heard.wait("job:complete", 100)
+
+
 # Order
 
 

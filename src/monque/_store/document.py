@@ -85,6 +85,11 @@ def new_document(
     return document
 
 
+def size_of(document: Document) -> int:
+    """How many bytes it has where it is stored."""
+    return len(bson.encode(document))
+
+
 def failed_occurrence(
     schedule: Mapping[str, Any], *, reason: str, fail_count: int, now: datetime
 ) -> Document:
