@@ -23,7 +23,7 @@ _ROUNDS = 3
 
 async def draining(stage: Stage) -> list[Result]:
     """No-op jobs, one instance, one process."""
-    count = stage.size(30_000, 100_000)
+    count = stage.size(25_000, 100_000)
     one_by_one = await plain.one_by_one(stage.database, 300)
     results, tuned = [], 0.0
     for concurrency in (100, 500, 1_000):
@@ -84,7 +84,7 @@ async def processes(stage: Stage) -> list[Result]:
 
 async def instances(stage: Stage) -> list[Result]:
     """Ten instances on one collection, in one process: they must not stand in each other's way."""
-    count, conflicts = stage.size(20_000, 50_000), 0
+    count, conflicts = stage.size(15_000, 50_000), 0
     alone, together = [], []
     for _ in range(_ROUNDS):
         alone.append(await drain(stage, count, Options(collection="one_instance")))
