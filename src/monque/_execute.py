@@ -29,8 +29,8 @@ from monque._store import transitions
 from monque._store.document import (
     Document,
     attempt_of,
-    count_of,
     failed_occurrence,
+    failures_with,
     retried,
     to_job,
 )
@@ -270,7 +270,7 @@ def decide(claim: Document, outcome: Outcome, context: Context) -> Transition:
         return transitions.complete(claim, ran=outcome.seconds)
 
     reason = describe(outcome.error)
-    fail_count = count_of(claim, "failCount") + 1
+    fail_count = failures_with(claim)
     options = context.options
     if fail_count < options.max_retries:
         delay = backoff(

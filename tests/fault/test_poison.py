@@ -129,6 +129,41 @@ async def completed(heard: Heard, job: Job[Any]) -> None:
     await eventually(check, within=20)
 
 
+@pytest.mark.parametrize("count", [-5, "text", None, [1], float("nan"), Int64(0)], ids=repr)
+@pytest.mark.parametrize("max_retries", [1, 2])
+async def test_a_job_whose_count_of_failures_is_none_fails_as_if_it_never_had(
+    make_monque: Make, collection: Collection, count: Any, max_retries: int
+) -> None:
+    monque = await make_monque(options=replace(BRISK, max_retries=max_retries)).open()
+    monque.worker("fails", failing)
+    odd = document(name="fails", failCount=count)
+    await collection.insert_one(odd)
+    heard = Heard(monque)
+    await monque.start()
+    await heard.wait("job:fail", max_retries)
+    stored = await collection.find_one({"_id": odd["_id"]})
+
+    assert [event.job.fail_count for event in heard.of("job:fail")] == [1, 2][:max_retries]
+    assert stored is not None
+    assert (stored["status"], stored["failCount"]) == ("failed", max_retries)
+
+
+async def test_the_failed_run_of_a_schedule_has_no_negative_count_of_failures(
+    worker: Monque, collection: Collection
+) -> None:
+    dead = {"lastHeartbeat": ago(hours=1), "lockedAt": ago(hours=1), "heartbeatInterval": 100}
+    schedule = claimed("dead", **dead, repeatInterval="@daily", uniqueKey="k", crashCount=5, failCount=-5)
+    await collection.insert_one(schedule)
+    heard = Heard(worker)
+    await worker.start()
+    await heard.wait("stale:recovered", 1)
+    left = await collection.find_one({"scheduleId": schedule["_id"]})
+
+    assert left is not None
+    assert (left["status"], left["failCount"]) == ("failed", 0)
+    await collection.delete_one({"_id": schedule["_id"]})
+
+
 @dataclass
 class Order:
     number: int

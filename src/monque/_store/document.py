@@ -20,6 +20,9 @@ Document: TypeAlias = dict[str, Any]
 # TypeScript implementation leaves it.
 CLAIM_FIELDS = ("claimedBy", "lockedAt", "lastHeartbeat")
 
+# The contract has counts and intervals as int32.
+LARGEST_INT32 = 2**31 - 1
+
 # The W3C trace context of whoever stored the job. Nothing ever takes it away: each run links to it.
 TRACE_FIELDS = ("traceparent", "tracestate")
 
@@ -127,7 +130,7 @@ def retried(claim: Mapping[str, Any], reason: str | None, later: Mapping[str, An
     A *reason* is why it failed.
     """
     kept = {field: value for field, value in later.items() if field not in (*CLAIM_FIELDS, "failReason")}
-    failure = {} if reason is None else {"failCount": count_of(claim, "failCount") + 1, "failReason": reason}
+    failure = {} if reason is None else {"failCount": failures_with(claim), "failReason": reason}
     return {**kept, **failure, "status": "pending", "attempt": attempt_of(claim)}
 
 
@@ -166,15 +169,23 @@ def _fields(document: Mapping[str, Any]) -> dict[str, Any]:
 def attempt_of(document: Mapping[str, Any]) -> int:
     """How often the job was claimed by one of us; documents of others have no such count."""
     attempt = document.get("attempt")
-    return attempt if type(attempt) is int else count_of(document, "attempt")
+    return attempt if type(attempt) is int else _whole(attempt)
 
 
 def count_of(document: Mapping[str, Any], field: str) -> int:
     """A count that a document has; 0 for what is none: one that somebody wrote by hand may hold anything."""
-    value = document.get(field)
-    if type(value) is int:
-        return value
-    return int(value) if isinstance(value, int | float) and abs(value) < _LARGEST_COUNT else 0
+    return max(_whole(document.get(field)), 0)
+
+
+def failures_with(claim: Mapping[str, Any]) -> int:
+    """How often the job has failed, now that this run of it did: what is stored of it from now on."""
+    return min(count_of(claim, "failCount") + 1, LARGEST_INT32)
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, int):
+        return int(value)
+    return int(value) if isinstance(value, float) and abs(value) < _LARGEST_EXACT_FLOAT else 0
 
 
 def trace_of(document: Mapping[str, Any]) -> dict[str, str]:
@@ -200,6 +211,6 @@ def _duration(interval: float) -> timedelta:
 
 
 # Beyond this a float does not tell whole numbers apart.
-_LARGEST_COUNT = 2**53
+_LARGEST_EXACT_FLOAT = 2**53
 
 _STATUS = {status.value: status for status in JobStatus}

@@ -23,12 +23,17 @@ from functools import lru_cache
 from typing import Any
 
 from monque._job import JobStatus
-from monque._store.document import CLAIM_FIELDS, Document, attempt_of, count_of, milliseconds
+from monque._store.document import (
+    CLAIM_FIELDS,
+    LARGEST_INT32,
+    Document,
+    attempt_of,
+    count_of,
+    failures_with,
+    milliseconds,
+)
 
 _NO_CLAIM = dict.fromkeys(CLAIM_FIELDS, "")
-
-# The contract has it as int32 milliseconds; beyond these 24 days a longer interval means the same.
-_LARGEST_INT32 = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,7 +71,8 @@ def claim(*, instance_id: str, heartbeat_interval: timedelta) -> Transition:
             "$set": {
                 "status": "processing",
                 "claimedBy": instance_id,
-                "heartbeatInterval": min(milliseconds(heartbeat_interval), _LARGEST_INT32),
+                # Beyond these 24 days a longer interval means the same.
+                "heartbeatInterval": min(milliseconds(heartbeat_interval), LARGEST_INT32),
             },
             "$inc": {"attempt": 1},
             "$currentDate": {"lockedAt": True, "lastHeartbeat": True, "updatedAt": True},
@@ -152,11 +158,11 @@ def repeat(claim: Mapping[str, Any], *, run_at: datetime) -> Transition:
 
 def retry(claim: Mapping[str, Any], *, delay: timedelta, reason: str) -> Transition:
     """processing -> pending, one failure more, after *delay* from the server's now."""
-    return _retry(claim["claimedBy"], attempt_of(claim), milliseconds(delay), reason)
+    return _retry(claim["claimedBy"], attempt_of(claim), failures_with(claim), milliseconds(delay), reason)
 
 
 @lru_cache(maxsize=256)
-def _retry(claimed_by: str, attempt: int, delay: int, reason: str) -> Transition:
+def _retry(claimed_by: str, attempt: int, failures: int, delay: int, reason: str) -> Transition:
     return Transition(
         to=JobStatus.PENDING,
         when=owned({"claimedBy": claimed_by, "attempt": attempt}),
@@ -165,7 +171,8 @@ def _retry(claimed_by: str, attempt: int, delay: int, reason: str) -> Transition
                 "$set": {
                     "status": "pending",
                     "nextRunAt": {"$add": ["$$NOW", delay]},
-                    "failCount": {"$add": [_count("$failCount"), 1]},
+                    # Not added to what is there, which may be no number: nobody else counts under a claim.
+                    "failCount": failures,
                     "failReason": {"$literal": reason},
                     "updatedAt": "$$NOW",
                 }
@@ -186,8 +193,7 @@ def fail(claim: Mapping[str, Any], *, reason: str) -> Transition:
         to=JobStatus.FAILED,
         when=owned(claim),
         then={
-            "$set": {"status": "failed", "failReason": reason},
-            "$inc": {"failCount": 1},
+            "$set": {"status": "failed", "failReason": reason, "failCount": failures_with(claim)},
             "$unset": _NO_CLAIM,
             "$currentDate": {"updatedAt": True},
         },
@@ -252,7 +258,7 @@ def stale(*, tolerance: timedelta, lock_timeout: timedelta) -> Document:
     A heartbeat counts for the tolerance and never for less than three of the intervals its owner
     promised. A claim without any heartbeat (foreign, or very old) counts until the lock timeout.
     """
-    promised = {"$min": [_count("$heartbeatInterval"), _LARGEST_INT32]}
+    promised = {"$min": [_count("$heartbeatInterval"), LARGEST_INT32]}
     silence = {"$max": [milliseconds(tolerance), {"$multiply": [3, promised]}]}
     heard = {"$ifNull": ["$lastHeartbeat", None]}
     locked = {"$ifNull": ["$lockedAt", {"$ifNull": ["$updatedAt", "$$NOW"]}]}
