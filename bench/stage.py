@@ -67,9 +67,12 @@ class Costs:
         return f"CPU a job: client {client:.0f} µs" + (f", server {server:.0f} µs" if server else "")
 
 
-def middle(rounds: Sequence[Costs]) -> Costs:
-    """The round that as many were quicker as slower than."""
-    return sorted(rounds, key=lambda costs: costs.seconds)[len(rounds) // 2]
+def middle(rounds: Sequence[tuple[Costs, float]]) -> tuple[Costs, float]:
+    """The round that as many were better as worse than, each beside the rate that was measured with it.
+
+    By the two beside each other, not by each alone: the machine is now faster, now slower, for both.
+    """
+    return sorted(rounds, key=lambda beside: beside[0].rate / beside[1])[len(rounds) // 2]
 
 
 def _mongod(socket: str) -> int | None:
