@@ -97,7 +97,7 @@ class Running:
 
     def take(self, claims: Sequence[Document], *, sent: float) -> None:
         """Start claimed jobs, oldest first, as far as there are slots; hold the rest."""
-        if claims:
+        if len(claims) > 1:  # a lone one is not claimed ahead, and is not to wait for being weighed
             self._slots.weigh(size_of(random.choice(claims)))  # noqa: S311 - one of them stands for all
         audience = self._context.telemetry.audience()
         now = time.monotonic()

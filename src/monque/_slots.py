@@ -33,14 +33,13 @@ class Slots:
         self._held_in_all = 0
         self._pace: dict[str, float] = {}
         self._size = 0.0
-        self._most_by_size = self._most_ahead = _MOST_AHEAD
+        self._most_ahead = _MOST_AHEAD
         self._longest_wait = 0.0
 
     def weigh(self, size: int) -> None:
         """A claimed job has so many bytes: what waits here must fit into memory, however short it runs."""
         self._size += (size - self._size) * (0.2 if self._size else 1.0)
-        self._most_by_size = max(min(int(_MOST_BYTES_AHEAD / self._size), _MOST_AHEAD), 1)
-        self._most_ahead = min(self._most_ahead, self._most_by_size)
+        self._most_ahead = min(self._most_ahead, self._most_by_size())
 
     def hold(self, name: str) -> None:
         """A claimed job waits for a slot."""
@@ -122,8 +121,11 @@ class Slots:
         if self._longest_wait > _HORIZON:
             self._most_ahead = max(int(self._most_ahead * _HORIZON / self._longest_wait), 1)
         elif self._longest_wait:
-            self._most_ahead = min(self._most_ahead * 2, self._most_by_size)
+            self._most_ahead = min(self._most_ahead * 2, self._most_by_size())
         self._longest_wait = 0.0
+
+    def _most_by_size(self) -> int:
+        return min(max(int(_MOST_BYTES_AHEAD / max(self._size, 1.0)), 1), _MOST_AHEAD)
 
     def _ahead(self, name: str) -> int:
         pace = self._pace.get(name)
