@@ -44,8 +44,8 @@ coverage: .venv/ready ## all tests, with the lines they miss
 bench: .venv/ready ## how fast it is, beside plain PyMongo on the same server
 	@$(PY) -m bench $(if $(FULL),--full) $(if $(LOOP),--loop $(LOOP)) --json bench/results/latest.json
 
-bench-compare: .venv/ready ## this checkout beside another: make bench-compare BASE=main
-	@$(PY) -m bench.compare $(BASE)
+bench-compare: .venv/ready ## this checkout beside another: make bench-compare BASE=main ROUNDS=7 ONLY="drain pick-up"
+	@$(PY) -m bench.compare $(or $(BASE),main) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only $(ONLY))
 
 chaos: .venv/ready ## break everything for a while and check what comes of it: make chaos DURATION=10m SEED=7
 	@$(PY) -m chaos --duration $(or $(DURATION),1m) $(if $(SEED),--seed $(SEED)) --json chaos/results/latest.json

@@ -71,11 +71,11 @@ async def blocking(stage: Stage) -> list[Result]:
 async def processes(stage: Stage) -> list[Result]:
     """Several processes on one collection."""
     count = stage.size(20_000, 50_000)
-    alone = await _drain_by_processes(stage, count, 1)
+    alone = await drain_by_processes(stage, count, 1)
     results = []
     for number in (2, 4):
-        rate = await _drain_by_processes(stage, count, number)
-        results.append(_rate(f"drain, {number} processes", rate, alone, "one process"))
+        costs = await drain_by_processes(stage, count, number)
+        results.append(_result(f"drain, {number} processes", costs, alone.rate, "one process"))
     return results
 
 
@@ -281,7 +281,8 @@ async def _drain_by_instances(stage: Stage, count: int, number: int) -> Costs:
     return costs
 
 
-async def _drain_by_processes(stage: Stage, count: int, number: int) -> float:
+async def drain_by_processes(stage: Stage, count: int, number: int) -> Costs:
+    """Store no-op jobs, then have so many processes work them off."""
     async with _stored(stage, count, f"by_{number}") as options:
         program = [sys.executable, "-m", "bench.worker", stage.uri, options.collection]
         pipe = asyncio.subprocess.PIPE
@@ -292,7 +293,7 @@ async def _drain_by_processes(stage: Stage, count: int, number: int) -> float:
             assert worker.stdout is not None
             await worker.stdout.readline()
         collection = stage.database[options.collection]
-        with stage.costs(count) as costs:
+        with stage.costs(count, processes=[worker.pid for worker in workers]) as costs:
             for worker in workers:
                 assert worker.stdin is not None
                 worker.stdin.write(b"go\n")
@@ -302,7 +303,7 @@ async def _drain_by_processes(stage: Stage, count: int, number: int) -> float:
             assert worker.stdin is not None
             worker.stdin.close()
             await worker.wait()
-    return costs.rate
+    return costs
 
 
 async def _conflicts(stage: Stage) -> int:
@@ -321,7 +322,3 @@ def _result(name: str, costs: Costs, raw: float, raw_name: str, at_least: float 
         at_least=at_least,
         note=costs.note,
     )
-
-
-def _rate(name: str, rate: float, raw: float, raw_name: str) -> Result:
-    return Result(name=name, value=rate, unit="jobs/s", raw=raw, raw_name=raw_name)

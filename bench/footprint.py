@@ -87,10 +87,7 @@ async def idle(stage: Stage) -> list[Result]:
 async def memory(stage: Stage) -> list[Result]:
     """The memory of a worker process after many jobs."""
     count = stage.size(20_000, 200_000)
-    program = [sys.executable, "-m", "bench.footprint", stage.uri, str(count)]
-    process = await asyncio.create_subprocess_exec(*program, stdout=asyncio.subprocess.PIPE)
-    output, _ = await process.communicate()
-    first, last = (int(word) / 1024 for word in output.split())
+    first, last = await most_memory_after(stage, count)
     return [
         Result(
             name=f"memory after {count:,} jobs",
@@ -109,6 +106,15 @@ async def memory(stage: Stage) -> list[Result]:
             at_most=1.1,
         ),
     ]
+
+
+async def most_memory_after(stage: Stage, count: int) -> tuple[float, float]:
+    """The most MB that a worker process took for the first jobs, and for all *count* of them."""
+    program = [sys.executable, "-m", "bench.footprint", stage.uri, str(count)]
+    process = await asyncio.create_subprocess_exec(*program, stdout=asyncio.subprocess.PIPE)
+    output, _ = await process.communicate()
+    first, last = (int(word) / 1024 for word in output.split())
+    return first, last
 
 
 async def starting(stage: Stage) -> list[Result]:

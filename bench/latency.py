@@ -21,9 +21,9 @@ async def pick_up(stage: Stage) -> list[Result]:
     async with Monque(stage.database) as worker, Monque(stage.database) as producer:
         for _ in range(rounds):  # in turns: the mood of the machine changes
             here += await plain.insert_and_claim(stage.database, count)
-            same += await _pick_up(worker, by=worker, count=count)
+            same += await picked_up(worker, by=worker, count=count)
             elsewhere += await plain.insert_event_and_claim(stage.database, count)
-            other += await _pick_up(worker, by=producer, count=count)
+            other += await picked_up(worker, by=producer, count=count)
     polled = await _polled(stage)
     p50, _, p99 = percentiles(other)
     return [
@@ -82,7 +82,8 @@ async def lateness(stage: Stage) -> list[Result]:
     ]
 
 
-async def _pick_up(worker: Monque, *, by: Monque, count: int) -> list[float]:
+async def picked_up(worker: Monque, *, by: Monque, count: int) -> list[float]:
+    """Seconds from calling `enqueue` to the handler's first line, for *count* jobs one after another."""
     times: list[float] = []
     idle = asyncio.Event()
     sent = 0.0
@@ -115,7 +116,7 @@ async def _polled(stage: Stage) -> list[float]:
         Monque(stage.database, options=options) as worker,
         Monque(stage.database, options=options) as producer,
     ):
-        return await _pick_up(worker, by=producer, count=stage.size(30, 100))
+        return await picked_up(worker, by=producer, count=stage.size(30, 100))
 
 
 def _results(

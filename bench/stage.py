@@ -33,16 +33,23 @@ class Stage:
         return full if self.full else quick
 
     @contextmanager
-    def costs(self, count: int) -> Iterator[Costs]:
-        """What *count* jobs cost in time and in CPU, here and in the server; known after the block."""
+    def costs(self, count: int, *, processes: Sequence[int] = ()) -> Iterator[Costs]:
+        """What *count* jobs cost in time and in CPU, here and in the server; known after the block.
+
+        *processes* are the ids of client processes beside this one: their CPU counts too.
+        """
         costs = Costs(count)
         pid = _mongod(unquote(urlsplit(self.server_uri).netloc))
-        wall, client, server = time.perf_counter(), time.process_time(), _cpu_seconds(pid)
+
+        def client_seconds() -> float:
+            return time.process_time() + sum(map(_cpu_seconds, processes))
+
+        wall, client, server = time.perf_counter(), client_seconds(), _cpu_seconds(pid)
         try:
             yield costs
         finally:
             costs.seconds = time.perf_counter() - wall
-            costs.client = time.process_time() - client
+            costs.client = client_seconds() - client
             costs.server = _cpu_seconds(pid) - server
 
 
@@ -61,10 +68,30 @@ class Costs:
         return self.count / self.seconds
 
     @property
+    def client_a_job(self) -> float:
+        """Microseconds of CPU that a job took in client processes."""
+        return self.client / self.count * 1e6
+
+    @property
+    def server_a_job(self) -> float:
+        """Microseconds of CPU that a job took in the server; 0 where there is no /proc."""
+        return self.server / self.count * 1e6
+
+    @property
     def note(self) -> str:
         """Where the time goes."""
-        client, server = (seconds / self.count * 1e6 for seconds in (self.client, self.server))
-        return f"CPU a job: client {client:.0f} µs" + (f", server {server:.0f} µs" if server else "")
+        server = f", server {self.server_a_job:.0f} µs" if self.server else ""
+        return f"CPU a job: client {self.client_a_job:.0f} µs{server}"
+
+
+def total(rounds: Sequence[Costs]) -> Costs:
+    """What some rounds cost together."""
+    return Costs(
+        sum(costs.count for costs in rounds),
+        sum(costs.seconds for costs in rounds),
+        sum(costs.client for costs in rounds),
+        sum(costs.server for costs in rounds),
+    )
 
 
 def middle(rounds: Sequence[tuple[Costs, float]]) -> tuple[Costs, float]:
