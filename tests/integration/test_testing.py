@@ -322,3 +322,17 @@ class TestPlugin:
 
         assert "1 passed" in output, output
         assert "monque_server" not in output
+
+    async def test_the_driver_is_not_imported_for_tests_that_do_not_ask_for_it(self, tmp_path: Path) -> None:
+        """The plugin is loaded in every pytest run of everybody who has Monque installed."""
+        tests = """
+            import sys
+
+            def test_theirs():
+                assert "monque.pytest_plugin" in sys.modules
+                assert not {"pymongo", "bson", "pydantic"} & set(sys.modules)
+        """
+
+        output = await asyncio.to_thread(self.run, tmp_path, tests)
+
+        assert "1 passed" in output, output
