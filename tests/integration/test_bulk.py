@@ -271,6 +271,20 @@ async def test_taken_keys_among_thousands_are_each_found(monque: Monque, collect
     assert {error.job_id for error in result.errors} == {job["_id"] for job in failed[::100]}
 
 
+async def test_an_index_of_the_user_that_refuses_a_job_is_named(
+    monque: Monque, collection: Collection
+) -> None:
+    active = {"status": {"$in": ["pending", "processing"]}, "uniqueKey": {"$exists": True}}
+    await collection.create_index("data", unique=True, name="one_of_each", partialFilterExpression=active)
+    failed = document(status="failed", uniqueKey="k", data=1)
+    await collection.insert_many([failed, document(uniqueKey="other", data=1)])
+
+    [error] = (await monque.retry_jobs(JobFilter())).errors
+
+    assert error.job_id == failed["_id"]
+    assert "index: one_of_each" in error.error
+
+
 async def test_a_null_key_of_another_implementation_does_not_stop_the_others(
     monque: Monque, collection: Collection
 ) -> None:

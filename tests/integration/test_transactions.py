@@ -134,6 +134,17 @@ class TestCommit:
 
         assert [await monque.get_job(job.id) for job in jobs] == jobs
 
+    @every_way
+    async def test_a_session_without_a_transaction_knows_what_was_stored(
+        self, store: Store, monque: Monque, session: AsyncClientSession
+    ) -> None:
+        """Causal consistency: what the session reads next, also from a secondary, has the job."""
+        assert session.operation_time is None
+
+        await store(monque, session)
+
+        assert session.operation_time is not None
+
     async def test_a_session_without_a_transaction_wakes_at_once(
         self, make_monque: Callable[..., Monque]
     ) -> None:

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 from bson import ObjectId
+from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import DuplicateKeyError
 
-from monque import Job, JobStatus, Monque, NewJob, Options
+from monque import ConnectionError, Job, JobStatus, Monque, NewJob, Options
 from monque.embedded import EmbeddedMongo
 from support.clocks import ahead
 from support.jobs import claimed, document
@@ -239,3 +241,82 @@ class TestAtOnce:
         await heard.wait("job:complete", len(given), within=60)
         assert {doc["_id"] async for doc in collection.find({}, {"_id": 1})} == given
         assert most == 1
+
+
+WAYS: dict[str, Callable[..., Any]] = {
+    "enqueue": lambda monque, **more: monque.enqueue("bill", {"number": 7}, unique_key="b", **more),
+    "enqueue_many": lambda monque, **more: monque.enqueue_many(
+        [NewJob("bill", {"number": 8}, unique_key="a"), NewJob("bill", {"number": 7}, unique_key="b")], **more
+    ),
+    "schedule": lambda monque, **more: monque.schedule("@daily", "bill", {"number": 7}, **more),
+    "enqueue without a key": lambda monque, **more: monque.enqueue("bill", {"number": 7}, **more),
+    "enqueue_many without keys": lambda monque, **more: monque.enqueue_many(
+        [NewJob("bill", {"number": 8}), NewJob("bill", {"number": 7})], **more
+    ),
+}
+
+
+CASES = [
+    *(("data.number_1", way) for way in WAYS),
+    # A user may want each key once for ever. The fields of that index are those of our own.
+    *(("once", way) for way in WAYS if "without" not in way),
+]
+
+
+@pytest.mark.parametrize(("index", "way"), CASES)
+class TestOtherUniqueIndexes:
+    """A unique index of the user's own refuses a job: that is an error, however the job is stored."""
+
+    @pytest.fixture(autouse=True)
+    async def _indexes(self, index: str, monque: Monque, collection: Collection) -> None:
+        if index == "once":
+            keyed = {"uniqueKey": {"$exists": True}}
+            await collection.create_index(
+                {"name": 1, "uniqueKey": 1}, unique=True, name=index, partialFilterExpression=keyed
+            )
+        else:
+            await collection.create_index("data.number", unique=True)
+        ended = {"name": "bill", "data": {"number": 7}, "status": "completed"}
+        await collection.insert_many(
+            [document(**ended, uniqueKey="b"), document(**{**ended, "data": None}, uniqueKey="bill")]
+        )
+
+    async def test_the_error_names_the_index(
+        self, way: str, index: str, monque: Monque, collection: Collection
+    ) -> None:
+        with pytest.raises(ConnectionError, match=f"index: {index} dup key") as raised:
+            await asyncio.wait_for(WAYS[way](monque), 10)
+
+        assert isinstance(raised.value.__cause__, DuplicateKeyError)
+        assert "batch op errors" not in str(raised.value)
+        stored = await collection.count_documents({"status": "pending"})
+        assert stored == (1 if "many" in way else 0)  # what it does not refuse
+
+    async def test_a_transaction_is_not_run_again_for_it(self, way: str, index: str, monque: Monque) -> None:
+        runs = 0
+
+        async def store(session: AsyncClientSession) -> None:
+            nonlocal runs
+            runs += 1
+            await WAYS[way](monque, session=session)
+
+        async with monque.client.start_session() as session:
+            with pytest.raises(ConnectionError, match=f"index: {index} dup key"):
+                await asyncio.wait_for(session.with_transaction(store), 10)
+
+        assert runs == 1
+
+
+async def test_the_loser_of_a_race_gets_the_holder_whichever_index_refused_its_job(
+    make_monque: Callable[..., Monque], collection: Collection
+) -> None:
+    """The server names the first index that refuses; here that is the user's, for it is older than ours."""
+    await collection.create_index("data.number", unique=True)
+    monque = await make_monque().open()
+
+    for key in map(str, range(20)):
+        one = [monque.enqueue("bill", {"number": key}, unique_key=key) for _ in range(10)]
+        many = [monque.enqueue_many([NewJob("bill", {"number": key}, unique_key=key)]) for _ in range(10)]
+        jobs = [*await asyncio.gather(*one), *(job for [job] in await asyncio.gather(*many))]
+
+        assert len({job.id for job in jobs}) == 1

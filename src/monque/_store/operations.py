@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
+from typing import Any
 
 import bson
 from bson import ObjectId
@@ -17,11 +18,11 @@ from monque._errors import AggregationTimeoutError
 from monque._store import transitions
 from monque._store.document import CODEC_OPTIONS, Document
 from monque._store.reads import Listing, Position
+from monque._store.unique import DUPLICATE_KEY, is_key_taken
 from monque._views import BulkError, Direction
 
 _STATISTICS_LIMIT = timedelta(seconds=30)
 _BATCH = 1000
-_DUPLICATE_KEY = 11000
 _KEYED: Document = {"uniqueKey": {"$exists": True}}
 _KEYLESS: Document = {"uniqueKey": {"$exists": False}}
 
@@ -128,13 +129,16 @@ async def _retry_batch(
         return (await collection.bulk_write(writes, ordered=False)).modified_count, []
     except BulkWriteError as error:
         refused = error.details["writeErrors"]
-        if error.details["writeConcernErrors"] or any(entry["code"] != _DUPLICATE_KEY for entry in refused):
+        if error.details["writeConcernErrors"] or any(entry["code"] != DUPLICATE_KEY for entry in refused):
             raise
-        taken = [
-            BulkError(job_id=ids[entry["index"]], error="its unique key is held by another active job")
-            for entry in refused
-        ]
+        taken = [BulkError(job_id=ids[entry["index"]], error=_why_refused(entry)) for entry in refused]
         return error.details["nModified"], taken
+
+
+def _why_refused(entry: Mapping[str, Any]) -> str:
+    if is_key_taken(entry):
+        return "its unique key is held by another active job"
+    return f"a unique index refuses it: {entry['errmsg']}"
 
 
 async def retry_one(
@@ -147,6 +151,6 @@ async def retry_one(
             {"_id": job_id, "status": status}, transition.then, return_document=True
         )
     except DuplicateKeyError as error:
-        if "uniqueKey" not in (error.details or {}).get("keyPattern", {}):
+        if not is_key_taken(error.details):
             raise  # an index that is not ours: trying again would never end
         return error

@@ -30,6 +30,7 @@ from monque._store.candidates import Candidates
 from monque._store.document import CODEC_OPTIONS, NAIVE_CODEC_OPTIONS, Document, made_aware
 from monque._store.gather import Gather
 from monque._store.transitions import Transition
+from monque._store.unique import DUPLICATE_KEY
 
 logger = logging.getLogger("monque")
 
@@ -172,6 +173,15 @@ class Store:
         """Store jobs without keys; outside of a session, with two writes on the way at a time."""
         if not documents:
             return
+        try:
+            await self._insert_chunks(documents, session)
+        except BulkWriteError as error:
+            refused = [entry for entry in error.details["writeErrors"] if entry["code"] == DUPLICATE_KEY]
+            if not refused or error.details["writeConcernErrors"]:
+                raise
+            raise _refusal(refused[0]) from error  # its text is a line, not the whole batch
+
+    async def _insert_chunks(self, documents: list[Document], session: AsyncClientSession | None) -> None:
         if session is not None:
             await self.collection.insert_many(documents, session=session)
             return
@@ -189,7 +199,7 @@ class Store:
         """Store a job with a key, or return the active job that holds it."""
         if session is not None and session.in_transaction:
             return await unique.insert_unique_in_transaction(self.collection, document, session)
-        return await unique.insert_unique(self.collection, document)
+        return await unique.insert_unique(self.collection, document, session)
 
     async def insert_unique_many(self, documents: Sequence[Document]) -> list[Document]:
         """Store jobs with keys, each as `insert_unique` does, in few round trips."""
@@ -475,7 +485,8 @@ def _due(document: Document) -> datetime:
 
 
 def _refusal(entry: Mapping[str, Any]) -> WriteError:
-    return WriteError(entry.get("errmsg", "refused"), entry.get("code"), entry)
+    kind = DuplicateKeyError if entry.get("code") == DUPLICATE_KEY else WriteError
+    return kind(entry.get("errmsg", "refused"), entry.get("code"), entry)
 
 
 def _by_transition(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pymongo import ReturnDocument, UpdateOne
 from pymongo.asynchronous.client_session import AsyncClientSession
@@ -13,12 +15,25 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from monque._errors import ConnectionError
 from monque._store.document import Document
+from monque._store.indexes import UNIQUE_KEY
 
-_DUPLICATE_KEY = 11000
+DUPLICATE_KEY = 11000
+_INDEX = UNIQUE_KEY.document["name"]
+# How often another unique index may refuse a job before that is an error. Not at once: if two calls store
+# the same job, the loser may hear of either index, and its next try finds the holder. With twice as many
+# the error comes 20 ms later; with one, such a race would be an error.
+_TRIES = 5
 
 
-async def insert_unique(collection: AsyncCollection[Document], document: Document) -> Document:
-    """Store a job with a key, or return the active job that holds it."""
+async def insert_unique(
+    collection: AsyncCollection[Document], document: Document, session: AsyncClientSession | None = None
+) -> Document:
+    """Store a job with a key, or return the active job that holds it.
+
+    Raises:
+        DuplicateKeyError: Another unique index of the collection refuses the job.
+    """
+    refusals = 0
     while True:
         try:
             holder = await collection.find_one_and_update(
@@ -26,10 +41,14 @@ async def insert_unique(collection: AsyncCollection[Document], document: Documen
                 {"$setOnInsert": document},
                 upsert=True,
                 return_document=ReturnDocument.AFTER,
+                session=session,
             )
-        except DuplicateKeyError:
+        except DuplicateKeyError as error:
             # Two upserts raced and the other one won; or its job ended just after it did. Each time
-            # round somebody has made progress, so this ends.
+            # round somebody has made progress, so this ends, unless the index is not ours.
+            refusals += not is_key_taken(error.details)
+            if refusals == _TRIES:
+                raise
             await asyncio.sleep(random.uniform(0, 0.005))  # noqa: S311 - spreads contenders
             continue
         assert holder is not None  # noqa: S101 - an upsert returns a document
@@ -39,11 +58,17 @@ async def insert_unique(collection: AsyncCollection[Document], document: Documen
 async def insert_unique_many(
     collection: AsyncCollection[Document], documents: Sequence[Document]
 ) -> list[Document]:
-    """Store jobs with keys, each as `insert_unique` does, in few round trips."""
+    """Store jobs with keys, each as `insert_unique` does, in few round trips.
+
+    Raises:
+        DuplicateKeyError: Another unique index of the collection refuses one of them; the others are stored.
+    """
     holders: dict[int, Document] = {}
     waiting = dict(enumerate(documents))
+    refusals: Counter[int] = Counter()
     while waiting:
-        await _upsert(collection, list(waiting.values()))
+        places = list(waiting)
+        refused = await _upsert(collection, list(waiting.values()))
         found = await _holders(collection, list(waiting.values()))
         for place, document in list(waiting.items()):
             # Not among them: its holder ended between the two steps. It is stored next time round.
@@ -51,6 +76,10 @@ async def insert_unique_many(
             if holder is not None:
                 holders[place] = holder
                 del waiting[place]
+        for index, error in refused.items():
+            refusals[places[index]] += 1
+            if places[index] in waiting and refusals[places[index]] == _TRIES:
+                raise error
     return [holders[place] for place in range(len(documents))]
 
 
@@ -74,21 +103,32 @@ async def insert_unique_in_transaction(
     try:
         await collection.insert_one(document, session=session)
     except DuplicateKeyError as error:
-        raise conflict(document) from error
+        if is_key_taken(error.details) or await collection.find_one(holder_of(document)) is not None:
+            raise conflict(document) from error
+        raise  # another unique index refuses the job, and would do so however often the transaction runs
     return document
 
 
-async def _upsert(collection: AsyncCollection[Document], documents: list[Document]) -> None:
+async def _upsert(
+    collection: AsyncCollection[Document], documents: list[Document]
+) -> dict[int, DuplicateKeyError]:
+    """Store those without a holder; the errors, by place, of those that another unique index refused."""
     upserts = [
         UpdateOne(holder_of(document), {"$setOnInsert": document}, upsert=True) for document in documents
     ]
     try:
         await collection.bulk_write(upserts, ordered=False)
     except BulkWriteError as error:
-        # A duplicate key says that another holder appeared meanwhile: the read that follows finds it.
+        # A taken key says that another holder appeared meanwhile: the read that follows finds it.
         refused = error.details["writeErrors"]
-        if error.details["writeConcernErrors"] or any(entry["code"] != _DUPLICATE_KEY for entry in refused):
+        if error.details["writeConcernErrors"] or any(entry["code"] != DUPLICATE_KEY for entry in refused):
             raise
+        return {
+            entry["index"]: DuplicateKeyError(entry["errmsg"], DUPLICATE_KEY, entry)
+            for entry in refused
+            if not is_key_taken(entry)
+        }
+    return {}
 
 
 async def _holders(
@@ -100,6 +140,14 @@ async def _holders(
         async for holder in collection.find({"$or": either}):
             found[holder["name"], holder["uniqueKey"]] = holder
     return found
+
+
+def is_key_taken(details: Mapping[str, Any] | None) -> bool:
+    """Whether a duplicate key error comes from our index of unique keys, and not from one of the user's.
+
+    The name decides: an index of the user's own may have the same fields and another filter.
+    """
+    return f" index: {_INDEX} dup key" in (details or {}).get("errmsg", "")
 
 
 def holder_of(document: Document) -> Document:
