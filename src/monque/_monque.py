@@ -31,7 +31,7 @@ from monque._events import E, Event, EventBus, Listener
 from monque._execute import Context
 from monque._job import Job
 from monque._management import Management
-from monque._newjob import NewJob, build, build_schedule
+from monque._newjob import NewJob, build, build_schedule, decode
 from monque._options import Options
 from monque._runner import Runner
 from monque._sessions import Session, join
@@ -325,7 +325,8 @@ class Monque(Management):
             run_at: When to run it, as an aware datetime; default now. The past is fine.
             delay: How long from now to run it, instead of *run_at*.
             unique_key: If a job of this name with this key is pending or processing, that one is
-                returned and nothing is stored.
+                returned and nothing is stored. Its data is of the worker's type where that is known and
+                the data fits, else as it is stored.
             session: Make the job part of this session's transaction: it exists, and workers are
                 woken, only when the transaction commits. A session of `monque.client`, or of the
                 blocking or Motor client that was handed to Monque.
@@ -345,7 +346,7 @@ class Monque(Management):
             stored = await insert(context.store, document, joined)
             note([stored])
         self._wake([stored], joined)
-        return to_job(stored, data=data) if stored["_id"] == document["_id"] else to_job(stored)
+        return self._stored_job(new, document, stored)
 
     async def enqueue_many(
         self, jobs: Iterable[NewJob[Any]], *, session: Session | None = None
@@ -364,7 +365,7 @@ class Monque(Management):
             note(stored)
         self._wake(stored, joined)
         return [
-            to_job(there, data=new.data) if there["_id"] == document["_id"] else to_job(there)
+            self._stored_job(new, document, there)
             for new, document, there in zip(news, documents, stored, strict=True)
         ]
 
@@ -545,6 +546,11 @@ class Monque(Management):
             return opened.context, None
         store, joined = join(session, opened.context.store, opened.connection)
         return replace(opened.context, store=store), joined
+
+    def _stored_job(self, new: NewJob[Any], document: Document, stored: Document) -> Job[Any]:
+        """The new job with the data object as given, or the holder of its key with the holder's own data."""
+        is_new = stored["_id"] == document["_id"]
+        return to_job(stored, data=new.data if is_new else decode(new, stored, self._workers))
 
     def _is_running(self) -> bool:
         return self._runner is not None and self._runner.is_running

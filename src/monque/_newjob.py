@@ -75,7 +75,7 @@ def name_of(job: object) -> str:
 
 def encode(name: str, job: object, data: Any, workers: Workers, options: Options) -> Any:
     """The payload as BSON can hold it; checked against the worker's type where the worker is known."""
-    worker = job if isinstance(job, Worker) else workers.get(name)
+    worker = _worker_of(job, name, workers)
     encoded = (
         _payload.encode(data, job_name=name) if worker is None else worker.codec.encode(data, job_name=name)
     )
@@ -89,6 +89,26 @@ def encode(name: str, job: object, data: Any, workers: Workers, options: Options
     if size > limit:
         raise PayloadTooLargeError(job_name=name, size=size, limit=limit)
     return encoded
+
+
+def decode(new: NewJob[Any], stored: Document, workers: Workers) -> Any:
+    """The payload of the job that holds the key of *new*, as its handler gets it where the worker is known.
+
+    A payload that does not fit, such as one of an older release of the program, is returned as it is stored:
+    the call did what it was asked to do, and the run of that job will tell.
+    """
+    name, data = stored["name"], stored.get("data")
+    worker = _worker_of(new.job, name, workers)
+    if worker is None:
+        return data
+    try:
+        return worker.codec.decode(data, job_name=name)
+    except Exception:  # noqa: BLE001 - it runs the user's validators, which may raise anything
+        return data
+
+
+def _worker_of(job: object, name: str, workers: Workers) -> Worker[Any] | None:
+    return job if isinstance(job, Worker) else workers.get(name)
 
 
 def _run_at(new: NewJob[Any], now: datetime) -> datetime:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import DuplicateKeyError
 
-from monque import ConnectionError, Job, JobStatus, Monque, NewJob, Options
+from monque import ConnectionError, Job, JobStatus, Monque, NewJob, Options, Worker
 from monque.embedded import EmbeddedMongo
 from support.clocks import ahead
 from support.jobs import claimed, document
@@ -241,6 +242,63 @@ class TestAtOnce:
         await heard.wait("job:complete", len(given), within=60)
         assert {doc["_id"] async for doc in collection.find({}, {"_id": 1})} == given
         assert most == 1
+
+
+@dataclass
+class Parcel:
+    weight: int
+    sent: datetime | None = None
+
+
+class TestThePayloadOfTheHolder:
+    """Whoever gets the holder of a taken key gets its payload as the handler does."""
+
+    @pytest.fixture
+    def ship(self, monque: Monque) -> Worker[Parcel]:
+        @monque.worker("ship")
+        async def ship(job: Job[Parcel]) -> None: ...
+
+        return ship
+
+    @pytest.mark.parametrize("by_name", [False, True])
+    async def test_it_is_rebuilt(self, by_name: bool, ship: Worker[Parcel], monque: Monque) -> None:
+        sent = datetime(2026, 1, 2, tzinfo=UTC)
+        await monque.enqueue(ship, Parcel(1, sent), unique_key="k")
+
+        job = await monque.enqueue("ship" if by_name else ship, Parcel(2), unique_key="k")
+        [one_of_many] = await monque.enqueue_many([NewJob(ship, Parcel(3), unique_key="k")])
+
+        assert job.data == Parcel(1, sent)
+        assert one_of_many.data == Parcel(1, sent)
+
+    async def test_also_in_a_transaction(self, ship: Worker[Parcel], monque: Monque) -> None:
+        await monque.enqueue(ship, Parcel(1), unique_key="k")
+
+        async with monque.client.start_session() as session, await session.start_transaction():
+            job = await monque.enqueue(ship, Parcel(2), unique_key="k", session=session)
+
+        assert job.data == Parcel(1)
+
+    async def test_also_where_the_worker_belongs_to_another_instance(
+        self, ship: Worker[Parcel], make_monque: Callable[..., Monque]
+    ) -> None:
+        producer = await make_monque().open()
+        await producer.enqueue(ship, Parcel(1), unique_key="k")
+
+        job = await producer.enqueue(ship, Parcel(2), unique_key="k")
+
+        assert job.data == Parcel(1)
+
+    async def test_a_payload_of_an_older_shape_is_returned_as_it_is_stored(
+        self, ship: Worker[Parcel], monque: Monque, collection: Collection
+    ) -> None:
+        await collection.insert_one(document(name="ship", data={"kilos": 1}, uniqueKey="k"))
+
+        job = await monque.enqueue(ship, Parcel(2), unique_key="k")
+        [one_of_many] = await monque.enqueue_many([NewJob(ship, Parcel(3), unique_key="k")])
+
+        assert job.data == {"kilos": 1}
+        assert one_of_many.data == {"kilos": 1}
 
 
 WAYS: dict[str, Callable[..., Any]] = {
