@@ -28,10 +28,10 @@ from monque._options import Options
 from monque._store import transitions
 from monque._store.document import (
     Document,
+    as_settled,
     attempt_of,
     failed_occurrence,
     failures_with,
-    retried,
     to_job,
 )
 from monque._store.settler import Settler
@@ -408,10 +408,11 @@ def report(run: Run, document: Document) -> Event:
     outcome = run.outcome
     if document is run.claim:  # completed in a batch and not read back
         return JobCompleted(job=completed(run.job, run.context.clock.now()), duration=outcome.duration)
-    if attempt_of(document) > attempt_of(run.claim):
-        # Claimed again before we read it back: tell how this run left it.
+    to = run.transition.to
+    if attempt_of(document) > attempt_of(run.claim) or document["status"] != to.value:
+        # Others changed it before we read it back: tell how this run left it.
         reason = None if outcome.error is None else describe(outcome.error)
-        document = retried(run.claim, reason, document)
+        document = as_settled(run.claim, to, reason, document)
     job = to_job(run.transition.leaves or document, data=run.job.data)
     if outcome.error is not None:
         return JobFailed(job=job, error=outcome.error, will_retry=job.status is JobStatus.PENDING)

@@ -34,6 +34,8 @@ SCHEDULED = {**KEYED, "repeatInterval": "string", "timezone": "string"}
 CLAIM = {"claimedBy": "string", "lockedAt": "date", "lastHeartbeat": "date"}
 # What stays of a claim: one field of the contract, and one of ours.
 CLAIMED_ONCE = {"heartbeatInterval": "int", "attempt": "int"}
+# What each settlement leaves beside it.
+SETTLED_ONCE = {**CLAIMED_ONCE, "settledAttempt": "int"}
 FINISHED = {"startedAt": "date", "finishedAt": "date"}
 FAILURE = {"failReason": "string"}
 CRASHED = {"crashCount": "int", "lostAttempt": "int"}
@@ -250,7 +252,7 @@ class TestSettling:
         await monque.run_until_idle()
 
         stored = await only(collection)
-        assert await types(collection, job.id) == {**KEYED, **CLAIMED_ONCE, **FINISHED}
+        assert await types(collection, job.id) == {**KEYED, **SETTLED_ONCE, **FINISHED}
         assert stored["status"] == "completed"
         assert stored["failCount"] == 0
         assert stored["nextRunAt"] == job.next_run_at
@@ -266,7 +268,7 @@ class TestSettling:
 
         await monque.run_until_idle()
 
-        assert await types(collection, failed_before["_id"]) == {**ENQUEUED, **CLAIMED_ONCE, **FINISHED}
+        assert await types(collection, failed_before["_id"]) == {**ENQUEUED, **SETTLED_ONCE, **FINISHED}
         assert (await only(collection))["failCount"] == 2
 
     async def test_many_completed_together_look_as_one_does(
@@ -278,7 +280,7 @@ class TestSettling:
         await monque.run_until_idle()
 
         kinds = [await types(collection, job.id) for job in jobs]
-        assert kinds == [{**ENQUEUED, **CLAIMED_ONCE, **FINISHED}] * 10
+        assert kinds == [{**ENQUEUED, **SETTLED_ONCE, **FINISHED}] * 10
 
     async def test_a_completed_recurring_job_waits_for_its_next_time(
         self, monque: Monque, collection: Collection
@@ -293,7 +295,7 @@ class TestSettling:
         await monque.run_until_idle()
 
         stored = await only(collection)
-        assert await types(collection, job.id) == {**SCHEDULED, **CLAIMED_ONCE}
+        assert await types(collection, job.id) == {**SCHEDULED, **SETTLED_ONCE}
         assert stored["status"] == "pending"
         assert stored["failCount"] == 0
         assert stored["nextRunAt"] > stored["updatedAt"]
@@ -310,7 +312,7 @@ class TestSettling:
         await monque.run_until_idle()
 
         stored = await only(collection)
-        assert await types(collection, job.id) == {**KEYED, **CLAIMED_ONCE, **FAILURE}
+        assert await types(collection, job.id) == {**KEYED, **SETTLED_ONCE, **FAILURE}
         assert stored["status"] == "pending"
         assert stored["failCount"] == 1
         assert stored["failReason"] == "RuntimeError: gateway timeout"
@@ -327,7 +329,7 @@ class TestSettling:
         await monque.run_until_idle()
 
         stored = await only(collection)
-        assert await types(collection, job.id) == {**ENQUEUED, **CLAIMED_ONCE, **FAILURE}
+        assert await types(collection, job.id) == {**ENQUEUED, **SETTLED_ONCE, **FAILURE}
         assert stored["status"] == "failed"
         assert stored["failCount"] == 1
         assert stored["failReason"] == "RuntimeError: gateway timeout"
@@ -367,7 +369,7 @@ class TestSettling:
         await stopped_while_running(monque, started)
 
         stored = await only(collection)
-        assert await types(collection, job.id) == {**KEYED, **CLAIMED_ONCE}
+        assert await types(collection, job.id) == {**KEYED, **SETTLED_ONCE}
         assert stored["status"] == "pending"
         assert stored["failCount"] == 0
         assert stored["nextRunAt"] == job.next_run_at
@@ -398,7 +400,7 @@ class TestSettling:
         assert copy["nextRunAt"] == due
 
         stored = await get(collection, schedule.id)
-        assert await types(collection, schedule.id) == {**SCHEDULED, **CLAIMED_ONCE}
+        assert await types(collection, schedule.id) == {**SCHEDULED, **SETTLED_ONCE}
         assert stored["status"] == "pending"
         assert stored["failCount"] == 0
         assert stored["nextRunAt"] > stored["updatedAt"]

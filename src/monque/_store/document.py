@@ -124,14 +124,16 @@ def _occurrence_id(schedule: Mapping[str, Any]) -> ObjectId:
     return ObjectId(claimed_at.to_bytes(4, "big") + hashlib.blake2b(run, digest_size=8).digest())
 
 
-def retried(claim: Mapping[str, Any], reason: str | None, later: Mapping[str, Any]) -> Document:
-    """What a claimed job looked like when it was put back, from how it looks *later*, claimed anew.
+def as_settled(
+    claim: Mapping[str, Any], status: JobStatus, reason: str | None, later: Mapping[str, Any]
+) -> Document:
+    """What a job looked like after its settlement, from how it looks *later*, after others changed it.
 
-    A *reason* is why it failed.
+    A *reason* is why the run failed.
     """
     kept = {field: value for field, value in later.items() if field not in (*CLAIM_FIELDS, "failReason")}
     failure = {} if reason is None else {"failCount": failures_with(claim), "failReason": reason}
-    return {**kept, **failure, "status": "pending", "attempt": attempt_of(claim)}
+    return {**kept, **failure, "status": status.value, "attempt": attempt_of(claim)}
 
 
 def to_job(document: Mapping[str, Any], *, data: Any = ...) -> Job[Any]:

@@ -135,7 +135,7 @@ def _complete(claimed_by: str, attempt: int, ran: int) -> Transition:
         to=JobStatus.COMPLETED,
         when=owned({"claimedBy": claimed_by, "attempt": attempt}),
         then={
-            "$set": {"status": "completed"},
+            "$set": {"status": "completed", "settledAttempt": attempt},
             "$unset": {**_NO_CLAIM, "failReason": "", "crashCount": ""},
             "$currentDate": {"updatedAt": True, "finishedAt": True},
         },
@@ -152,7 +152,7 @@ def repeat(claim: Mapping[str, Any], *, run_at: datetime) -> Transition:
     return Transition(
         to=JobStatus.PENDING,
         when=_same_schedule(claim),
-        then=_next_time(run_at),
+        then=_next_time(run_at, settledAttempt=attempt_of(claim)),
     )
 
 
@@ -174,6 +174,7 @@ def _retry(claimed_by: str, attempt: int, failures: int, delay: int, reason: str
                     # Not added to what is there, which may be no number: nobody else counts under a claim.
                     "failCount": failures,
                     "failReason": {"$literal": reason},
+                    "settledAttempt": attempt,
                     "updatedAt": "$$NOW",
                 }
             },
@@ -193,7 +194,12 @@ def fail(claim: Mapping[str, Any], *, reason: str) -> Transition:
         to=JobStatus.FAILED,
         when=owned(claim),
         then={
-            "$set": {"status": "failed", "failReason": reason, "failCount": failures_with(claim)},
+            "$set": {
+                "status": "failed",
+                "failReason": reason,
+                "failCount": failures_with(claim),
+                "settledAttempt": attempt_of(claim),
+            },
             "$unset": _NO_CLAIM,
             "$currentDate": {"updatedAt": True},
         },
@@ -203,7 +209,10 @@ def fail(claim: Mapping[str, Any], *, reason: str) -> Transition:
 def give_up_occurrence(claim: Mapping[str, Any], *, run_at: datetime, leaves: Document) -> Transition:
     """processing -> pending at the schedule's next time, with the failed run kept beside it."""
     return Transition(
-        to=JobStatus.PENDING, when=_same_schedule(claim), then=_next_time(run_at), leaves=leaves
+        to=JobStatus.PENDING,
+        when=_same_schedule(claim),
+        then=_next_time(run_at, settledAttempt=attempt_of(claim)),
+        leaves=leaves,
     )
 
 
@@ -218,16 +227,16 @@ def _release(claimed_by: str, attempt: int) -> Transition:
         to=JobStatus.PENDING,
         when=owned({"claimedBy": claimed_by, "attempt": attempt}),
         then={
-            "$set": {"status": "pending"},
+            "$set": {"status": "pending", "settledAttempt": attempt},
             "$unset": _NO_CLAIM,
             "$currentDate": {"updatedAt": True},
         },
     )
 
 
-def _next_time(run_at: datetime) -> Document:
+def _next_time(run_at: datetime, **fields: Any) -> Document:
     return {
-        "$set": {"status": "pending", "nextRunAt": run_at, "failCount": 0},
+        "$set": {"status": "pending", "nextRunAt": run_at, "failCount": 0, **fields},
         "$unset": {**_NO_CLAIM, "failReason": "", "crashCount": ""},
         "$currentDate": {"updatedAt": True},
     }
@@ -236,16 +245,21 @@ def _next_time(run_at: datetime) -> Document:
 def was_settled(claim: Mapping[str, Any], transition: Transition, document: Mapping[str, Any] | None) -> bool:
     """Whether a settlement that found nothing to change had already happened.
 
-    The answer to an earlier try may have been lost on its way. Then the document is where the
-    transition leads, or another claim has taken it on from there. What tells this from a claim that
-    was lost is `lostAttempt`: whoever takes a job from its owner writes there which claim that was,
-    and nothing ever clears it.
+    The answer to an earlier try may have been lost, or others changed the job between our write and
+    our read. Status and `attempt` cannot tell: TypeScript instances take a job back, claim and complete it
+    without touching `attempt`. So every settlement writes `settledAttempt`, which nobody else writes and
+    nobody clears.
+
+    If a later attempt has overwritten it, ours must have put the job back, unless recovery took the job
+    from us: that leaves our attempt, or a later one, in `lostAttempt`.
     """
-    if document is None or count_of(document, "lostAttempt") >= attempt_of(claim):
+    if document is None:
         return False
-    if attempt_of(document) > attempt_of(claim):
-        return transition.to is JobStatus.PENDING
-    return attempt_of(document) == attempt_of(claim) and document["status"] == transition.to.value
+    ours, settled = attempt_of(claim), count_of(document, "settledAttempt")
+    if settled == ours:
+        return True
+    lost = count_of(document, "lostAttempt") >= ours
+    return settled > ours and not lost and transition.to is JobStatus.PENDING
 
 
 def _same_schedule(claim: Mapping[str, Any]) -> Document:
@@ -314,9 +328,12 @@ def abandon_occurrence(schedule: Mapping[str, Any], *, run_at: datetime, leaves:
     Only if nothing happened to the claim since it was read: a heartbeat meanwhile means that the
     owner lives.
     """
-    then = _next_time(run_at)
-    then["$set"]["lostAttempt"] = attempt_of(schedule)
-    return Transition(to=JobStatus.PENDING, when=_untouched(schedule), then=then, leaves=leaves)
+    return Transition(
+        to=JobStatus.PENDING,
+        when=_untouched(schedule),
+        then=_next_time(run_at, lostAttempt=attempt_of(schedule)),
+        leaves=leaves,
+    )
 
 
 def abandon_schedule(schedule: Mapping[str, Any], *, reason: str) -> Transition:

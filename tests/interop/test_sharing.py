@@ -1,0 +1,133 @@
+"""A TypeScript instance, imitated by its documented updates, works on the same jobs at the same moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.database import AsyncDatabase
+
+from monque import Job, Monque, NewJob, Options
+from support.proxy import Proxy, command
+from support.typescript import TypeScript
+from support.waiting import Heard
+
+Collection = AsyncCollection[dict[str, Any]]
+Make = Callable[..., Monque]
+
+# The driver would try by itself, and the server would give the answer of the first try. A failover may
+# take both tries away.
+NO_SECOND_TRY = "retryWrites=false"
+
+
+@pytest.fixture
+def typescript(collection: Collection) -> TypeScript:
+    return TypeScript(collection)
+
+
+@pytest.fixture
+async def proxy(database: AsyncDatabase[dict[str, Any]]) -> AsyncIterator[Proxy]:
+    async with Proxy(await database.client.address) as proxy:
+        yield proxy
+
+
+class Work:
+    """A handler that waits for a word and may fail."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.done = asyncio.Event()
+        self._error = error
+
+    async def __call__(self, job: Job[Any]) -> None:
+        await self.done.wait()
+        if self._error is not None:
+            raise self._error
+
+
+async def begin(monque: Monque, work: Work, *, jobs: int) -> tuple[Heard, list[Job[Any]]]:
+    heard = Heard(monque)
+    monque.worker("work", work, concurrency=jobs)
+    await monque.start()
+    stored = await monque.enqueue_many([NewJob("work", number) for number in range(jobs)])
+    await heard.wait("job:start", jobs)
+    return heard, stored
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("no")], ids=["succeeds", "fails"])
+@pytest.mark.parametrize("jobs", [1, 3])
+async def test_a_late_run_of_a_job_that_typescript_took_back_and_completed_is_lost(
+    monque: Monque, typescript: TypeScript, jobs: int, error: Exception | None
+) -> None:
+    """Our process stood still beyond its lock timeout; `attempt` and `lostAttempt` do not show it."""
+    work = Work(error)
+    heard, stored = await begin(monque, work, jobs=jobs)
+    for job in stored:
+        await typescript.take_back(job.id)
+        await typescript.claim(job.id)
+        await typescript.complete(job.id)
+
+    work.done.set()
+
+    await heard.wait("job:lost", jobs)
+    assert heard.of("job:complete") == heard.of("job:fail") == []
+
+
+async def test_released_jobs_that_typescript_claims_at_once_are_not_lost(
+    proxy: Proxy, make_monque: Make, collection: Collection, typescript: TypeScript
+) -> None:
+    """It claims the jobs between our write and the read that follows it."""
+    monque = make_monque(proxy.uri(collection.database.name))
+    heard, stored = await begin(monque, Work(), jobs=3)
+    trap = proxy.hold(lambda message: command("find")(message) and stored[0].id.binary in message)
+
+    stopping = asyncio.create_task(monque.stop(timeout=0))
+    await trap.wait()
+    for job in stored:
+        await typescript.claim(job.id)
+    trap.release()
+    await stopping
+
+    assert heard.of("job:lost") == []
+    assert await collection.count_documents({"claimedBy": "typescript-1"}) == len(stored)
+
+
+async def test_a_release_whose_answer_was_lost_is_no_loss_although_typescript_has_the_job(
+    proxy: Proxy, make_monque: Make, collection: Collection, typescript: TypeScript
+) -> None:
+    monque = make_monque(proxy.uri(collection.database.name, NO_SECOND_TRY))
+    heard, [job] = await begin(monque, Work(), jobs=1)
+    lost, again = proxy.lose_answer(command("findAndModify")), proxy.hold(command("findAndModify"))
+
+    stopping = asyncio.create_task(monque.stop(timeout=0))
+    await lost.wait()
+    await again.wait()
+    await typescript.claim(job.id)
+    again.release()
+    await stopping
+
+    assert heard.of("job:lost") == []
+
+
+async def test_a_retry_whose_answer_was_lost_is_told_although_typescript_has_the_job(
+    proxy: Proxy, make_monque: Make, collection: Collection, typescript: TypeScript
+) -> None:
+    options = Options(base_retry_interval=timedelta(hours=1))
+    monque = make_monque(proxy.uri(collection.database.name, NO_SECOND_TRY), options=options)
+    work = Work(RuntimeError("no"))
+    heard, [job] = await begin(monque, work, jobs=1)
+    lost, again = proxy.lose_answer(command("findAndModify")), proxy.hold(command("findAndModify"))
+
+    work.done.set()
+    await lost.wait()
+    await again.wait()
+    await typescript.claim(job.id)
+    again.release()
+
+    [failed] = await heard.wait("job:fail")
+    assert (failed.job.status, failed.job.fail_count, failed.will_retry) == ("pending", 1, True)
+    assert failed.job.claimed_by is None
+    assert heard.of("job:lost") == []
