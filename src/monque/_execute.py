@@ -7,7 +7,7 @@ import contextvars
 import inspect
 import logging
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, auto
@@ -159,13 +159,13 @@ class Outcome:
         return timedelta(seconds=self.seconds)
 
 
-def attend(run: Run) -> Awaitable[Outcome]:
+def attend(run: Run, is_loop_ending: Callable[[], bool]) -> Awaitable[Outcome]:
     """Call the handler of a claimed job, unless it may be somebody else's by now."""
     run.begun = True
     if run.interruption is not None or _may_be_lost(run):
         # Or the process stood still since the claim: another owner may have run the job by now.
         return _leave_alone()
-    calling = call(run)
+    calling = call(run, is_loop_ending)
     return calling if run.audience is None else run.audience.attend(run, calling)
 
 
@@ -173,7 +173,7 @@ async def _leave_alone() -> Outcome:
     return Outcome(0.0, asyncio.CancelledError(), interrupted=True)
 
 
-async def call(run: Run) -> Outcome:
+async def call(run: Run, is_loop_ending: Callable[[], bool]) -> Outcome:
     """Call the handler with the decoded job and catch whatever comes of it."""
     run.started = time.perf_counter()
     error: BaseException | None = None
@@ -187,11 +187,14 @@ async def call(run: Run) -> Outcome:
                 await result
     except asyncio.CancelledError as cancelled:
         task = asyncio.current_task()
-        if run.interruption is None and task is not None and task.cancelling():
-            raise  # not ours: the event loop is being closed
-        if run.interruption is not None and task is not None:
-            task.uncancel()
-        error = cancelled
+        if run.interruption is not None or task is None or not task.cancelling():
+            error = cancelled
+        elif is_loop_ending():
+            raise  # nothing can be settled any more: recovery puts the job back
+        else:
+            error = _cancelled_from_inside(cancelled)
+        while task is not None and task.uncancel():
+            pass
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as failure:  # noqa: BLE001 - a handler may raise anything, also SystemExit
@@ -199,6 +202,14 @@ async def call(run: Run) -> Outcome:
     take_back(run.job)
     seconds = time.perf_counter() - run.started
     return Outcome(seconds, error, interrupted=error is not None and run.interruption is not None)
+
+
+def _cancelled_from_inside(cancelled: asyncio.CancelledError) -> asyncio.CancelledError:
+    """The same error with a text that says what happened: most cancellations have none."""
+    message = "the handler's task was cancelled, not by Monque but by its own code or a library that it uses"
+    if cancelled.args:
+        message += f": {cancelled}"
+    return asyncio.CancelledError(message).with_traceback(cancelled.__traceback__)
 
 
 def _decoded(run: Run) -> Job[Any]:

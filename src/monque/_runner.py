@@ -66,7 +66,14 @@ class Runner:
         """The runner that a later start made, if there was one."""
         self.bell = WakeUp(context.clock)
         self._slots = Slots(workers, context.options, active)
-        self._running = Running(context, workers, self._slots, on_room=self._tell_room, on_bug=self._crash)
+        self._running = Running(
+            context,
+            workers,
+            self._slots,
+            on_room=self._tell_room,
+            on_bug=self._crash,
+            is_loop_ending=self._is_loop_ending,
+        )
         self._listening = Listening(context, self, self._restore_indexes)
         self._echoes: set[ObjectId] = set()
         self._last_thorough = 0.0
@@ -139,6 +146,14 @@ class Runner:
             self._crash(bugs.exceptions[0])
         finally:
             self._dismiss_idle_waiters()
+
+    def _is_loop_ending(self) -> bool:
+        """Whether the tasks of the event loop are being cancelled because it is about to be closed.
+
+        `asyncio.run` cancels all of them before any of them can react. While handlers run that we have not
+        interrupted ourselves, nobody else has a reason to cancel the supervisor.
+        """
+        return self._supervisor.done() or self._supervisor.cancelling() > 0
 
     def _spawn(self, loop: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         assert self._loops is not None  # noqa: S101 - only called while they are owned

@@ -62,6 +62,7 @@ class Running:
         *,
         on_room: Callable[[], None],
         on_bug: Callable[[BaseException], None],
+        is_loop_ending: Callable[[], bool],
     ) -> None:
         self._context = context
         self._loop = asyncio.get_running_loop()
@@ -69,6 +70,7 @@ class Running:
         self._slots = slots
         self._on_room = on_room
         self._on_bug = on_bug
+        self._is_loop_ending = is_loop_ending
         self._answer = self._written  # one for all runs
         self._runs: dict[Key | None, Run] = {}
         self._held: dict[str, deque[Run]] = {}
@@ -173,7 +175,7 @@ class Running:
     async def _see_through(self, run: Run) -> None:
         """The task of a run: its handler, and what follows at once from how that ended."""
         try:
-            self._handled(run, await attend(run))
+            self._handled(run, await attend(run, self._is_loop_ending))
         except Exception as bug:  # noqa: BLE001 - told loudly
             self._break_off(run, bug)
         except GeneratorExit:
