@@ -6,16 +6,23 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.monitoring import CommandListener, CommandStartedEvent
 
 from conftest import QUICK
 from monque import Job, JobStatus, Monque, NewJob
-from support.clocks import ago
-from support.jobs import document
+from monque._clock import Clock
+from monque._store import transitions
+from monque._store.document import failed_occurrence
+from monque._store.settler import Settler
+from monque._store.store import Store
+from support.clocks import ago, ahead, now
+from support.jobs import claimed, document
 from support.proxy import Proxy, command, is_claim
 from support.servers import Servers, failing
 from support.waiting import Heard, eventually
@@ -145,6 +152,32 @@ async def test_a_settlement_whose_answer_is_lost_counts_once(
     assert work.runs == Counter(range(jobs))
     told = Counter(heard.kinds())
     assert (told["job:complete"] + told["job:fail"], told["job:lost"]) == (jobs, 0)
+
+
+@pytest.mark.parametrize("jobs", [1, 20], ids=["one", "many"])
+async def test_the_wait_for_the_settling_write_does_not_count_as_run(
+    proxy: Proxy, collection: Collection, make_monque: Make, jobs: int
+) -> None:
+    """The network holds the write for half a second after handlers that ended at once."""
+    monque = await make_monque(proxy.uri(collection.database.name)).open()
+    ended: list[datetime] = []
+    heard = Heard(monque)
+    write = proxy.hold(lambda message: b"finishedAt" in message)
+    monque.worker("work", lambda _job: ended.append(now()), concurrency=jobs)
+    await monque.enqueue_many([NewJob("work", number) for number in range(jobs)])
+    await monque.start()
+    await write.wait()
+
+    def is_late() -> None:
+        assert now() - ended[0] > timedelta(seconds=0.5)
+
+    await eventually(is_late)
+    write.release()
+    await heard.wait("job:complete", jobs)
+
+    [first] = await collection.find(sort={"_id": 1}, limit=1).to_list()
+    assert first["finishedAt"] - first["startedAt"] < timedelta(seconds=0.4)
+    assert first["updatedAt"] - first["startedAt"] > timedelta(seconds=0.4)
 
 
 async def test_a_schedule_whose_settlement_is_in_doubt_goes_on_once(
@@ -439,3 +472,42 @@ async def test_claims_in_doubt_at_stop_are_released(
     await monque.stop()
 
     assert await collection.count_documents({"status": "processing"}) == 0, heard.kinds()
+
+
+async def test_a_failed_occurrence_does_not_send_its_neighbours_out_one_by_one(
+    host: Servers, collection: Collection
+) -> None:
+    """A settlement that leaves a document beside it shares a batch with two hundred that do not."""
+    plain = [claimed("ours") for _ in range(200)]
+    schedule = claimed("ours", repeatInterval="@hourly", timezone="UTC")
+    await collection.insert_many([*plain, schedule])
+    sent = Sent()
+    async with AsyncMongoClient[dict[str, Any]](host.uri(), event_listeners=[sent], tz_aware=True) as client:
+        store = Store(client[collection.database.name], QUICK, clock := Clock(), "ours")
+        await clock.refresh(store.hello)
+        settler = Settler(store)
+        leaves = failed_occurrence(schedule, reason="no", fail_count=1, now=clock.now())
+        gives_up = transitions.give_up_occurrence(schedule, run_at=ahead(hours=1), leaves=leaves)
+        answers = await asyncio.gather(
+            *(settler.settle(claim, transitions.complete(claim)) for claim in plain),
+            settler.settle(schedule, gives_up),
+        )
+
+    assert all(isinstance(answer, dict) for answer in answers)
+    assert sent.commands == {"update": 1, "insert": 1, "findAndModify": 1}
+    assert await statuses(collection) == {"completed": 200, "failed": 1, "pending": 1}
+
+
+class Sent(CommandListener):
+    """Counts the commands that change documents."""
+
+    def __init__(self) -> None:
+        self.commands: Counter[str] = Counter()
+
+    def started(self, event: CommandStartedEvent) -> None:
+        if event.command_name in ("insert", "update", "findAndModify"):
+            self.commands[event.command_name] += 1
+
+    def succeeded(self, event: object) -> None: ...
+
+    def failed(self, event: object) -> None: ...

@@ -47,7 +47,17 @@ class Settler:
         return await self._gather.add(_Settlement(claim, transition))
 
     async def _send(self, batch: list[Settlement]) -> Sequence[_Answer]:
-        if len(batch) == 1 or any(settlement.transition.leaves for settlement in batch):
+        if not any(settlement.transition.leaves for settlement in batch):
+            return await self._send_shared(batch)
+        # A settlement that stores a document beside its job takes writes of its own; the others share theirs.
+        shared = [settlement for settlement in batch if settlement.transition.leaves is None]
+        single = [settlement for settlement in batch if settlement.transition.leaves is not None]
+        answers = await asyncio.gather(self._send_shared(shared), self._send_each(single))
+        of_shared, of_single = map(iter, answers)
+        return [next(of_shared if each.transition.leaves is None else of_single) for each in batch]
+
+    async def _send_shared(self, batch: list[Settlement]) -> Sequence[_Answer]:
+        if len(batch) <= 1:
             return await self._send_each(batch)
         try:
             return await self._store.settle_many(batch)

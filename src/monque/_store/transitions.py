@@ -9,8 +9,9 @@ leads (`to`). Nothing here talks to a database; `store.py` performs them.
        ├─recover (stale) ───┘          cancelled ◄─cancel── pending
        └────────────retried by an operator ◄──┴──────────┘
 
-Stamps are the server's (`$currentDate`, `$$NOW`), so no client's clock can skew them. Text that
-comes from users is never a bare string inside a pipeline, where a leading `$` would make it an
+Stamps are the server's (`$currentDate`, `$$NOW`), so no client's clock can skew them; only those of a run
+(`startedAt`, `finishedAt`) go by what the client knows of the server's clock. Text
+that comes from users is never a bare string inside a pipeline, where a leading `$` would make it an
 expression: it stands in `$literal`.
 """
 
@@ -49,13 +50,15 @@ class Transition:
     leaves: Document | None = None
     """A document to store beside the changed one: the failed occurrence of a schedule."""
     ran: timedelta | None = None
-    """How long the handler ran: `startedAt` is set to that long before the write."""
+    """How long the handler ran: `finishedAt` is the time of the write, `startedAt` that long before it."""
 
     def update(self, now: datetime) -> Document | list[Document]:
         """What to write at *now*, by the server's clock."""
         if self.ran is None or isinstance(self.then, list):
             return self.then
-        return {**self.then, "$set": {**self.then["$set"], "startedAt": now - self.ran}}
+        # Both from one clock: the server's own stamp would add the time that the write takes to get there.
+        stamps = {"startedAt": now - self.ran, "finishedAt": now}
+        return {**self.then, "$set": {**self.then["$set"], **stamps}}
 
 
 def claim(*, instance_id: str, heartbeat_interval: timedelta) -> Transition:
@@ -137,7 +140,7 @@ def _complete(claimed_by: str, attempt: int, ran: int) -> Transition:
         then={
             "$set": {"status": "completed", "settledAttempt": attempt},
             "$unset": {**_NO_CLAIM, "failReason": "", "crashCount": ""},
-            "$currentDate": {"updatedAt": True, "finishedAt": True},
+            "$currentDate": {"updatedAt": True},
         },
         ran=timedelta(milliseconds=ran),
     )
