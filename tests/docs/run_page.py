@@ -1,17 +1,19 @@
-"""Runs the Python blocks of a Markdown page, one after another, as one program: `python run_page.py PAGE`.
+"""Runs the Python blocks of a Markdown page as a reader does who pastes them: `python run_page.py PAGE`.
 
-- Blocks share their names, as the cells of a notebook do, and may use `await` outside of functions.
+- The line above a block says where it belongs. Without such a line it is a file of its own and runs as it is.
+- "*In the same file:*" puts it below the blocks before it.
+- "*In the same file, inside an `async def`:*" makes it the body of an `async def` there; the blocks below it
+  know its names.
+- "*`shop.py`:*" makes it that file, from which later blocks may import.
 - A `text` block right after a Python block is what that block prints.
 - Every `mongodb://` address in them is replaced by the one in MONQUE_URI.
-- A block that runs until it is told to stop is told so, by SIGTERM, when its jobs are done.
+- SIGTERM stops a block that runs until it gets a signal, when its jobs are done.
 """
 
 from __future__ import annotations
 
 import ast
-import asyncio
 import contextlib
-import inspect
 import io
 import os
 import re
@@ -30,45 +32,77 @@ from pymongo import MongoClient
 FENCE = re.compile(
     r"^```python\n(?P<code>.*?)^```$(?:\n\n```text\n(?P<prints>.*?)^```$)?", re.MULTILINE | re.DOTALL
 )
+SAME_FILE = "*In the same file:*"
+INSIDE_ASYNC = "*In the same file, inside an `async def`:*"
+FILE = re.compile(r"\*`(?P<name>[\w./]+)`:\*")
 
 
 @dataclass(frozen=True)
 class Block:
+    """A Python block; *line* is that of its first line, *above* the last line of text before it."""
+
     line: int
+    above: str
     code: str
     prints: str | None
+
+    @property
+    def file(self) -> str | None:
+        """The name of the file that the line above says it is."""
+        found = FILE.fullmatch(self.above)
+        return found["name"] if found else None
 
 
 def blocks(page: Path) -> list[Block]:
     """The Python blocks of a page, in order."""
     text = page.read_text()
     return [
-        Block(text.count("\n", 0, found.start("code")), found["code"], found["prints"])
+        Block(
+            text.count("\n", 0, found.start("code")),
+            text[: found.start()].rstrip().rpartition("\n")[2],
+            found["code"],
+            found["prints"],
+        )
         for found in FENCE.finditer(text)
     ]
 
 
 def main(page: Path, uri: str) -> None:
-    module = ModuleType("page")
-    sys.modules["page"] = module  # where dataclasses look up the names in their annotations
-    with asyncio.Runner() as runner, told_to_stop_when_idle(uri):
+    module = new_file("page")
+    with told_to_stop_when_idle(uri):
         for block in blocks(page):
-            printed = run(block, page, uri, module, runner)
+            if block.above not in (SAME_FILE, INSIDE_ASYNC):
+                module = new_file(Path(block.file or "page").stem)
+            printed = run(block, page, uri, module)
             sys.stdout.write(printed)
             if block.prints is not None and printed != block.prints:
                 sys.exit(f"{page}:{block.line} prints\n{printed}\nand not\n{block.prints}")
 
 
-def run(block: Block, page: Path, uri: str, module: ModuleType, runner: asyncio.Runner) -> str:
+def new_file(name: str) -> ModuleType:
+    module = ModuleType(name)
+    sys.modules[name] = module  # where dataclasses look up the names in their annotations
+    return module
+
+
+def run(block: Block, page: Path, uri: str, module: ModuleType) -> str:
     """What the block printed."""
     source = "\n" * block.line + re.sub(r"mongodb://localhost[^\"]*", uri, block.code)
-    code = compile(source, page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    tree = compile(source, page, "exec", flags=ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    if block.above == INSIDE_ASYNC:
+        tree = as_program(tree)
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        if code.co_flags & inspect.CO_COROUTINE:
-            runner.run(eval(code, module.__dict__))  # noqa: S307 - our own documentation
-        else:
-            exec(code, module.__dict__)  # noqa: S102 - our own documentation
+        exec(compile(tree, page, "exec"), module.__dict__)  # noqa: S102 - our own documentation
     return printed.getvalue()
+
+
+def as_program(block: ast.Module) -> ast.Module:
+    """The block as the body of a coroutine that is run, and leaves its names to the blocks below it."""
+    program = ast.parse(
+        "async def main():\n    globals().update(locals())\n__import__('asyncio').run(main())"
+    )
+    program.body[0].body[:0] = block.body
+    return program
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from pymongo.asynchronous.database import AsyncDatabase
 
+from docs.run_page import INSIDE_ASYNC, SAME_FILE
 from monque.embedded import EmbeddedMongo
 
 ROOT = Path(__file__).parents[2]
@@ -20,6 +22,8 @@ PAGES = [
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     if "```python\n" in path.read_text()
 ]
+# A block of any kind that stands below the name of a file.
+FILES = re.compile(r"^\*`([\w.]+)`:\*\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def run_page(page: Path, uri: str) -> subprocess.CompletedProcess[str]:
@@ -54,11 +58,21 @@ def test_every_page_with_code_is_found() -> None:
 @pytest.mark.parametrize(
     ("block", "problem"),
     [
-        ("```python\nawait nothing()\n```\n", 'page.md", line 4, in <module>\n'),
+        ("```python\nnothing()\n```\n", 'page.md", line 4, in <module>\n'),
+        ("```python\nawait nothing()\n```\n", "SyntaxError: 'await' outside function"),
+        ("```python\na = 1\n```\n\n```python\nprint(a)\n```\n", "name 'a' is not defined"),
+        (f"{INSIDE_ASYNC}\n\n```python\nawait nothing()\n```\n", 'page.md", line 6, in main\n'),
         ("```python\nprint(1)\n```\n\n```text\n2\n```\n", "page.md:3 prints\n1\n\nand not\n2\n"),
         ("```python\nif True:\nprint(1)\n```\n", "IndentationError"),
     ],
-    ids=["an error", "another output", "no Python"],
+    ids=[
+        "an error",
+        "await in a file",
+        "a name of another file",
+        "await that fails",
+        "another output",
+        "no Python",
+    ],
 )
 def test_a_page_that_is_not_true_is_found_out(block: str, problem: str, uri: str, tmp_path: Path) -> None:
     """What the tests above rest on: a bad block fails, and is named by its line in the page."""
@@ -70,8 +84,46 @@ def test_a_page_that_is_not_true_is_found_out(block: str, problem: str, uri: str
     assert problem in program.stderr
 
 
+def test_blocks_that_belong_together_share_their_names(uri: str, tmp_path: Path) -> None:
+    """What the lines above the blocks mean."""
+    page = tmp_path / "page.md"
+    page.write_text(
+        "*`shop.py`:*\n\n```python\na = 1\n```\n\n"
+        "```python\nfrom shop import a\n```\n\n"
+        f"{SAME_FILE}\n\n```python\na += 1\n```\n\n"
+        f"{INSIDE_ASYNC}\n\n```python\nimport asyncio\nawait asyncio.sleep(0)\nb = a\n```\n\n"
+        f"{SAME_FILE}\n\n```python\nprint(a, b)\n```\n\n```text\n2 2\n```\n"
+    )
+    program = run_page(page, uri)
+
+    assert program.returncode == 0, program.stdout + program.stderr
+
+
+def test_the_files_of_the_testing_page_are_a_project_whose_tests_pass(tmp_path: Path) -> None:
+    """They stand in an empty folder with nothing but what the page says, and all of its tests are run."""
+    page = ROOT / "docs/guides/testing.md"
+    files = dict(FILES.findall(page.read_text()))
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    # The plugin is loaded by its module, whether or not it is installed as a plugin.
+    plugin = ["-p", "no:monque", "-p", "monque.pytest_plugin", "-p", "no:cacheprovider"]
+    program = subprocess.run(
+        [sys.executable, "-m", "pytest", *plugin, "-W", "error", "--rootdir=."],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
+    )
+
+    assert "pyproject.toml" in files
+    tests = sum(text.count("def test_") for text in files.values())
+    assert tests > 4
+    assert f"{tests} passed in " in program.stdout, program.stdout + program.stderr
+
+
 def test_no_block_hides_from_the_tests() -> None:
     """Python is fenced in one way only, so that no block is passed over."""
     for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         fences = [line for line in page.read_text().splitlines() if line.lstrip().startswith("```")]
-        assert set(fences) <= {"```", "```python", "```text", "```console"}, page
+        assert set(fences) <= {"```", "```python", "```text", "```console", "```toml"}, page
