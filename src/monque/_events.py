@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,8 +13,7 @@ from bson import ObjectId
 
 from monque._errors import ConfigurationError
 from monque._job import Job, JobStatus
-
-logger = logging.getLogger("monque")
+from monque._raised import is_closing, log_raised
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,11 +214,15 @@ class EventBus:
                 task = asyncio.ensure_future(self._await(result, event))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
-        except Exception:
-            logger.exception("a listener for %s failed", event.kind)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it must not become the job's failure
+            log_raised(error, "a listener for %s failed", event.kind)
 
     async def _await(self, result: Awaitable[Any], event: Event) -> None:
+        task = asyncio.current_task()
         try:
             await result
-        except Exception:
-            logger.exception("a listener for %s failed", event.kind)
+        except BaseException as error:  # a SystemExit that leaves a task would end the event loop
+            cancelled = isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling()
+            if cancelled or is_closing(error, task):
+                raise
+            log_raised(error, "a listener for %s failed", event.kind)

@@ -25,6 +25,7 @@ from monque._events import ClaimLost, Event, EventBus, JobCompleted, JobError, J
 from monque._job import Job, JobStatus, completed, hand, take_back
 from monque._logs import about, log_failure, log_success, running
 from monque._options import Options
+from monque._raised import is_closing, is_ctrl_c
 from monque._store import transitions
 from monque._store.document import (
     Document,
@@ -176,9 +177,11 @@ async def _leave_alone() -> Outcome:
 async def call(run: Run, is_loop_ending: Callable[[], bool]) -> Outcome:
     """Call the handler with the decoded job and catch whatever comes of it."""
     run.started = time.perf_counter()
+    task = asyncio.current_task()
     error: BaseException | None = None
+    worker = run.worker
     try:
-        worker, job = run.worker, _decoded(run)
+        job = _decoded(run)
         if worker.is_async:
             await worker.handler(job)
         else:
@@ -186,7 +189,6 @@ async def call(run: Run, is_loop_ending: Callable[[], bool]) -> Outcome:
             if inspect.isawaitable(result):
                 await result
     except asyncio.CancelledError as cancelled:
-        task = asyncio.current_task()
         if run.interruption is not None or task is None or not task.cancelling():
             error = cancelled
         elif is_loop_ending():
@@ -195,9 +197,9 @@ async def call(run: Run, is_loop_ending: Callable[[], bool]) -> Outcome:
             error = _cancelled_from_inside(cancelled)
         while task is not None and task.uncancel():
             pass
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
-    except BaseException as failure:  # noqa: BLE001 - a handler may raise anything, also SystemExit
+    except BaseException as failure:  # a handler may raise anything, also SystemExit
+        if is_closing(failure, task) or (worker.is_async and is_ctrl_c(failure)):
+            raise
         error = failure
     take_back(run.job)
     seconds = time.perf_counter() - run.started

@@ -32,6 +32,7 @@ from monque._execute import (
 )
 from monque._job import JobStatus
 from monque._logs import about
+from monque._raised import is_closing
 from monque._slots import Slots
 from monque._store import transitions
 from monque._store.document import Document, attempt_of, size_of
@@ -178,8 +179,12 @@ class Running:
             self._handled(run, await attend(run, self._is_loop_ending))
         except Exception as bug:  # noqa: BLE001 - told loudly
             self._break_off(run, bug)
-        except GeneratorExit:
-            raise  # the event loop is gone, and everything with it
+        except GeneratorExit as error:
+            if is_closing(error, run.task):
+                raise  # the event loop is gone, and everything with it
+            # A future that the handler awaited has raised it: that closed the coroutines of the handler and
+            # reaches us here.
+            self._handled(run, Outcome(time.perf_counter() - run.started, error))
         except BaseException as end:
             self._break_off(run, end)
             raise
@@ -273,7 +278,7 @@ class Running:
             self._fill_slot(run.worker.name)
         if again is not None and again.to is JobStatus.PENDING:
             self._context.store.wake(run.worker.name)
-        if bug is not None and not isinstance(bug, asyncio.CancelledError):
+        if bug is not None and not isinstance(bug, asyncio.CancelledError | KeyboardInterrupt):
             self._on_bug(bug)
         self._on_room()
 

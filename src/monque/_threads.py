@@ -12,7 +12,7 @@ import contextvars
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 R = TypeVar("R")
 _Work = Callable[[], None]
@@ -34,19 +34,24 @@ class ThreadPool:
     async def run(self, function: Callable[..., R], *args: Any) -> R:
         """Call *function* in a thread, with the caller's context variables, and await its result."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[R] = loop.create_future()
+        future: asyncio.Future[tuple[R, None] | tuple[None, BaseException]] = loop.create_future()
         context = contextvars.copy_context()
 
         def work() -> None:
             try:
                 result = context.run(function, *args)
             except BaseException as error:  # noqa: BLE001 - handed to the awaiting side, whatever it is
-                _resolve(loop, future, future.set_exception, _transportable(error))
+                _resolve(loop, future, (None, _transportable(error)))
             else:
-                _resolve(loop, future, future.set_result, result)
+                _resolve(loop, future, (result, None))
 
         self._submit(work)
-        return await future
+        result, error = await future
+        if error is not None:
+            # Raised here, not by the future: a GeneratorExit that a future raises closes every coroutine
+            # of the task but the outermost, instead of being raised in them.
+            raise error
+        return cast("R", result)
 
     def _submit(self, work: _Work) -> None:
         with self._lock:
@@ -76,18 +81,16 @@ class ThreadPool:
 
 
 def _transportable(error: BaseException) -> BaseException:
-    # A future refuses StopIteration: it would end the awaiting generator instead of raising.
+    # A coroutine cannot raise StopIteration.
     if isinstance(error, StopIteration):
         return RuntimeError(f"the handler raised StopIteration({error.value!r})")
     return error
 
 
-def _resolve(
-    loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], resolve: Callable[[Any], None], value: Any
-) -> None:
+def _resolve(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], value: object) -> None:
     def tell() -> None:
         if not future.done():
-            resolve(value)
+            future.set_result(value)
 
     try:
         loop.call_soon_threadsafe(tell)

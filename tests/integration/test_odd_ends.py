@@ -138,3 +138,137 @@ async def test_a_handler_that_is_cut_off_by_the_end_of_the_event_loop_has_not_fa
     assert "ended" in written
     assert "failed" not in written
     assert (job.status, job.fail_count, job.fail_reason) == (JobStatus.PROCESSING, 0, None)
+
+
+# Exceptions that are no errors
+
+
+@pytest.mark.parametrize("error", [GeneratorExit, KeyboardInterrupt, SystemExit, asyncio.CancelledError])
+@pytest.mark.parametrize("blocking", [False, True], ids=["async", "blocking"])
+async def test_a_handler_may_raise_what_is_no_error_and_fails_its_job_alone(
+    monque: Monque, error: type[BaseException], blocking: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With one slot, the second job could not run if the first one's was lost."""
+
+    def work(job: Job[str]) -> None:
+        if job.data == "raises":
+            raise error("by itself")
+
+    async def work_on_the_loop(job: Job[str]) -> None:
+        work(job)
+
+    monque.worker("work", work if blocking else work_on_the_loop, concurrency=1)
+    heard = Heard(monque)
+    await monque.start()
+    await monque.enqueue("work", "raises")
+    await monque.enqueue("work", "goes well")
+    [failed] = await heard.wait("job:fail", within=5)
+    await heard.wait("job:complete", within=5)
+
+    assert monque.is_healthy()
+    assert failed.job.fail_reason == f"{error.__name__}: by itself"
+    assert "the scheduler has a bug" not in caplog.text
+
+
+async def test_a_handler_that_awaits_what_raises_generator_exit_has_failed(monque: Monque) -> None:
+    """Python does not raise it inside the handler then: it closes the handler, and the task gets it."""
+
+    @monque.worker("work", concurrency=1)
+    async def work(job: Job[str]) -> None:
+        if job.data == "raises":
+            future = asyncio.get_running_loop().create_future()
+            asyncio.get_running_loop().call_soon(future.set_exception, GeneratorExit("by itself"))
+            await future
+
+    heard = Heard(monque)
+    await monque.start()
+    await monque.enqueue(work, "raises")
+    await monque.enqueue(work, "goes well")
+    [failed] = await heard.wait("job:fail", within=5)
+    await heard.wait("job:complete", within=5)
+
+    assert monque.is_healthy()
+    assert failed.job.fail_reason == "GeneratorExit: by itself"
+
+
+async def _ctrl_c(run: str, server: EmbeddedMongo, database: AsyncDatabase[dict[str, Any]]) -> str:
+    """A program whose handler is hit by SIGINT while it computes; the program does not use `run()`."""
+    return await python(
+        f"""
+        import asyncio, os, signal
+        from monque import Job, Monque
+
+        async def main():
+            monque = await Monque(os.environ["MONQUE_URI"]).open()
+
+            @monque.worker("work")
+            async def work(job: Job[None]) -> None:
+                signal.raise_signal(signal.SIGINT)
+                signal.raise_signal(signal.SIGINT)
+
+            await monque.start()
+            await monque.enqueue(work)
+            await asyncio.sleep(50)
+
+        try:
+            {run}
+        except KeyboardInterrupt:
+            print("interrupted")
+        """,
+        server,
+        database,
+    )
+
+
+@pytest.mark.parametrize(
+    "run", ["asyncio.run(main())", "asyncio.new_event_loop().run_until_complete(main())"], ids=["run", "loop"]
+)
+async def test_a_ctrl_c_that_python_raises_inside_a_handler_ends_the_program_and_fails_nothing(
+    run: str,
+    server: EmbeddedMongo,
+    database: AsyncDatabase[dict[str, Any]],
+    make_monque: Callable[..., Monque],
+) -> None:
+    written = await _ctrl_c(run, server, database)
+    reader = await make_monque().open()
+    [job] = await reader.get_jobs()
+
+    assert "interrupted" in written
+    assert "the scheduler has a bug" not in written
+    assert (job.status, job.fail_count) == (JobStatus.PROCESSING, 0)
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError])
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_a_listener_that_raises_what_is_no_error_is_logged_and_disturbs_nothing(
+    monque: Monque, error: type[BaseException], kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def listener(event: object) -> None:
+        raise error("by itself")
+
+    async def async_listener(event: object) -> None:
+        await asyncio.sleep(0)
+        raise error("by itself")
+
+    for event in ("job:start", "job:complete"):
+        monque.on(event, listener if kind == "sync" else async_listener)
+    heard = Heard(monque)
+    monque.worker("work", lambda job: None, concurrency=1)
+    await monque.start()
+    for _ in range(2):
+        await monque.enqueue("work")
+    await heard.wait("job:complete", 2, within=5)
+    healthy = monque.is_healthy()
+    await monque.stop()
+
+    assert healthy
+    assert heard.of("job:fail") == []
+    for event in ("job:start", "job:complete"):
+        lines = [
+            record
+            for record in caplog.records
+            if record.getMessage() == f"a listener for {event} failed"
+            and record.exc_info is not None
+            and record.exc_info[0] is error
+        ]
+        assert len(lines) == 2
