@@ -8,13 +8,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 
-def _seconds_since_boot() -> float:
-    # CLOCK_BOOTTIME goes on while the machine is suspended; CLOCK_MONOTONIC does not, and a laptop
-    # that slept for an hour would believe that the server's clock stands where it was.
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+def elapsed() -> float:
+    """Seconds since some moment in the past; they pass also while the machine is suspended.
+
+    CLOCK_MONOTONIC stands still during a suspend: a laptop that slept for an hour would believe that the
+    server's clock stands where it was, and that its claims are fresh.
+    """
+    return time.monotonic() if _BOOT_CLOCK is None else time.clock_gettime(_BOOT_CLOCK)
 
 
-_elapsed: Callable[[], float] = _seconds_since_boot if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+_BOOT_CLOCK: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
@@ -36,7 +39,7 @@ class Clock:
         """The server's time, to the millisecond as BSON keeps it."""
         if self._server_minus_elapsed is None:
             raise RuntimeError("the server's time is not known yet")
-        milliseconds = int((self._server_minus_elapsed + _elapsed()) * 1000)
+        milliseconds = int((self._server_minus_elapsed + elapsed()) * 1000)
         if milliseconds != self._last[0]:  # asked for far more often than each millisecond
             self._last = (milliseconds, _EPOCH + timedelta(milliseconds=milliseconds))
         return self._last[1]
@@ -48,7 +51,7 @@ class Clock:
     @property
     def age(self) -> float:
         """Seconds since the server's clock was read."""
-        return _elapsed() - self._read_at
+        return elapsed() - self._read_at
 
     async def refresh(self, hello: Callable[[], Any]) -> None:
         """Read the server's clock a few times and keep the tightest bound.
@@ -59,7 +62,7 @@ class Clock:
         best: float | None = None
         for _ in range(3):
             answer = await hello()
-            bound = answer["localTime"].timestamp() - _elapsed()
+            bound = answer["localTime"].timestamp() - elapsed()
             best = bound if best is None else max(best, bound)
         self._server_minus_elapsed = best
-        self._read_at = _elapsed()
+        self._read_at = elapsed()

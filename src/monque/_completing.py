@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.client_session import ClientSession
 from pymongo.errors import PyMongoError
 
+from monque._clock import elapsed
 from monque._errors import ClaimLostError, ConfigurationError, driver_errors
 from monque._sessions import here, join
 from monque._store import transitions
@@ -131,7 +131,7 @@ async def beat(completion: Completion, run: Run, context: Context) -> bool:
     """
     if completion.is_done or completion.session.in_transaction:
         return True
-    sent = time.monotonic()
+    sent = elapsed()
     with suppress(PyMongoError), pymongo.timeout(_HEARTBEAT_PATIENCE):
         if await context.store.heartbeat([run.claim]):
             document = await context.store.get(run.claim["_id"])

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, cast
 from pymongo.errors import InvalidOperation, PyMongoError
 
 from monque._backoff import backoff
-from monque._clock import Clock
+from monque._clock import Clock, elapsed
 from monque._completing import Completion, committed, complete_in
 from monque._connect import Connection
 from monque._cron import Cron
@@ -35,8 +35,9 @@ from monque._store.document import (
     failures_with,
     to_job,
 )
+from monque._store.owners import allowed_silence
 from monque._store.settler import Settler
-from monque._store.store import Store
+from monque._store.store import OPERATION_TIMEOUT, Store
 from monque._store.transitions import Transition
 from monque._telemetry import Audience, Ending, Telemetry
 from monque._threads import ThreadPool
@@ -65,11 +66,13 @@ class Context:
     clock: Clock
     threads: ThreadPool
     telemetry: Telemetry
-    tolerance: float = field(init=False)
+    silence: float = field(init=False)
     """Seconds without a sign of life after which others take a job."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tolerance", self.options.heartbeat_tolerance.total_seconds())
+        options = self.options
+        silence = allowed_silence(tolerance=options.heartbeat_tolerance, interval=options.heartbeat_interval)
+        object.__setattr__(self, "silence", silence.total_seconds())
 
 
 class Interruption(Enum):
@@ -87,7 +90,7 @@ class Run:
     worker: Worker[Any]
     context: Context
     last_write: float
-    """When the last write of this claim that succeeded was sent (`time.monotonic`)."""
+    """When the last write of this claim that succeeded was sent (`elapsed`)."""
     held_since: float = 0.0
     """When it began to wait for a slot (`time.monotonic`)."""
     key: Key | None = None
@@ -161,17 +164,34 @@ class Outcome:
 
 
 def attend(run: Run, is_loop_ending: Callable[[], bool]) -> Awaitable[Outcome]:
-    """Call the handler of a claimed job, unless it may be somebody else's by now."""
-    run.begun = True
-    if run.interruption is not None or _may_be_lost(run):
-        # Or the process stood still since the claim: another owner may have run the job by now.
+    """Call the handler of a claimed job, unless it is somebody else's by now."""
+    if run.interruption is not None:
         return _leave_alone()
+    if elapsed() - run.last_write > run.context.silence:
+        return _attend_late(run, is_loop_ending)
+    run.begun = True
     calling = call(run, is_loop_ending)
     return calling if run.audience is None else run.audience.attend(run, calling)
 
 
 async def _leave_alone() -> Outcome:
     return Outcome(0.0, asyncio.CancelledError(), interrupted=True)
+
+
+async def _attend_late(run: Run, is_loop_ending: Callable[[], bool]) -> Outcome:
+    """Call the handler if a heartbeat shows that the claim still holds.
+
+    The process stood still since the claim, for so long that another owner may have run the job by now.
+    """
+    sent = elapsed()
+    try:
+        is_lost = bool(await run.context.store.heartbeat([run.claim]))
+    except PyMongoError:
+        is_lost = True  # perhaps: it is released, and whoever claims it next runs it
+    if is_lost:
+        return await _leave_alone()
+    run.last_write = sent
+    return await attend(run, is_loop_ending)
 
 
 async def call(run: Run, is_loop_ending: Callable[[], bool]) -> Outcome:
@@ -230,16 +250,16 @@ def _decoded(run: Run) -> Job[Any]:
 
 async def conclude(run: Run, completion: Completion) -> Outcome | None:
     """See what became of the transaction that was to complete the job; what is left to settle, if any."""
-    outcome, pause = run.outcome, 0.05
+    outcome, tries = run.outcome, Tries(run.context.silence)
     while True:
         try:
+            tries.begin()
             document = await committed(completion, run, run.context)
             break
         except PyMongoError as error:
-            if _gives_up(run, error):
+            if _gives_up(run, error, tries):
                 return None
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 2.0)
+            await tries.rest()
     if document is not None:
         _tell_completed(run, completion, document)
         return None
@@ -336,13 +356,15 @@ async def insist(run: Run, answer: Any) -> Document | None:
 
     Gives the document as it is in the end, or None if the claim was lost.
 
-    A write that fails is not a job that failed: the outcome is kept and written again until the claim
-    must be taken to be lost. The run is not covered by heartbeats any more, so its claim cannot
-    look alive for ever.
+    A write that fails is not a job that failed: the outcome is kept and written again for as long as an
+    owner may be silent. Whether the claim is lost is for the database to say, also if the process stood
+    still in between: the write only applies to a claim that still holds. The run is not covered by
+    heartbeats any more, so its claim cannot look alive for ever.
     """
-    pause = 0.05
+    tries = Tries(run.context.silence)
     while True:
         try:
+            tries.begin()
             if answer is _NO_ANSWER:
                 answer = await run.context.settler.settle(run.claim, run.transition)
             if isinstance(answer, BaseException):
@@ -355,17 +377,44 @@ async def insist(run: Run, answer: Any) -> Document | None:
                 _lose(run)
             return cast("Document | None", answer)
         except PyMongoError as error:
-            if _gives_up(run, error):
+            if _gives_up(run, error, tries):
                 return None
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 2.0)
+            await tries.rest()
             answer = _NO_ANSWER
 
 
-def _gives_up(run: Run, error: PyMongoError) -> bool:
+class Tries:
+    """Writes of one result that failed: how long to go on.
+
+    Counts the time spent on trying, at most so much for each try as it is allowed to take. Time in which the
+    process stood still proves nothing: nobody asked the database.
+    """
+
+    def __init__(self, limit: float) -> None:
+        self._left = limit
+        self._pause = 0.05
+        self._began = 0.0
+
+    def begin(self) -> None:
+        """A try begins."""
+        self._began = elapsed()
+
+    def is_last(self) -> bool:
+        """Whether no time is left, now that this try has failed."""
+        self._left -= min(elapsed() - self._began, OPERATION_TIMEOUT)
+        return self._left <= 0
+
+    async def rest(self) -> None:
+        """Wait before the next try, each time longer."""
+        await asyncio.sleep(self._pause)
+        self._left -= self._pause
+        self._pause = min(self._pause * 2, 2.0)
+
+
+def _gives_up(run: Run, error: PyMongoError, tries: Tries) -> bool:
     """Whether it is too late to try again."""
     # InvalidOperation: the client was closed, no later try can succeed.
-    if _may_be_lost(run) or isinstance(error, InvalidOperation):
+    if tries.is_last() or isinstance(error, InvalidOperation):
         message = "gave up settling job %s (%s): %s"
         logger.error(message, run.job.id, run.job.name, error, extra=about(run.job))
         run.context.bus.tell(JobError(error=error, job=run.job))
@@ -374,11 +423,6 @@ def _gives_up(run: Run, error: PyMongoError) -> bool:
     message = "settling job %s (%s) failed, trying again: %s"
     logger.warning(message, run.job.id, run.job.name, error, extra=about(run.job))
     return False
-
-
-def _may_be_lost(run: Run) -> bool:
-    """Whether nothing was heard of this claim for so long that others may have taken the job."""
-    return time.monotonic() - run.last_write > run.context.tolerance
 
 
 async def _schedule_changed(run: Run) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 from bson import ObjectId
 from pymongo.errors import OperationFailure, PyMongoError
 
+from monque._clock import elapsed
 from monque._deadlines import without_deadline
 from monque._errors import ShutdownTimeoutError
 from monque._events import JobError
@@ -80,7 +81,7 @@ class Runner:
         self._thorough_wanted = True
         self.in_contact = True
         self._beats = _BEATS_BEFORE_RECOVERY
-        self._last_beat = time.monotonic()
+        self._last_beat = elapsed()
         self._closing = asyncio.Event()
         self._late = asyncio.Event()
         self._upkeep_over = asyncio.Event()
@@ -217,7 +218,7 @@ class Runner:
             if not self._running:
                 self._tell_idle(waiters)  # there are no workers at all
             return False
-        sent = time.monotonic()
+        sent = elapsed()
         look = await self._context.store.claim(wanted, limit)
         self.in_contact = True
         if self._closing.is_set():
@@ -334,10 +335,10 @@ class Runner:
 
     def _count_beat(self) -> None:
         """Count heartbeats since the last gap so long that others, too, may seem dead without being it."""
-        interval = self._context.options.heartbeat_interval
-        tolerance = max(self._context.options.heartbeat_tolerance, 3 * interval)
-        now = time.monotonic()
-        outage = now - self._last_beat > (tolerance - interval).total_seconds()
+        # Whoever beat just before the gap began is silent for up to one interval longer than the gap.
+        interval = self._context.options.heartbeat_interval.total_seconds()
+        now = elapsed()
+        outage = now - self._last_beat > self._context.silence - interval
         self._beats = 1 if outage else self._beats + 1
         self._last_beat = now
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from pymongo.errors import PyMongoError
 
+from monque._clock import elapsed
 from monque._completing import Completion, beat
 from monque._deadlines import without_deadline
 from monque._events import ClaimLost, JobCompleted, JobFailed
@@ -300,7 +301,7 @@ class Running:
         runs = [run for run in self._runs.values() if not run.settling and run.completion is None]
         if not runs:
             return
-        sent = time.monotonic()
+        sent = elapsed()
         lost = {id(claim) for claim in await self._context.store.heartbeat([run.claim for run in runs])}
         for run in runs:
             if id(run.claim) not in lost:

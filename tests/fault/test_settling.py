@@ -351,6 +351,28 @@ async def test_no_job_is_given_up_before_the_tolerance_has_passed(
     assert work.runs == Counter(range(10))
 
 
+async def test_a_result_is_kept_for_as_long_as_nobody_may_take_the_job(
+    host: Servers, collection: Collection, make_monque: Make
+) -> None:
+    """The tolerance is as short as the interval: others wait for three intervals, and so must the owner."""
+    second = timedelta(seconds=1)
+    options = replace(QUICK, heartbeat_interval=second, heartbeat_tolerance=second)
+    monque = await make_monque(victim(host, collection), options=options).open()
+    heard = await begin(monque, work := Work(), jobs=1)
+    loop = asyncio.get_running_loop()
+    async with failing(collection.database.client, ["findAndModify"], app_name=VICTIM, errorCode=8):
+        work.done.set()
+        until = loop.time() + 2.2
+
+        def tried_for_two_intervals() -> None:
+            assert loop.time() > until
+
+        await eventually(tried_for_two_intervals)
+    await heard.wait("job:complete")
+
+    assert heard.of("job:lost") == []
+
+
 async def test_a_heartbeat_that_fails_does_no_harm(
     host: Servers, collection: Collection, make_monque: Make
 ) -> None:

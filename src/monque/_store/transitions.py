@@ -33,6 +33,7 @@ from monque._store.document import (
     failures_with,
     milliseconds,
 )
+from monque._store.owners import allowed_silence_of
 
 _NO_CLAIM = dict.fromkeys(CLAIM_FIELDS, "")
 
@@ -272,11 +273,11 @@ def _same_schedule(claim: Mapping[str, Any]) -> Document:
 def stale(*, tolerance: timedelta, lock_timeout: timedelta) -> Document:
     """Match jobs whose owner is dead, by the server's clock.
 
-    A heartbeat counts for the tolerance and never for less than three of the intervals its owner
-    promised. A claim without any heartbeat (foreign, or very old) counts until the lock timeout.
+    A heartbeat counts for as long as its owner may be silent. A claim without any heartbeat (foreign, or
+    very old) counts until the lock timeout.
     """
     promised = {"$min": [_count("$heartbeatInterval"), LARGEST_INT32]}
-    silence = {"$max": [milliseconds(tolerance), {"$multiply": [3, promised]}]}
+    silence = allowed_silence_of(promised, tolerance=tolerance)
     heard = {"$ifNull": ["$lastHeartbeat", None]}
     locked = {"$ifNull": ["$lockedAt", {"$ifNull": ["$updatedAt", "$$NOW"]}]}
     return {
