@@ -49,6 +49,7 @@ async def test_jobs_of_dead_owners_are_put_back_at_open(collection: Collection, 
         **{field: value for field, value in dead.items() if field not in gone},
         "status": "pending",
         "crashCount": 1,
+        "lastCrash": {"runAt": dead["nextRunAt"], "failCount": 2},
         "lostAttempt": 1,
         "updatedAt": after["updatedAt"],
     }

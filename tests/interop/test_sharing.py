@@ -12,6 +12,8 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 
 from monque import Job, Monque, NewJob, Options
+from support.clocks import ago, ahead
+from support.jobs import document
 from support.proxy import Proxy, command
 from support.typescript import TypeScript
 from support.waiting import Heard
@@ -50,7 +52,7 @@ class Work:
 
 async def begin(monque: Monque, work: Work, *, jobs: int) -> tuple[Heard, list[Job[Any]]]:
     heard = Heard(monque)
-    monque.worker("work", work, concurrency=jobs)
+    monque.worker("work", work, concurrency=jobs or 1)
     await monque.start()
     stored = await monque.enqueue_many([NewJob("work", number) for number in range(jobs)])
     await heard.wait("job:start", jobs)
@@ -131,3 +133,114 @@ async def test_a_retry_whose_answer_was_lost_is_told_although_typescript_has_the
     assert (failed.job.status, failed.job.fail_count, failed.will_retry) == ("pending", 1, True)
     assert failed.job.claimed_by is None
     assert heard.of("job:lost") == []
+
+
+class Crashing:
+    """A job whose owners die: each time its claim is made old, and recovered."""
+
+    def __init__(self, collection: Collection, make_monque: Make, max_retries: int, **fields: Any) -> None:
+        self._collection = collection
+        self._make_monque = make_monque
+        self._options = Options(max_retries=max_retries)
+        self._document = document(**fields)
+        self.id = self._document["_id"]
+
+    async def store(self) -> None:
+        await self._collection.insert_one(self._document)
+
+    async def crash(self) -> dict[str, Any]:
+        """Claim the job, die and be recovered; the document after that."""
+        old = dict.fromkeys(("lockedAt", "lastHeartbeat"), ago(minutes=5))
+        claim = {"status": "processing", "claimedBy": "dead", "heartbeatInterval": 30_000, **old}
+        result = await self._collection.update_one(
+            {"_id": self.id, "status": "pending"}, {"$set": claim, "$inc": {"attempt": 1}}
+        )
+        assert result.matched_count == 1
+        monque = await self._make_monque(options=self._options).open()
+        await monque.close()
+        found = await self._collection.find_one({"_id": self.id})
+        assert found is not None
+        return found
+
+
+RECURRING = {"repeatInterval": "@hourly", "timezone": "UTC", "uniqueKey": "work"}
+
+
+async def test_a_success_at_typescript_ends_the_count_of_crashes(
+    collection: Collection, make_monque: Make, typescript: TypeScript
+) -> None:
+    job = Crashing(collection, make_monque, max_retries=2, **RECURRING)
+    await job.store()
+    assert (await job.crash())["crashCount"] == 1
+    for hours in (1, 2, 3):
+        await typescript.claim(job.id)
+        await typescript.repeat(job.id, ahead(hours=hours))
+
+    after = await job.crash()
+
+    assert (after["status"], after["crashCount"]) == ("pending", 1)
+    assert await collection.count_documents({}) == 1
+
+
+async def test_a_success_at_typescript_shows_behind_a_failure_that_was_there_before_the_crash(
+    collection: Collection, make_monque: Make, typescript: TypeScript
+) -> None:
+    job = Crashing(collection, make_monque, max_retries=2, failCount=1, **RECURRING)
+    await job.store()
+    await job.crash()
+    await typescript.claim(job.id)
+    await typescript.repeat(job.id, ahead(hours=1))
+    await typescript.claim(job.id)
+    await typescript.fail(job.id, after=timedelta(minutes=1))
+
+    after = await job.crash()
+
+    assert (after["status"], after["crashCount"]) == ("pending", 1)
+
+
+@pytest.mark.parametrize("fields", [{}, RECURRING], ids=["one-off", "recurring"])
+async def test_an_operators_retry_at_typescript_ends_the_count_of_crashes(
+    collection: Collection, make_monque: Make, typescript: TypeScript, fields: dict[str, str]
+) -> None:
+    job = Crashing(collection, make_monque, max_retries=2, **fields)
+    await job.store()
+    await job.crash()
+    await collection.update_one({"_id": job.id}, {"$set": {"status": "failed"}})
+    await typescript.retry(job.id)
+
+    after = await job.crash()
+
+    assert (after["status"], after["crashCount"]) == ("pending", 1)
+
+
+@pytest.mark.parametrize("where", ["nowhere", "here", "at TypeScript"])
+async def test_crashes_with_a_failure_or_nothing_between_them_add_up(
+    collection: Collection, make_monque: Make, typescript: TypeScript, where: str
+) -> None:
+    """A failure moves the next time, as a success does, but it is no success."""
+    job = Crashing(collection, make_monque, max_retries=2)
+    await job.store()
+    await job.crash()
+    if where == "here":
+        monque = make_monque(options=Options(base_retry_interval=timedelta(hours=1)))
+        heard, _ = await begin(monque, work := Work(RuntimeError("no")), jobs=0)
+        work.done.set()
+        await heard.wait("job:fail")
+        await monque.close()
+    elif where == "at TypeScript":
+        await typescript.claim(job.id)
+        await typescript.fail(job.id, after=timedelta(hours=1))
+
+    after = await job.crash()
+
+    assert (after["status"], after["crashCount"]) == ("failed", 2)
+
+
+async def test_crashes_that_the_first_release_counted_still_count(
+    collection: Collection, make_monque: Make
+) -> None:
+    """It stored no time beside the count."""
+    job = Crashing(collection, make_monque, max_retries=3, crashCount=2)
+    await job.store()
+
+    assert (await job.crash())["status"] == "failed"

@@ -292,7 +292,7 @@ class TestRecovering:
         await monque.open()
 
         put_back = await get(collection, stored)
-        assert changes(stored, put_back) == {*CLAIM_FIELDS, "status", "updatedAt", "crashCount"}
+        assert changes(stored, put_back) == {*CLAIM_FIELDS, "status", "updatedAt", "crashCount", "lastCrash"}
         assert put_back["status"] == "pending"
         assert [event.count for event in heard.of("stale:recovered")] == [1]
 

@@ -38,7 +38,7 @@ CLAIMED_ONCE = {"heartbeatInterval": "int", "attempt": "int"}
 SETTLED_ONCE = {**CLAIMED_ONCE, "settledAttempt": "int"}
 FINISHED = {"startedAt": "date", "finishedAt": "date"}
 FAILURE = {"failReason": "string"}
-CRASHED = {"crashCount": "int", "lostAttempt": "int"}
+CRASHED = {"crashCount": "int", "lastCrash": "object", "lostAttempt": "int"}
 
 # Stamps of one write are taken by the server one after the other.
 ONE_WRITE = timedelta(milliseconds=50)

@@ -429,7 +429,7 @@ class Store:
         """Recurring jobs of dead owners that died too often: their schedules must go on without this run."""
         hopeless = transitions.hopeless_schedule(self._options.max_retries)
         with pymongo.timeout(OPERATION_TIMEOUT):
-            return await self.collection.find({**self._stale(), **hopeless}).to_list()
+            return await self.collection.find({"$and": [self._stale(), hopeless]}).to_list()
 
     async def abandon(self, schedule: Document, transition: Transition) -> bool:
         """Let a schedule go on without the run that died; False if its owner turned out to live."""

@@ -37,6 +37,10 @@ from monque._store.owners import allowed_silence_of
 
 _NO_CLAIM = dict.fromkeys(CLAIM_FIELDS, "")
 
+# What recovery counts; success and an operator's retry end the count.
+_CRASH_FIELDS = ("crashCount", "lastCrash")
+_NO_CRASHES = dict.fromkeys(_CRASH_FIELDS, "")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Transition:
@@ -140,7 +144,7 @@ def _complete(claimed_by: str, attempt: int, ran: int) -> Transition:
         when=owned({"claimedBy": claimed_by, "attempt": attempt}),
         then={
             "$set": {"status": "completed", "settledAttempt": attempt},
-            "$unset": {**_NO_CLAIM, "failReason": "", "crashCount": ""},
+            "$unset": {**_NO_CLAIM, **_NO_CRASHES, "failReason": ""},
             "$currentDate": {"updatedAt": True},
         },
         ran=timedelta(milliseconds=ran),
@@ -241,7 +245,7 @@ def _release(claimed_by: str, attempt: int) -> Transition:
 def _next_time(run_at: datetime, **fields: Any) -> Document:
     return {
         "$set": {"status": "pending", "nextRunAt": run_at, "failCount": 0, **fields},
-        "$unset": {**_NO_CLAIM, "failReason": "", "crashCount": ""},
+        "$unset": {**_NO_CLAIM, **_NO_CRASHES, "failReason": ""},
         "$currentDate": {"updatedAt": True},
     }
 
@@ -295,6 +299,25 @@ def stale(*, tolerance: timedelta, lock_timeout: timedelta) -> Document:
 # A claim of another implementation has no attempt to remember.
 _LOST_ATTEMPT = {"$ifNull": ["$attempt", {"$ifNull": ["$lostAttempt", "$$REMOVE"]}]}
 
+# TypeScript instances never clear `crashCount`, so recovery keeps beside it how the crashed run stood. If the
+# time has moved without one more failure, the job has succeeded or was retried since: count from 0 again.
+# Jobs that the first release recovered have no `lastCrash`; their count goes on.
+_RAN_SINCE = {
+    "$and": [
+        {"$eq": [{"$type": "$lastCrash"}, "object"]},
+        {"$ne": ["$nextRunAt", "$lastCrash.runAt"]},
+        {"$lte": [_count("$failCount"), _count("$lastCrash.failCount")]},
+    ]
+}
+_CRASHES = {"$add": [{"$cond": [_RAN_SINCE, 0, _count("$crashCount")]}, 1]}
+_LAST_CRASH = {"$mergeObjects": [{"runAt": "$nextRunAt", "failCount": _count("$failCount")}]}
+_CRASHED = {
+    "crashCount": _CRASHES,
+    "lastCrash": _LAST_CRASH,
+    "lostAttempt": _LOST_ATTEMPT,
+    "updatedAt": "$$NOW",
+}
+
 
 def recover(stale: Document, *, max_crashes: int) -> Transition:
     """processing, owner dead -> pending; failed when its owners died too often.
@@ -302,13 +325,12 @@ def recover(stale: Document, *, max_crashes: int) -> Transition:
     A job that kills its process would otherwise be run, and kill, for ever. Schedules that reach
     the bound are left out here: they go on at their next time (`abandon_occurrence`).
     """
-    crashes = {"$add": [_count("$crashCount"), 1]}
     hopeless = {"$gte": ["$crashCount", max_crashes]}
     return Transition(
         to=JobStatus.PENDING,
         when={**stale, "$nor": [hopeless_schedule(max_crashes)]},
         then=[
-            {"$set": {"crashCount": crashes, "lostAttempt": _LOST_ATTEMPT, "updatedAt": "$$NOW"}},
+            {"$set": _CRASHED},
             {
                 "$set": {
                     "status": {"$cond": [hopeless, "failed", "pending"]},
@@ -345,12 +367,10 @@ def abandon_schedule(schedule: Mapping[str, Any], *, reason: str) -> Transition:
     return Transition(
         to=JobStatus.FAILED,
         when=_untouched(schedule),
-        then={
-            "$set": {"status": "failed", "failReason": reason, "lostAttempt": attempt_of(schedule)},
-            "$inc": {"crashCount": 1},
-            "$unset": _NO_CLAIM,
-            "$currentDate": {"updatedAt": True},
-        },
+        then=[
+            {"$set": {**_CRASHED, "status": "failed", "failReason": {"$literal": reason}}},
+            {"$unset": list(CLAIM_FIELDS)},
+        ],
     )
 
 
@@ -361,8 +381,7 @@ def _untouched(schedule: Mapping[str, Any]) -> Document:
 
 def hopeless_schedule(max_crashes: int) -> Document:
     """Match a recurring job whose next crash is its last."""
-    last = {"crashCount": {"$gte": max_crashes - 1}} if max_crashes > 1 else {}
-    return {"repeatInterval": {"$type": "string"}, **last}
+    return {"repeatInterval": {"$type": "string"}, "$expr": {"$gte": [_CRASHES, max_crashes]}}
 
 
 def crash_reason(crashes: int) -> str:
@@ -419,7 +438,7 @@ def retry_by_operator(*, spread: timedelta = timedelta(0)) -> Transition:
                     "updatedAt": "$$NOW",
                 }
             },
-            {"$unset": [*CLAIM_FIELDS, "failReason", "crashCount"]},
+            {"$unset": [*CLAIM_FIELDS, *_CRASH_FIELDS, "failReason"]},
         ],
     )
 
