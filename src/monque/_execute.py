@@ -22,6 +22,7 @@ from monque._connect import Connection
 from monque._cron import Cron
 from monque._errors import ConfigurationError, NotCommittedError
 from monque._events import ClaimLost, Event, EventBus, JobCompleted, JobError, JobFailed, JobStarted
+from monque._handlers import refuse_generator
 from monque._job import Job, JobStatus, completed, hand, take_back
 from monque._logs import about, log_failure, log_success, running
 from monque._options import Options
@@ -203,11 +204,13 @@ async def call(run: Run, is_loop_ending: Callable[[], bool]) -> Outcome:
     try:
         job = _decoded(run)
         if worker.is_async:
-            await worker.handler(job)
+            result = await worker.handler(job)
         else:
             result = await run.context.threads.run(worker.handler, job)
-            if inspect.isawaitable(result):
-                await result
+            if result is not None and inspect.isawaitable(result):
+                result = await result
+        if result is not None:
+            refuse_generator(result)
     except asyncio.CancelledError as cancelled:
         if run.interruption is not None or task is None or not task.cancelling():
             error = cancelled

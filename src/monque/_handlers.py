@@ -17,10 +17,10 @@ def payload_type(handler: Callable[..., Any], generic: type) -> Any:
     """The T of a handler whose argument is annotated `Job[T]`, else `Any`; *generic* is `Job`.
 
     Raises:
-        ConfigurationError: The handler cannot be called with the job alone, or a name in its
-            annotation is unknown.
+        ConfigurationError: The handler cannot be called with the job alone, calling it would run nothing
+            of it, or a name in its annotation is unknown.
     """
-    require_one_argument(handler)
+    require_handler(handler)
     try:
         annotation = _annotation(handler)
     except (NameError, AttributeError, TypeError, SyntaxError) as error:
@@ -34,8 +34,13 @@ def payload_type(handler: Callable[..., Any], generic: type) -> Any:
     return get_args(annotation)[0] if get_origin(annotation) is generic else Any
 
 
-def require_one_argument(handler: Callable[..., Any]) -> None:
-    """Refuse what cannot be called with the job alone."""
+def require_handler(handler: Callable[..., Any]) -> None:
+    """Refuse generator functions, and what cannot be called with the job alone."""
+    if _is_generator_function(handler):
+        raise ConfigurationError(
+            f"{_name(handler)} contains a yield, so calling it would run nothing of it; remove the yield, or "
+            "register a function that iterates over it"
+        )
     try:
         inspect.signature(handler, follow_wrapped=False).bind("the job")
     except TypeError as error:
@@ -44,6 +49,22 @@ def require_one_argument(handler: Callable[..., Any]) -> None:
         ) from error
     except ValueError:
         pass  # some built-in functions do not tell, such as set().add
+
+
+def refuse_generator(result: object) -> None:
+    """Refuse what a handler returned if it is a generator, which a decorator can hide until then."""
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise TypeError(
+            "the handler returned a generator, and nothing of it has run; let the handler iterate over it"
+        )
+
+
+def _is_generator_function(handler: Any) -> bool:
+    """Whether calling it makes a generator; a decorator that runs a generator function is fine."""
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    function = handler if inspect.isroutine(handler) else getattr(type(handler), "__call__", None)  # noqa: B004
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
 def _name(handler: Callable[..., Any]) -> str:

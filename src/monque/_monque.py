@@ -276,7 +276,8 @@ class Monque(Management):
             replace: Take the place of a worker registered before; its running jobs go on.
 
         Raises:
-            WorkerRegistrationError: The name has a worker, and *replace* is not set.
+            WorkerRegistrationError: The name has a worker, and *replace* is not set; or the handler cannot be
+                used: it does not take one argument, or it is a generator function.
         """
         if handler is None:
             register = self._workers.worker(name, concurrency=concurrency, replace=replace)

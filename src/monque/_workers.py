@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, overload
 
 from monque._errors import ConfigurationError, WorkerRegistrationError
-from monque._handlers import payload_type, require_one_argument
+from monque._handlers import payload_type, require_handler
 from monque._job import Job, check_name
 from monque._payload import Codec
 
@@ -67,7 +67,8 @@ class Workers:
         """Register the handler of a job name; a decorator without *handler*.
 
         Raises:
-            WorkerRegistrationError: The name has a worker, and *replace* is not set.
+            WorkerRegistrationError: The name has a worker, and *replace* is not set; or the handler cannot be
+                used: it does not take one argument, or it is a generator function.
         """
         check_name(name)
         _check_concurrency(name, concurrency)
@@ -94,7 +95,7 @@ class Workers:
             if declared is None:
                 codec: Codec[T] = Codec.of(payload_type(handler, Job))
             else:  # declared elsewhere, where its payload type was found out
-                require_one_argument(handler)
+                require_handler(handler)
                 codec = declared.codec
         except ConfigurationError as error:
             raise WorkerRegistrationError(

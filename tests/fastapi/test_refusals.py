@@ -170,3 +170,30 @@ def test_a_decorator_without_its_argument(decorator: Any) -> None:
 def test_something_that_is_neither_a_function_nor_a_class() -> None:
     with pytest.raises(WorkerRegistrationError, match="a job is a function or a class, not 'send'"):
         job("send")("send")  # type: ignore[call-overload]
+
+
+def test_a_generator_function() -> None:
+    with pytest.raises(WorkerRegistrationError, match=r"'send' cannot be used: send: it contains a yield"):
+
+        @job("send")
+        async def send(job: Job, user: Annotated[str, Depends(get_user)]) -> Any:
+            yield user
+
+
+def test_a_method_that_is_a_generator_function() -> None:
+    with pytest.raises(WorkerRegistrationError, match="it contains a yield"):
+
+        @job_controller("billing")
+        class Billing:
+            @job("charge")
+            def charge(self, job: Job) -> Any:
+                yield job.data
+
+
+def test_a_class_whose_method_is_a_generator_function() -> None:
+    with pytest.raises(WorkerRegistrationError, match="it contains a yield"):
+
+        @JobRouter().job("process-order")
+        class ProcessOrder:
+            async def handle(self, job: Job) -> Any:
+                yield job.data

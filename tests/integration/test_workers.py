@@ -272,6 +272,102 @@ async def test_what_cannot_be_a_handler_is_refused(monque: Monque, handler: Any,
         monque.worker("work", handler)
 
 
+def _generator(job: Job[int]) -> Any:
+    yield job.data
+
+
+async def _async_generator(job: Job[int]) -> Any:
+    yield job.data
+
+
+class Yielding:
+    def method(self, job: Job[int]) -> Any:
+        yield job.data
+
+    async def async_method(self, job: Job[int]) -> Any:
+        yield job.data
+
+    def __call__(self, job: Job[int]) -> Any:
+        yield job.data
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        _generator,
+        _async_generator,
+        Yielding().method,
+        Yielding().async_method,
+        Yielding(),
+        functools.partial(_generator),
+        functools.partial(Yielding().async_method),
+        functools.partial(Yielding()),
+    ],
+    ids=["def", "async", "method", "async method", "object", "partial", "partial method", "partial object"],
+)
+async def test_a_generator_function_is_refused_as_a_handler(monque: Monque, handler: Any) -> None:
+    """Calling it would run nothing of it, and the job would complete."""
+    with pytest.raises(
+        WorkerRegistrationError, match=r"'work' cannot be used: .* contains a yield, .*; remove"
+    ):
+        monque.worker("work", handler)
+
+
+async def test_a_worker_declared_apart_cannot_be_a_generator_function_either() -> None:
+    with pytest.raises(WorkerRegistrationError, match="contains a yield"):
+        Workers().worker("work")(_async_generator)
+
+
+def _consumed(generator: Any) -> Any:
+    """A decorator, as some libraries have it, that runs a generator function to its end."""
+
+    @functools.wraps(generator)
+    def run(job: Job[int]) -> None:
+        list(generator(job))
+
+    return run
+
+
+def _called(generator: Any) -> Any:
+    @functools.wraps(generator)
+    def call(job: Job[int]) -> Any:
+        return generator(job)
+
+    return call
+
+
+def _called_on_the_loop(generator: Any) -> Any:
+    @functools.wraps(generator)
+    async def call(job: Job[int]) -> Any:
+        return generator(job)
+
+    return call
+
+
+async def test_a_decorator_may_run_a_generator_function_for_its_handler(monque: Monque) -> None:
+    monque.worker("work", _consumed(_generator))
+    heard = Heard(monque)
+    await monque.enqueue("work", 7)
+    await monque.run_until_idle()
+
+    assert len(heard.of("job:complete")) == 1
+
+
+@pytest.mark.parametrize("generator", [_generator, _async_generator])
+@pytest.mark.parametrize("decorator", [_called, _called_on_the_loop])
+async def test_a_handler_that_returns_a_generator_has_failed(
+    monque: Monque, generator: Any, decorator: Any
+) -> None:
+    """A decorator hides the generator function when it is registered; nothing of it has run."""
+    monque.worker("work", decorator(generator))
+    heard = Heard(monque)
+    await monque.enqueue("work", 7)
+    await monque.run_until_idle()
+    [failed] = heard.of("job:fail")
+
+    assert failed.job.fail_reason.startswith("TypeError: the handler returned a generator")
+
+
 # Concurrency
 
 

@@ -54,9 +54,13 @@ def handler_needs(handler: Callable[..., Any], *, is_method: bool = False) -> Ne
     """What a handler asks for beside the job, which its first parameter takes.
 
     Raises:
-        RefusedError: It, or one of its dependencies, reads the HTTP request.
+        RefusedError: It, or one of its dependencies, reads the HTTP request; or it is a generator function.
     """
     chain = (_label(handler),)
+    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+        raise RefusedError(
+            chain, "it contains a yield, so calling it would run nothing of it; remove the yield"
+        )
     parameters = _parameters(handler, chain)[1 if is_method else 0 :]
     if parameters and _depends(parameters[0]) is not None:
         raise RefusedError(chain, f"the first parameter takes the job; {parameters[0].name!r} cannot")
