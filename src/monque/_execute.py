@@ -138,15 +138,17 @@ class Run:
         return complete_in(session, self, self.context, decided)
 
     def interrupt(self, why: Interruption) -> None:
-        """Stop the handler, if it still runs and can be stopped.
+        """Stop the handler, if it still runs and can be stopped; cancel it once, whatever comes later.
 
         A thread cannot: at shutdown it keeps its claim and its result still counts; a lost claim's
-        result does not.
+        result does not. A claim that is lost stays lost: a shutdown has nothing to release any more.
         """
-        if self.settling or (why is Interruption.SHUTDOWN and not self.worker.is_async):
+        if self.settling or self.interruption is Interruption.LOST:
             return
-        self.interruption = why
-        if self.task is not None and self.begun and self.worker.is_async:
+        if why is Interruption.SHUTDOWN and not self.worker.is_async:
+            return
+        is_first, self.interruption = self.interruption is None, why
+        if is_first and self.task is not None and self.begun and self.worker.is_async:
             self.task.cancel()
 
 

@@ -265,6 +265,60 @@ async def test_a_handler_that_swallows_the_cancellation_still_stores_nothing(
     assert heard.of("job:complete") == []
 
 
+class CleaningUp:
+    """A handler that is cancelled and then takes its time to clean up; it counts its cancellations."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.cancelled = 0
+        self.clean = asyncio.Event()
+
+    async def __call__(self, job: Job[None]) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.cancelled += 1
+            self.begun.set()
+            while not self.clean.is_set():
+                try:
+                    await self.clean.wait()
+                except asyncio.CancelledError:
+                    self.cancelled += 1
+
+
+async def test_a_job_that_is_lost_and_then_shut_down_is_cancelled_once_and_told_lost_once(
+    collection: Collection, make_monque: Make
+) -> None:
+    """The heartbeat finds the claim lost; the stop comes while the handler still cleans up.
+
+    Another handler shows when the stop has cancelled what it cancels.
+    """
+    monque = await make_monque(options=BEATING).open()
+    handler, other = CleaningUp(), CleaningUp()
+    monque.worker("work", handler)
+    monque.worker("other", other)
+    heard = Heard(monque)
+    await monque.start()
+    await monque.enqueue("work")
+    await heard.wait("job:start")
+    await take_away(collection)
+    await heard.wait("job:lost")
+    async with asyncio.timeout(15):
+        await handler.begun.wait()
+    await monque.enqueue("other")
+    await heard.wait("job:start", 2)
+    stopping = asyncio.create_task(monque.stop(timeout=0))
+    async with asyncio.timeout(15):
+        await other.begun.wait()
+    handler.clean.set()
+    other.clean.set()
+    await stopping
+
+    assert handler.cancelled == 1
+    assert len(heard.of("job:lost")) == 1
+    assert heard.of("job:complete") == []
+
+
 async def test_a_thread_that_lost_its_claim_stores_nothing(collection: Collection, make_monque: Make) -> None:
     """It cannot be cancelled, but its result must not count."""
     monque = await make_monque(options=BEATING).open()
