@@ -238,7 +238,8 @@ class Monque(Management):
         finally:
             runner.guests -= 1
             if not runner.guests and not runner.lasting:
-                await self.stop()
+                # This runner, not the one that is there by now: somebody may have stopped and started again.
+                await runner.stop(self._options.shutdown_timeout.total_seconds())
 
     def is_healthy(self) -> bool:
         """Open, running, and the last contact with the database succeeded."""

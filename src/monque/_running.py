@@ -302,9 +302,10 @@ class Running:
         if not runs:
             return
         sent = elapsed()
-        lost = {id(claim) for claim in await self._context.store.heartbeat([run.claim for run in runs])}
+        # By job and attempt: while the heartbeat is under way, a run may get another document of its claim.
+        lost = {_key_of(claim) for claim in await self._context.store.heartbeat([run.claim for run in runs])}
         for run in runs:
-            if id(run.claim) not in lost:
+            if run.key not in lost:
                 run.last_write = sent
             elif run.task is None:
                 self._drop(run)
