@@ -46,8 +46,8 @@ from monque._workers import Worker
 
 logger = logging.getLogger("monque")
 
-# A job's id, or its bytes, and the attempt.
-Key: TypeAlias = tuple[object, int]
+# The key of a job's id, and the attempt.
+Key: TypeAlias = tuple[bytes, int]
 
 # Enough for a message; not enough to push a document over MongoDB's size limit.
 _LONGEST_REASON = 8_000

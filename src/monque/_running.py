@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -36,7 +37,7 @@ from monque._logs import about
 from monque._raised import is_closing
 from monque._slots import Slots
 from monque._store import transitions
-from monque._store.document import Document, attempt_of, size_of
+from monque._store.document import EARLIEST, Document, attempt_of, key_of, size_of
 from monque._store.transitions import Transition
 from monque._workers import Workers
 
@@ -106,8 +107,9 @@ class Running:
         audience = self._context.telemetry.audience()
         now = time.monotonic()
         for claim in claims:
-            name = claim["name"]
-            worker = self._workers.get(name)
+            name: Any = claim.get("name")
+            # Somebody may have changed the name by hand since the job was chosen.
+            worker = self._workers.get(name) if type(name) is str else None
             key = _key_of(claim)
             if worker is None or key in self._runs:
                 continue
@@ -234,7 +236,7 @@ class Running:
         else:
             # A slot of one name is a slot for all: for the oldest of them.
             if ready := [run for run in map(self._ready, self._held) if run is not None]:
-                oldest = min(ready, key=lambda run: (run.job.next_run_at, run.job.id))
+                oldest = min(ready, key=lambda run: (_due(run), run.key))
                 self._next.append(oldest.worker.name)
         if self._next and not self._starting:
             self._start_some()
@@ -384,7 +386,12 @@ class Running:
         return incomplete
 
 
+def _due(run: Run) -> datetime:
+    # Somebody may have replaced the time by hand since the job was chosen.
+    due: datetime | None = run.job.next_run_at
+    return EARLIEST if due is None else due
+
+
 def _key_of(claim: Document) -> Key:
     # The bytes of an id stand for it: their hash costs no call, and the garbage collector leaves them alone.
-    job_id = claim["_id"]
-    return getattr(job_id, "binary", job_id), attempt_of(claim)
+    return key_of(claim["_id"]), attempt_of(claim)

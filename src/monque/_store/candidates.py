@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bson import ObjectId
 from pymongo.asynchronous.collection import AsyncCollection
-from pymongo.asynchronous.cursor import AsyncCursor
 
 from monque._clock import Clock
-from monque._store.document import Document
+from monque._store.document import EARLIEST, Document, key_of
 from monque._store.others import Others, place_of
+from monque._store.refused import Refused
+
+logger = logging.getLogger("monque")
 
 # More branches than this in one sorted query and the server gives up merging index scans and
 # sorts everything instead.
@@ -36,9 +39,19 @@ _MANY = 100
 _CLAIMS_AHEAD = 3
 _LOOK_LASTS = timedelta(milliseconds=300)
 
-# What is no date (a text, say, that somebody wrote by hand) is not looked at: it would come before all that
-# is due, and be compared with times.
-_ANY_DATE = {"$gte": datetime.min.replace(tzinfo=UTC)}
+# Leave out values that are not dates (a text that somebody wrote by hand): they would sort before everything
+# that is due, and be compared with times.
+_ANY_DATE = {"$gte": EARLIEST}
+
+# An array matches if one of its elements does. These conditions need the document, so they are used only
+# once an array was seen: from then on the index is multikey, and cannot answer without the document anyway.
+_NO_ARRAYS = [{"name": {"$type": "array"}}, {"nextRunAt": {"$type": "array"}}]
+
+# A job with another kind of `_id` than ours is reported after it was chosen this often and no claim matched.
+_MISSES = 3
+
+_LONGEST_ID = 200
+_LONGEST_REASON = 500
 
 _NEVER = datetime.max  # noqa: DTZ901 - naive, as all times in here
 
@@ -46,7 +59,7 @@ _NEVER = datetime.max  # noqa: DTZ901 - naive, as all times in here
 class Choice(NamedTuple):
     """What to try to claim, and what else was seen."""
 
-    ids: list[ObjectId]
+    ids: list[Any]
     next_due: datetime | None
     """When the earliest job that is not due yet will be."""
     more: bool
@@ -79,7 +92,8 @@ class Candidates:
         self._others = Others()
         self._calm = True
         self._reach = _FIRST_REACH
-        self._avoided: set[ObjectId] = set()
+        self._refused = Refused()
+        self._without_arrays = False
         self._next_look: _Look | None = None
         self._told: dict[ObjectId, str] = {}
         self._asleep: dict[str, datetime] = {}
@@ -132,7 +146,7 @@ class Candidates:
         if ahead := self._looked_ahead(names):
             return ahead
         wanted = min(limit, sum(room.values()))
-        look = await self._looked(names, wanted, besides=len(self._avoided))
+        look = await self._looked(names, wanted, besides=len(self._refused))
         gone = self._others.have_taken(look.names, look.found, complete=look.complete)
         if gone and wanted > _FIRST_REACH:
             self._others.beware()  # before we collide on so many
@@ -147,14 +161,16 @@ class Candidates:
         while room and len(chosen) < limit:
             wanted = min(limit - len(chosen), sum(room.values()))
             if look is None:
-                known = sum(1 for entry in chosen if entry["name"] in room) + len(self._avoided)
+                known = sum(1 for entry in chosen if entry["name"] in room) + len(self._refused)
                 look = await self._looked(list(room), wanted, besides=known)
             if look.complete:
                 self._put_to_sleep(list(room), look.found)
             due, future = _split(look.found, self._now())
-            if chosen or self._avoided:
-                seen = self._avoided.union(entry["_id"] for entry in chosen)
-                due = [entry for entry in due if entry["_id"] not in seen]
+            if chosen or self._refused:
+                now = self._now()
+                seen = {*self._refused.paused(now), *(key_of(entry["_id"]) for entry in chosen)}
+                due = [entry for entry in due if key_of(entry["_id"]) not in seen]
+                next_due = min(next_due, self._refused.next_try(now) or _NEVER)
             if future:
                 next_due = min(next_due, future[0]["nextRunAt"])
             all_seen = bool(future) or look.complete
@@ -199,7 +215,7 @@ class Candidates:
         now = self._now()
         if not told or any(name not in told and self._asleep.get(name, now) <= now for name in slots):
             return []
-        return [job_id for job_id in told.values() if job_id not in self._avoided][:limit]
+        return [job_id for job_id in told.values() if job_id not in self._refused][:limit]
 
     def _now(self) -> datetime:
         return self._clock.now().replace(tzinfo=None)
@@ -255,9 +271,31 @@ class Candidates:
         elif chosen - won <= chosen // 4:
             self._reach = min(max(self._reach, chosen * 4), _FARTHEST_REACH)
 
-    def avoid(self, job_id: ObjectId) -> None:
-        """Do not choose this one again: the server refuses to change it, and would refuse its whole batch."""
-        self._avoided.add(job_id)
+    def suspects(self, chosen: list[Any]) -> list[Any]:
+        """Those that were refused before: to be claimed one by one, for they would spoil a whole batch."""
+        return [job_id for job_id in chosen if job_id in self._refused] if self._refused else []
+
+    def refuse(self, job_id: Any, error: Exception) -> None:
+        """Leave a job alone for a while that the server refuses to change; somebody may repair it."""
+        if self._refused.add(job_id, now=self._now()) == 1:
+            _report(job_id, f"the server refuses to change it: {error}")
+
+    def accept(self, job_id: Any) -> None:
+        """This job was claimed."""
+        if self._refused:
+            self._refused.remove(job_id)
+
+    def miss(self, chosen: list[Any], claimed: list[Document]) -> None:
+        """Leave jobs alone for a while that no claim matched, if their `_id` is of another kind than ours.
+
+        Somebody else was faster; or the `_id` holds a value that Python cannot represent (a date beyond the
+        year 9999), so that no query of ours can match it. It would be chosen again and again.
+        """
+        odd = [job_id for job_id in chosen if type(job_id) is not ObjectId]
+        won = {key_of(claim["_id"]) for claim in claimed} if odd else ()
+        for job_id in odd:
+            if key_of(job_id) not in won and self._refused.add(job_id, now=self._now()) == _MISSES:
+                _report(job_id, "no query matches its _id")
 
     async def _apart(self, room: Mapping[str, int], limit: int) -> list[ObjectId]:
         """Some of the due jobs, where nobody else is likely to be; none, if all that is due was looked at."""
@@ -265,14 +303,16 @@ class Candidates:
         width = wanted * 2
         while True:
             skip = self._others.place(width)
-            look = await self._looked(list(room), width, besides=len(self._avoided), skip=skip)
+            look = await self._looked(list(room), width, besides=len(self._refused), skip=skip)
             due, _ = _split(look.found, self._now())
             self._others.saw(None if len(due) >= width else skip + len(due) if due else skip // 2)
             if skip == 0 and len(due) < width:
                 self._next_look = look
                 return []
             if len(due) >= min(width, _MANY):
-                due = [entry for entry in due if entry["_id"] not in self._avoided]
+                if self._refused:
+                    paused = self._refused.paused(self._now())
+                    due = [entry for entry in due if key_of(entry["_id"]) not in paused]
                 chosen: list[Document] = []
                 self._pick(due, min(wanted, len(due) // 2), dict(room), chosen)
                 return [entry["_id"] for entry in chosen]
@@ -313,21 +353,40 @@ class Candidates:
         minutes, of the names after it too, until it meets one that is pending.
         """
         few = _FEW * len(names)
-        found = await self._pending(names, few + 1).to_list()
+        found = await self._pending(names, few + 1)
         self._calm = len(found) <= few
         return sorted(found, key=place_of) if self._calm else None
 
     async def _read(self, names: list[str], limit: int, skip: int) -> list[Document]:
-        return await self._pending(names, limit).sort({"nextRunAt": 1, "_id": 1}).skip(skip).to_list()
+        return await self._pending(names, limit, skip=skip, sort={"nextRunAt": 1, "_id": 1})
 
-    def _pending(self, names: list[str], limit: int) -> AsyncCursor[Document]:
-        return self._collection.find(
-            {"status": "pending", "name": {"$in": names}, "nextRunAt": _ANY_DATE},
+    async def _pending(self, names: list[str], limit: int, **how: Any) -> list[Document]:
+        query: Document = {"status": "pending", "name": {"$in": names}, "nextRunAt": _ANY_DATE}
+        if self._without_arrays:
+            query["$nor"] = _NO_ARRAYS
+        found = await self._collection.find(
+            query,
             {"_id": 1, "name": 1, "nextRunAt": 1},
             limit=limit,
             batch_size=limit,  # all in one answer; the default would ask again after the first hundred
             hint=self._hint,
-        )
+            **how,
+        ).to_list()
+        if self._without_arrays:
+            return found
+        odd = [entry for entry in found if type(entry["name"]) is list or type(entry["nextRunAt"]) is list]
+        if not odd:
+            return found
+        for entry in odd:
+            _report(entry["_id"], "its name and its nextRunAt must not be arrays")
+        self._without_arrays = True
+        return await self._pending(names, limit, **how)
+
+
+def _report(job_id: Any, why: str) -> None:
+    shown = str(job_id)[:_LONGEST_ID]
+    message = "job %s cannot be claimed and is left alone: %s"
+    logger.error(message, shown, why[:_LONGEST_REASON], extra={"job_id": shown})
 
 
 def _split(found: list[Document], now: datetime) -> tuple[list[Document], list[Document]]:

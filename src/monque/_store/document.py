@@ -30,14 +30,21 @@ TRACE_FIELDS = ("traceparent", "tracestate")
 _LONGEST_TRACESTATE = 512
 
 # Aware datetimes whatever the user's client is set to. A date that Python cannot hold (a foreign
-# writer's year 10000) is clamped rather than made an error: one such job must not stop all others.
+# writer's year 10000) is clamped, and bytes that are no UTF-8 are replaced, rather than made an error: one
+# such job must not stop all others.
 CODEC_OPTIONS: CodecOptions[Document] = CodecOptions(
-    tz_aware=True, tzinfo=UTC, datetime_conversion=DatetimeConversion.DATETIME_CLAMP
+    tz_aware=True,
+    tzinfo=UTC,
+    datetime_conversion=DatetimeConversion.DATETIME_CLAMP,
+    unicode_decode_error_handler="replace",
 )
 
 # Aware datetimes cost the driver more than all the rest of decoding a job. Where many come at once they
 # are read without a zone: a date in BSON is always UTC. `made_aware` gives it to those that users see.
 NAIVE_CODEC_OPTIONS: CodecOptions[Document] = CODEC_OPTIONS.with_options(tz_aware=False, tzinfo=None)
+
+# MongoDB compares a date with dates only; with this bound a query leaves out texts, numbers and the like.
+EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _NAIVE_EPOCH = _EPOCH.replace(tzinfo=None)
@@ -86,6 +93,15 @@ def new_document(
         document["repeatInterval"] = cron
         document["timezone"] = timezone
     return document
+
+
+def key_of(job_id: Any) -> bytes:
+    """An id as a key for dicts and sets, equal exactly if MongoDB takes the ids for the same.
+
+    Any BSON value but an array may be an `_id`. Some cannot be hashed (a document), some are equal in
+    Python only (`1` and `True`). No BSON document of this shape has the twelve bytes of an `ObjectId`.
+    """
+    return job_id.binary if type(job_id) is ObjectId else bson.encode({"_id": job_id})
 
 
 def size_of(document: Document) -> int:

@@ -28,7 +28,9 @@ _KEYLESS: Document = {"uniqueKey": {"$exists": False}}
 
 # As stored, to the millisecond: a cursor made from a time that was clamped would lead nowhere.
 _EXACT: CodecOptions[RawBSONDocument] = CodecOptions(
-    document_class=RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS
+    document_class=RawBSONDocument,
+    datetime_conversion=DatetimeConversion.DATETIME_MS,
+    unicode_decode_error_handler="replace",
 )
 
 

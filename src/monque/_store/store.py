@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -17,7 +16,14 @@ from pymongo import ReadPreference, ReturnDocument, WriteConcern
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure, PyMongoError, WriteError
+from pymongo.errors import (
+    BulkWriteError,
+    DuplicateKeyError,
+    OperationFailure,
+    PyMongoError,
+    WriteConcernError,
+    WriteError,
+)
 from pymongo.read_concern import ReadConcern
 
 from monque._clock import Clock
@@ -27,12 +33,10 @@ from monque._job import JobStatus
 from monque._options import Options
 from monque._store import indexes, transitions, unique
 from monque._store.candidates import Candidates
-from monque._store.document import CODEC_OPTIONS, NAIVE_CODEC_OPTIONS, Document, made_aware
+from monque._store.document import CODEC_OPTIONS, NAIVE_CODEC_OPTIONS, Document, key_of, made_aware
 from monque._store.gather import Gather
 from monque._store.transitions import Transition
 from monque._store.unique import DUPLICATE_KEY
-
-logger = logging.getLogger("monque")
 
 # Bounds each command of the background loops, so that a connection which died without a word
 # (a cut cable, a silent firewall) is noticed and replaced.
@@ -45,7 +49,6 @@ _MANY = 10
 _ALL_AT_ONCE = 10_000
 _INDEX_CONFLICTS = (85, 86)
 _NO_SUCH_INDEX_POSSIBLE = 67
-_TOO_LARGE = (10334, 17419, 17420)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,7 @@ class Store:
             instance_id=instance_id, heartbeat_interval=options.heartbeat_interval
         )
         self._candidates = Candidates(self._naive, clock, hint=options.create_indexes)
-        self._doubtful: list[ObjectId] = []
+        self._doubtful: list[Any] = []
         self._inserts: Gather[Document, None] = Gather(self._insert_together, many=_MANY)
 
     def through(self, collection: AsyncCollection[Document]) -> Store:
@@ -247,6 +250,8 @@ class Store:
             self._doubtful = chosen
             claimed = await self._take(chosen, slots if choice.backlog else ())
             self._doubtful = []
+        if len(claimed) < len(chosen):
+            self._candidates.miss(chosen, claimed)
         if choice.told:
             return Look(claimed, None, more=True)
         self._candidates.learn(chosen=len(chosen), won=len(claimed))
@@ -256,44 +261,51 @@ class Store:
         """There may be new work of this name (of any, without one): the next claim must look at it."""
         self._candidates.wake(name, job_id)
 
-    async def _take(self, chosen: list[ObjectId], slots: Iterable[str]) -> list[Document]:
+    async def _take(self, chosen: list[Any], slots: Iterable[str]) -> list[Document]:
         if len(chosen) == 1:
             return await self._take_one(chosen[0])
+        suspects = self._candidates.suspects(chosen)
+        await self._take_one_by_one(suspects)
+        batch = [job_id for job_id in chosen if job_id not in suspects] if suspects else chosen
         try:
             await self.collection.update_many(
-                {"_id": {"$in": chosen}, **self._claim.when}, self._claim.then, hint="_id_"
+                {"_id": {"$in": batch}, **self._claim.when}, self._claim.then, hint="_id_"
             )
         except WriteError:
-            await self._take_one_by_one(chosen)
+            await self._take_one_by_one(batch)
         owned, _ = await asyncio.gather(self._owned(chosen), self._candidates.look_ahead(slots, len(chosen)))
         return owned
 
-    async def _take_one(self, job_id: ObjectId) -> list[Document]:
+    async def _take_one(self, job_id: Any) -> list[Document]:
         try:
             document = await self.collection.find_one_and_update(
                 {"_id": job_id, **self._claim.when}, self._claim.then, return_document=ReturnDocument.AFTER
             )
-        except OperationFailure as error:
-            if error.code not in _TOO_LARGE:
-                raise
-            self._avoid(job_id, error)
-            document = None
-        return [] if document is None else [document]
+        except WriteConcernError:
+            raise
+        except OperationFailure:
+            # This command reports a document that cannot be changed like any other failure. An update
+            # reports it as a write error, and other failures otherwise.
+            await self._take_one_by_one([job_id])
+            return await self._owned([job_id])
+        if document is None:
+            return []
+        self._candidates.accept(job_id)
+        return [document]
 
-    async def _take_one_by_one(self, chosen: list[ObjectId]) -> None:
-        """One of them cannot be changed (it has grown to the size limit, say); the others can."""
+    async def _take_one_by_one(self, chosen: list[Any]) -> None:
+        """One of them cannot be changed (its attempt is a text, it is too large); the others can."""
         for job_id in chosen:
             try:
-                await self.collection.update_one({"_id": job_id, **self._claim.when}, self._claim.then)
+                result = await self.collection.update_one(
+                    {"_id": job_id, **self._claim.when}, self._claim.then
+                )
+                if result.matched_count:
+                    self._candidates.accept(job_id)
             except WriteError as error:
-                self._avoid(job_id, error)
+                self._candidates.refuse(job_id, error)
 
-    def _avoid(self, job_id: ObjectId, error: PyMongoError) -> None:
-        fields = {"job_id": str(job_id), "instance_id": self.instance_id}
-        logger.error("job %s cannot be claimed and is left alone: %s", job_id, error, extra=fields)
-        self._candidates.avoid(job_id)
-
-    async def _owned(self, job_ids: list[ObjectId]) -> list[Document]:
+    async def _owned(self, job_ids: list[Any]) -> list[Document]:
         """Those of the jobs that are ours now, the earliest first; their own times have no zone."""
         documents = await self._naive.find(
             self._mine(job_ids), hint="_id_", batch_size=_ALL_AT_ONCE
@@ -305,7 +317,7 @@ class Store:
                 document["data"] = made_aware(document["data"])
         return documents
 
-    def _mine(self, job_ids: list[ObjectId]) -> Document:
+    def _mine(self, job_ids: list[Any]) -> Document:
         return {"_id": {"$in": job_ids}, "status": "processing", "claimedBy": self.instance_id}
 
     async def claimed_in_doubt(self) -> list[Document]:
@@ -333,8 +345,9 @@ class Store:
                 when = {"_id": {"$in": [claim["_id"] for claim in group]}, **transition.when}
                 result = await self.collection.update_many(when, transition.then, hint="_id_")
                 if result.matched_count < len(group):
-                    kept = {doc["_id"] async for doc in self.collection.find(when, {"_id": 1}, hint="_id_")}
-                    lost += [claim for claim in group if claim["_id"] not in kept]
+                    found = self.collection.find(when, {"_id": 1}, hint="_id_")
+                    kept = {key_of(document["_id"]) async for document in found}
+                    lost += [claim for claim in group if key_of(claim["_id"]) not in kept]
         return lost
 
     async def settle_one(self, claim: Document, transition: Transition) -> Document | None:
@@ -381,12 +394,12 @@ class Store:
                 return list[Document | None](claims)
             ids = [claim["_id"] for claim in claims]
             after = {
-                document["_id"]: document
+                key_of(document["_id"]): document
                 async for document in self.collection.find({"_id": {"$in": ids}}, {"data": 0})
             }
         return [
-            after[claim["_id"]]
-            if transitions.was_settled(claim, settlement.transition, after.get(claim["_id"]))
+            after[key_of(claim["_id"])]
+            if transitions.was_settled(claim, settlement.transition, after.get(key_of(claim["_id"])))
             else None
             for claim, settlement in zip(claims, settlements, strict=True)
         ]
@@ -479,8 +492,8 @@ def _handle(
 
 
 def _due(document: Document) -> datetime:
-    """When a job is due, among naive times; what is no date comes first."""
-    due = document["nextRunAt"]
+    """When a job is due, as a naive time. It may have been changed by hand since it was chosen."""
+    due = document.get("nextRunAt")
     return due if isinstance(due, datetime) else datetime.min  # noqa: DTZ901
 
 

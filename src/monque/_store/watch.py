@@ -98,7 +98,9 @@ class Watch:
                 continue
             if change["operationType"] not in ("insert", "update"):
                 return
-            yield Hint(change.get("name"), change.get("run_at"), change.get("job_id"))
+            hint = hint_of(change)
+            if hint is not None:
+                yield hint
 
     async def close(self) -> None:
         """Let the server forget the stream, if it is there to hear that."""
@@ -123,6 +125,22 @@ class Watch:
             return waiting.result()
         finally:
             _leave(waiting)
+
+
+def hint_of(change: Mapping[str, Any]) -> Hint | None:
+    """The hint that an insert or update gives; None if the job cannot be claimed as it is stored.
+
+    Anybody may have written the document. A job without a text as its name or without a date as its time
+    is never claimed, so it is no reason to poll.
+    """
+    name, run_at, job_id = change.get("name"), change.get("run_at"), change.get("job_id")
+    if change["operationType"] == "insert" and not isinstance(name, str):
+        return None
+    # An update may leave the time as it was. Then the event has none, and the job may be due.
+    if not isinstance(run_at, datetime) and (change["operationType"] == "insert" or run_at is not None):
+        return None
+    # Without a job, the hint asks for a poll. That finds a job whatever its `_id` is.
+    return Hint(name, run_at, job_id if isinstance(job_id, ObjectId) else None)
 
 
 def _leave(task: asyncio.Task[Any]) -> None:
