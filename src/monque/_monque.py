@@ -228,7 +228,8 @@ class Monque(Management):
         """Process everything that is due, then return: for scripts and tests.
 
         Jobs of names without a worker here, jobs that are due later (also because they failed and
-        wait for their next try), and jobs that other instances run are not waited for.
+        wait for their next try), and jobs that other instances run are not waited for. A handler that
+        outlived an earlier `stop()` keeps its slot: a due job that needs this slot is waited for.
         """
         await self.open()
         runner = await self._running()

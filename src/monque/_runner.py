@@ -215,8 +215,7 @@ class Runner:
         await self._running.release_overdue()
         wanted, limit = self._slots.wanted(len(self._running))
         if limit == 0:
-            if not self._running:
-                self._tell_idle(waiters)  # there are no workers at all
+            await self._tell_if_idle(waiters)  # there are no workers, or no slots
             return False
         sent = elapsed()
         look = await self._context.store.claim(wanted, limit)
@@ -233,7 +232,7 @@ class Runner:
             if not thorough:
                 self._thorough_wanted = True
                 return True
-            self._tell_idle(waiters)
+            await self._tell_if_idle(waiters)
         if look.missed and not look.claimed:
             # Others were faster each time, or the server's clock is behind the one we knew.
             if self._context.clock.age > _CLOCK_LASTS:
@@ -266,6 +265,18 @@ class Runner:
             self.bell.ring()
         if self.successor is not None:
             self.successor._tell_room()
+
+    async def _tell_if_idle(self, waiters: list[asyncio.Future[None]]) -> None:
+        """Nothing could be claimed: answer who waits for idleness, unless something runs or has to wait.
+
+        Handlers that outlived an earlier stop are not run by this runner, but they hold slots of it. What is
+        due for these slots will run here.
+        """
+        if not waiters or self._running:
+            return
+        names = self._slots.full_names
+        if not names or not await self._context.store.is_any_due(names):
+            self._tell_idle(waiters)
 
     def _tell_idle(self, waiters: list[asyncio.Future[None]]) -> None:
         for waiter in waiters:

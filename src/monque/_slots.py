@@ -81,6 +81,12 @@ class Slots:
         return limit is None or self._running.total() < limit
 
     @property
+    def full_names(self) -> list[str]:
+        """The names served here that have no free slot."""
+        served = (worker.name for worker in self._workers if self._workers.serves(worker.name))
+        return [name for name in served if not self.may_start(name)]
+
+    @property
     def low(self) -> bool:
         """Whether so few wait here that it may be worth claiming more."""
         return self._held_in_all <= self._most_ahead // 2

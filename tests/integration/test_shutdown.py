@@ -502,6 +502,50 @@ async def test_a_blocking_handler_that_goes_on_keeps_its_slot_after_a_restart(mo
     assert (await _job(monque, second)).status is JobStatus.COMPLETED
 
 
+async def _outlived(monque: Monque) -> Stuck:
+    """A thread that has outlived a stop and holds the only slot of `work`."""
+    stuck = Stuck()
+    monque.worker("work", stuck, concurrency=1)
+    heard = Heard(monque)
+    await monque.start()
+    await monque.enqueue("work")
+    await heard.wait("job:start")
+    await monque.stop(timeout=0)
+    return stuck
+
+
+@pytest.mark.parametrize("with_other", [False, True], ids=["alone", "beside another name"])
+async def test_run_until_idle_waits_for_a_slot_that_a_thread_of_an_earlier_start_holds(
+    monque: Monque, with_other: bool
+) -> None:
+    """The job is due and can only run here once the thread has ended."""
+    stuck = await _outlived(monque)
+    due = await monque.enqueue("work")
+    if with_other:
+        monque.worker("other", lambda job: None)
+        await monque.enqueue("other")
+    idle = asyncio.create_task(monque.run_until_idle())
+    done, _ = await asyncio.wait({idle}, timeout=0.5)
+    stuck.let_go.set()
+    await asyncio.wait_for(idle, 15)
+
+    assert not done
+    assert (await _job(monque, due)).status is JobStatus.COMPLETED
+
+
+@pytest.mark.parametrize("instance_concurrency", [None, 1])
+async def test_run_until_idle_does_not_wait_for_such_a_thread_if_nothing_is_due(
+    make_monque: Callable[..., Monque], instance_concurrency: int | None
+) -> None:
+    monque = await make_monque(options=replace(QUICK, instance_concurrency=instance_concurrency)).open()
+    stuck = await _outlived(monque)
+    await monque.enqueue("work", delay=timedelta(hours=1))
+    await asyncio.wait_for(monque.run_until_idle(), 15)
+
+    assert not stuck.let_go.is_set()
+    stuck.let_go.set()
+
+
 async def test_a_handler_that_swallows_the_cancellation_is_treated_like_a_thread(monque: Monque) -> None:
     """It keeps its claim, is listed, and its late result is stored."""
     gate = Gate()

@@ -257,6 +257,12 @@ class Store:
         self._candidates.learn(chosen=len(chosen), won=len(claimed))
         return Look(claimed, choice.next_due, choice.more, len(chosen) - len(claimed), choice.backlog)
 
+    async def is_any_due(self, names: Sequence[str]) -> bool:
+        """Whether a job of one of these names is due."""
+        due = {"status": "pending", "name": {"$in": names}, "nextRunAt": {"$lte": self._clock.now()}}
+        with pymongo.timeout(OPERATION_TIMEOUT):
+            return await self.collection.find_one(due, {"_id": 1}) is not None
+
     def wake(self, name: str | None = None, job_id: ObjectId | None = None) -> None:
         """There may be new work of this name (of any, without one): the next claim must look at it."""
         self._candidates.wake(name, job_id)
