@@ -13,8 +13,9 @@ _MOST_AHEAD = 2_000
 _MOST_BYTES_AHEAD = 16 * 2**20
 _MOST_AT_ONCE = 1_000
 
-# Claimed and not yet settled: beyond this, settling is what is slow, and claiming more would not help.
-_MOST_UNSETTLED = 5_000
+# Handlers that have ended and whose result is not stored yet: beyond this, settling is what is slow, and
+# claiming more would not help.
+_MOST_SETTLING = 5_000
 
 
 class Slots:
@@ -31,6 +32,7 @@ class Slots:
         self._running = running  # shared with earlier and later runners of the same instance
         self._held: Counter[str] = Counter()
         self._held_in_all = 0
+        self._running_here = 0  # without those that an earlier runner has started
         self._pace: dict[str, float] = {}
         self._size = 0.0
         self._most_ahead = _MOST_AHEAD
@@ -56,6 +58,7 @@ class Slots:
         self._held[name] -= 1
         self._held_in_all -= 1
         self._running[name] += 1
+        self._running_here += 1
         if waited > self._longest_wait:
             self._longest_wait = waited
 
@@ -66,6 +69,7 @@ class Slots:
         costs a round trip, claiming too many makes jobs wait.
         """
         self._running[name] -= 1
+        self._running_here -= 1
         pace = self._pace.get(name, seconds)
         self._pace[name] = max(seconds, pace + (seconds - pace) * 0.1)
 
@@ -94,7 +98,8 @@ class Slots:
     def wanted(self, unsettled: int) -> tuple[dict[str, int], int]:
         """How many jobs of each name to claim, and how many in all.
 
-        Only when half of what may be here is gone: few large claims, not many small.
+        Only when half of what may be here is gone: few large claims, not many small. *unsettled* counts all
+        runs of this runner: those that wait for a slot, those that run, and those that are being settled.
         """
         if not self.low:
             return {}, 0
@@ -114,9 +119,8 @@ class Slots:
                 ahead_in_all = min(ahead_in_all + ahead, self._most_ahead)
         if self._options.instance_concurrency is not None:
             free_in_all = min(free_in_all, self._options.instance_concurrency - self._running.total())
-        limit = min(
-            free_in_all + ahead_in_all - self._held_in_all, _MOST_AT_ONCE, _MOST_UNSETTLED - unsettled
-        )
+        settling = unsettled - self._held_in_all - self._running_here
+        limit = min(free_in_all + ahead_in_all - self._held_in_all, _MOST_AT_ONCE, _MOST_SETTLING - settling)
         if limit <= 0:
             return {}, 0
         self._learn()

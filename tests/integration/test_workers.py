@@ -445,6 +445,31 @@ async def test_an_instance_never_runs_more_jobs_than_instance_concurrency(
     assert gauge.most == 3
 
 
+async def test_more_than_five_thousand_handlers_can_run_at_once(
+    make_monque: Callable[..., Monque], collection: Any
+) -> None:
+    slots = 5_300
+    monque = make_monque(options=replace(QUICK, worker_concurrency=slots))
+    all_inside = asyncio.Event()
+    gauge = Gauge()
+
+    @monque.worker("work")
+    async def work(job: Job[None]) -> None:
+        with gauge:
+            if gauge.most == slots:
+                all_inside.set()
+            await all_inside.wait()
+
+    await monque.open()
+    await collection.insert_many(document(name="work") for _ in range(slots))
+    try:
+        await asyncio.wait_for(monque.run_until_idle(), 30)
+    finally:
+        all_inside.set()
+
+    assert gauge.most == slots
+
+
 async def test_blocking_handlers_are_bounded_too(monque: Monque) -> None:
     """FR-005."""
     gauge = Gauge()

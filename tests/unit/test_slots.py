@@ -67,3 +67,28 @@ def test_after_large_jobs_many_small_ones_are_wanted_again(slots: Slots) -> None
         wanted(slots)
 
     assert wanted(slots) == 1_000
+
+
+def test_running_handlers_do_not_count_as_unsettled() -> None:
+    workers = Workers()
+    workers.worker("work", lambda job: None)
+    slots = Slots(workers, Options(worker_concurrency=10_000), Counter())
+    for _ in range(6_000):
+        slots.hold("work")
+        slots.start("work", waited=0.001)
+    _, limit = slots.wanted(6_000)
+
+    assert limit == 1_000
+
+
+def test_nothing_is_wanted_while_very_many_wait_to_be_settled(slots: Slots) -> None:
+    assert slots.wanted(5_000) == ({}, 0)
+
+
+def test_what_an_earlier_runner_runs_is_not_subtracted_from_what_is_being_settled() -> None:
+    workers = Workers()
+    workers.worker("work", lambda job: None)
+    running = Counter({"work": 1_000})  # outlived an earlier stop
+    slots = Slots(workers, Options(worker_concurrency=10_000), running)
+
+    assert slots.wanted(5_000) == ({}, 0)
