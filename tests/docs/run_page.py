@@ -2,17 +2,20 @@
 
 - The line above a block says where it belongs. Without such a line it is a file of its own and runs as it is.
 - "*In the same file:*" puts it below the blocks before it.
-- "*In the same file, inside an `async def`:*" makes it the body of an `async def` there; the blocks below it
+- "*In the same file, inside an `async def`:*" makes it the body of an `async def` there; only blocks like it
   know its names.
 - "*`shop.py`:*" makes it that file, from which later blocks may import.
 - A `text` block right after a Python block is what that block prints.
 - Every `mongodb://` address in them is replaced by the one in MONQUE_URI.
+- A block that imports Flask or Django is only compiled: they are not among our dependencies, and Django needs
+  a project around it. `test_frameworks.py` runs these.
 - SIGTERM stops a block that runs until it gets a signal, when its jobs are done.
 """
 
 from __future__ import annotations
 
 import ast
+import asyncio
 import contextlib
 import io
 import os
@@ -34,6 +37,7 @@ FENCE = re.compile(
 )
 SAME_FILE = "*In the same file:*"
 INSIDE_ASYNC = "*In the same file, inside an `async def`:*"
+FRAMEWORKS = {"flask", "django"}
 FILE = re.compile(r"\*`(?P<name>[\w./]+)`:\*")
 
 
@@ -67,33 +71,62 @@ def blocks(page: Path) -> list[Block]:
     ]
 
 
+class File:
+    """What a reader pastes into one file: names at its top, and names inside its `async def`."""
+
+    def __init__(self, name: str) -> None:
+        self.module = ModuleType(name)
+        self.inside: dict[str, object] = {}
+        sys.modules[name] = self.module  # where dataclasses look up the names in their annotations
+
+    def run(self, tree: ast.Module, page: Path) -> None:
+        exec(compile(tree, page, "exec"), self.module.__dict__)  # noqa: S102 - our own documentation
+
+    def run_inside(self, block: ast.Module, page: Path) -> None:
+        """Run *block* as the body of a coroutine, which knows the names of those before it."""
+        program = ast.parse("async def main():\n    return locals()")
+        program.body[0].body[:0] = block.body
+        names = {**self.module.__dict__, **self.inside}
+        exec(compile(program, page, "exec"), names)  # noqa: S102 - our own documentation
+        self.inside |= asyncio.run(names["main"]())
+
+
 def main(page: Path, uri: str) -> None:
-    module = new_file("page")
+    file = File("page")
     with told_to_stop_when_idle(uri):
         for block in blocks(page):
             if block.above not in (SAME_FILE, INSIDE_ASYNC):
-                module = new_file(Path(block.file or "page").stem)
-            printed = run(block, page, uri, module)
+                file = File(Path(block.file or "page").stem)
+            printed = run(block, page, uri, file)
             sys.stdout.write(printed)
             if block.prints is not None and printed != block.prints:
                 sys.exit(f"{page}:{block.line} prints\n{printed}\nand not\n{block.prints}")
 
 
-def new_file(name: str) -> ModuleType:
-    module = ModuleType(name)
-    sys.modules[name] = module  # where dataclasses look up the names in their annotations
-    return module
-
-
-def run(block: Block, page: Path, uri: str, module: ModuleType) -> str:
+def run(block: Block, page: Path, uri: str, file: File) -> str:
     """What the block printed."""
     source = "\n" * block.line + re.sub(r"mongodb://localhost[^\"]*", uri, block.code)
     tree = compile(source, page, "exec", flags=ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    if block.above == INSIDE_ASYNC:
-        tree = as_program(tree)
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        exec(compile(tree, page, "exec"), module.__dict__)  # noqa: S102 - our own documentation
+        if block.above == INSIDE_ASYNC:
+            file.run_inside(tree, page)
+        elif imported(tree) & FRAMEWORKS:
+            compile(tree, page, "exec")
+        else:
+            file.run(tree, page)
     return printed.getvalue()
+
+
+def imported(tree: ast.Module) -> set[str]:
+    """The packages that are imported at the top of a file."""
+    names: set[str] = set()
+    for statement in tree.body:
+        match statement:
+            case ast.Import():
+                names |= {alias.name.partition(".")[0] for alias in statement.names}
+            case ast.ImportFrom(module=str(module)):
+                names.add(module.partition(".")[0])
+    return names
 
 
 def as_program(block: ast.Module) -> ast.Module:

@@ -61,6 +61,10 @@ def test_every_page_with_code_is_found() -> None:
         ("```python\nnothing()\n```\n", 'page.md", line 4, in <module>\n'),
         ("```python\nawait nothing()\n```\n", "SyntaxError: 'await' outside function"),
         ("```python\na = 1\n```\n\n```python\nprint(a)\n```\n", "name 'a' is not defined"),
+        (
+            f"{INSIDE_ASYNC}\n\n```python\na = 1\n```\n\n{SAME_FILE}\n\n```python\nprint(a)\n```\n",
+            "name 'a' is not defined",
+        ),
         (f"{INSIDE_ASYNC}\n\n```python\nawait nothing()\n```\n", 'page.md", line 6, in main\n'),
         ("```python\nprint(1)\n```\n\n```text\n2\n```\n", "page.md:3 prints\n1\n\nand not\n2\n"),
         ("```python\nif True:\nprint(1)\n```\n", "IndentationError"),
@@ -69,6 +73,7 @@ def test_every_page_with_code_is_found() -> None:
         "an error",
         "await in a file",
         "a name of another file",
+        "a name inside an async def",
         "await that fails",
         "another output",
         "no Python",
@@ -92,7 +97,7 @@ def test_blocks_that_belong_together_share_their_names(uri: str, tmp_path: Path)
         "```python\nfrom shop import a\n```\n\n"
         f"{SAME_FILE}\n\n```python\na += 1\n```\n\n"
         f"{INSIDE_ASYNC}\n\n```python\nimport asyncio\nawait asyncio.sleep(0)\nb = a\n```\n\n"
-        f"{SAME_FILE}\n\n```python\nprint(a, b)\n```\n\n```text\n2 2\n```\n"
+        f"{INSIDE_ASYNC}\n\n```python\nprint(a, b)\n```\n\n```text\n2 2\n```\n"
     )
     program = run_page(page, uri)
 
