@@ -26,7 +26,7 @@ from monque._handlers import refuse_generator
 from monque._job import Job, JobStatus, completed, hand, take_back
 from monque._logs import about, log_failure, log_success, running
 from monque._options import Options
-from monque._raised import is_closing, is_ctrl_c
+from monque._raised import bounded, describe, is_closing, is_ctrl_c
 from monque._store import transitions
 from monque._store.document import (
     Document,
@@ -48,9 +48,6 @@ logger = logging.getLogger("monque")
 
 # The key of a job's id, and the attempt.
 Key: TypeAlias = tuple[bytes, int]
-
-# Enough for a message; not enough to push a document over MongoDB's size limit.
-_LONGEST_REASON = 8_000
 
 _NO_ANSWER = object()
 
@@ -287,7 +284,7 @@ def _tell_completed(run: Run, completion: Completion, document: Document) -> Non
             "the handler of job %s (%s) failed after its transaction had completed the job",
             run.job.id,
             run.job.name,
-            exc_info=outcome.error,
+            exc_info=bounded(outcome.error),
             extra=about(run.job, outcome.duration),
         )
         bus.tell(JobError(error=outcome.error, job=run.job))
@@ -343,17 +340,6 @@ def give_up(claim: Document, reason: str, *, fail_count: int, now: datetime) -> 
 def next_time(schedule: Document, now: datetime) -> datetime:
     """The next time of a stored schedule; other implementations store no zone and mean their own."""
     return Cron.parse(schedule["repeatInterval"], schedule.get("timezone") or "UTC").next_after(now)
-
-
-def describe(error: BaseException) -> str:
-    """The error as it is kept with the job: its type and text, as far as they can be stored."""
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 - whatever a foreign __str__ raises, the job still has to be settled
-        text = "(its message cannot be shown)"
-    name = type(error).__name__
-    reason = f"{name}: {text}" if text else name
-    return reason[:_LONGEST_REASON].encode("utf-8", "replace").decode("utf-8")
 
 
 async def insist(run: Run, answer: Any) -> Document | None:

@@ -7,6 +7,8 @@ from contextvars import ContextVar
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from monque._raised import bounded
+
 if TYPE_CHECKING:
     from monque._job import Job
 
@@ -77,4 +79,5 @@ def log_failure(
     if logger.isEnabledFor(level):
         message = "job %s (%s) failed and %s: %s"
         fields = about(job, duration)
-        logger.log(level, message, job.id, job.name, then, reason, exc_info=error, extra=fields)
+        shown = None if error is None else bounded(error)
+        logger.log(level, message, job.id, job.name, then, reason, exc_info=shown, extra=fields)

@@ -14,12 +14,40 @@ from typing import Any
 
 logger = logging.getLogger("monque")
 
+# Enough for a message; not enough to push a document over MongoDB's size limit.
+_LONGEST_TEXT = 8_000
+
+# Of a group. All that is shown stays below the longest text, so that "and 3 more" is never cut off.
+_LONGEST_GROUP_TEXT = 1_000
+_LONGEST_LEAF = 500
+_MOST_LEAVES = 10
+
+# Python prints this many errors of a group.
+_MOST_PRINTED = 15
+
+# Of the errors that are printed before an error: its cause, the cause of that, and so on.
+_MOST_CAUSES = 20
+
+
+def describe(error: BaseException) -> str:
+    """The error as it is kept with the job: its type and text, as far as they can be stored."""
+    return _storable(_type_and_text(error, _text(error)))
+
+
+def bounded(error: BaseException) -> BaseException:
+    """The error as it may be logged: itself, or a stand-in if some text that is logged with it is very long.
+
+    Logging prints an error with all its causes, the errors of a group and the notes. The stand-in has the
+    same type name, traceback and causes, and shortened texts.
+    """
+    return error if _is_printable(error, _MOST_CAUSES) else _stand_in(error, _MOST_CAUSES)
+
 
 def log_raised(error: BaseException, message: str, *args: object) -> None:
     """Log what a hook of the user raised, whatever it is; only a Ctrl-C is raised again."""
     if is_ctrl_c(error):
         raise error
-    logger.error(message, *args, exc_info=error)
+    logger.error(message, *args, exc_info=bounded(error))
 
 
 def is_ctrl_c(error: BaseException) -> bool:
@@ -60,3 +88,86 @@ def _code_of(handler: object) -> CodeType | None:
     if not inspect.isroutine(handler):
         handler = getattr(type(handler), "__call__", None)  # noqa: B004 - the function behind it is wanted
     return getattr(handler, "__code__", None)
+
+
+def _type_and_text(error: BaseException, text: str) -> str:
+    name = type(error).__name__
+    return f"{name}: {text}" if text else name
+
+
+def _text(error: BaseException) -> str:
+    """The message; that of a group names the errors in it."""
+    if isinstance(error, BaseExceptionGroup):
+        return f"{_message(error)[:_LONGEST_GROUP_TEXT]}: {_summary(_leaves(error))}"
+    return _message(error)
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - whatever a foreign __str__ raises, the job still has to be settled
+        return "(its message cannot be shown)"
+
+
+def _summary(leaves: list[BaseException]) -> str:
+    shown = [_type_and_text(leaf, _message(leaf))[:_LONGEST_LEAF] for leaf in leaves[:_MOST_LEAVES]]
+    more = len(leaves) - len(shown)
+    return "; ".join([*shown, f"and {more} more"] if more else shown)
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    """The errors in a group and in the groups in it, in their order. A loop: groups may be nested deeply."""
+    found: list[BaseException] = []
+    left: list[BaseException] = [group]
+    while left:
+        error = left.pop()
+        if isinstance(error, BaseExceptionGroup):
+            left.extend(reversed(error.exceptions))
+        else:
+            found.append(error)
+    return found
+
+
+def _storable(text: str) -> str:
+    """Not too long, and without what UTF-8 cannot express."""
+    return text[:_LONGEST_TEXT].encode("utf-8", "replace").decode("utf-8")
+
+
+def _is_printable(error: BaseException | None, causes: int) -> bool:
+    """Whether printing the error, and what is printed with it, takes no very long text."""
+    while error is not None:
+        if not causes or sum(map(len, (_message(error), *_notes(error)))) > _LONGEST_TEXT:
+            return False
+        members = error.exceptions[:_MOST_PRINTED] if isinstance(error, BaseExceptionGroup) else ()
+        if not all(_is_printable(member, causes - 1) for member in members):
+            return False
+        error, causes = _printed_before(error), causes - 1
+    return True
+
+
+def _stand_in(error: BaseException, causes: int) -> BaseException:
+    cls = type(error)
+    names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
+    copy: BaseException = type(cls.__name__, (Exception,), names)(_storable(_text(error)))
+    for note in _notes(error)[:_MOST_LEAVES]:
+        copy.add_note(_storable(note))
+    before = _printed_before(error) if causes else None
+    if before is not None and error.__cause__ is not None:
+        copy.__cause__ = _stand_in(before, causes - 1)
+    elif before is not None:
+        copy.__context__ = _stand_in(before, causes - 1)
+    return copy.with_traceback(error.__traceback__)
+
+
+def _notes(error: BaseException) -> list[str]:
+    try:
+        return [str(note) for note in getattr(error, "__notes__", ())]
+    except Exception:  # noqa: BLE001 - anything may be assigned to it
+        return []
+
+
+def _printed_before(error: BaseException) -> BaseException | None:
+    """The error that Python prints before this one."""
+    if error.__cause__ is not None or error.__suppress_context__:
+        return error.__cause__
+    return error.__context__

@@ -885,6 +885,26 @@ async def test_what_a_handler_raises_is_kept_as_type_and_text(
     assert after.fail_count == 1
 
 
+async def test_the_reason_of_a_task_group_names_the_errors_of_its_tasks(monque: Monque) -> None:
+    async def look_up(user: str) -> None:
+        raise KeyError(user)
+
+    @monque.worker("fail")
+    async def fail(job: Job[None]) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(look_up("ada"))
+            group.create_task(look_up("grace"))
+
+    await monque.enqueue(fail)
+    await monque.run_until_idle()
+    [job] = await monque.get_jobs()
+
+    assert job.fail_reason == (
+        "ExceptionGroup: unhandled errors in a TaskGroup (2 sub-exceptions): "
+        "KeyError: 'ada'; KeyError: 'grace'"
+    )
+
+
 async def test_a_very_long_message_is_cut(monque: Monque) -> None:
     @monque.worker("fail")
     async def fail(job: Job[None]) -> None:

@@ -220,6 +220,26 @@ async def test_a_failed_run_is_logged_with_its_error_and_a_given_up_job_as_an_er
     assert all(record.exc_info[0] is ValueError and record.job_duration >= 0 for record in failures)
 
 
+async def test_an_error_with_a_very_long_text_is_cut_in_the_log(monque: Monque, lines: Lines) -> None:
+    """As in the database; a listener's error, too."""
+
+    @monque.worker("send")
+    async def send(job: Job[Any]) -> None:
+        raise ValueError("x" * 20_000_000)
+
+    @monque.on("job:fail")
+    def listener(event: Any) -> None:
+        raise LookupError("y" * 20_000_000)
+
+    await monque.enqueue("send")
+    await monque.run_until_idle()
+    formatted = [logging.Formatter().format(record) for record in lines.records]
+
+    for text in ("ValueError: xxx", "LookupError: yyy"):
+        assert any("Traceback" in line and text in line for line in formatted), text
+    assert max(map(len, formatted)) < 100_000
+
+
 async def test_a_lost_claim_names_its_job(
     make_monque: Callable[..., Monque], collection: AsyncCollection[dict[str, Any]], lines: Lines
 ) -> None:
