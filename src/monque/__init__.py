@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         NotOpenError,
         PayloadError,
         PayloadTooLargeError,
+        ProcessDiedError,
         ShutdownTimeoutError,
         WorkerRegistrationError,
     )
@@ -111,6 +112,7 @@ __all__ = [
     "Options",
     "PayloadError",
     "PayloadTooLargeError",
+    "ProcessDiedError",
     "QueueDepth",
     "QueueStats",
     "QueueView",

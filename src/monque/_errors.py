@@ -14,6 +14,7 @@ MonqueError
 ├── JobStateError
 ├── ClaimLostError
 ├── NotCommittedError
+├── ProcessDiedError
 ├── InvalidCursorError
 ├── AggregationTimeoutError
 └── ShutdownTimeoutError
@@ -200,6 +201,22 @@ class NotCommittedError(MonqueError):
     def __init__(self, message: str, *, job_id: ObjectId) -> None:
         super().__init__(message)
         self.job_id = job_id
+
+
+class ProcessDiedError(MonqueError):
+    """The processes that ran a job died so often that the job was given up.
+
+    No handler raises it: recovery does not know why they died. It is the error of the `JobFailed` event.
+
+    Attributes:
+        job_id: The job.
+        crashes: How many processes died while they ran it.
+    """
+
+    def __init__(self, message: str, *, job_id: ObjectId, crashes: int) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+        self.crashes = crashes
 
 
 class InvalidCursorError(MonqueError, ValueError):

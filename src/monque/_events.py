@@ -42,7 +42,11 @@ class JobCompleted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFailed(Event):
-    """A job's handler failed, and that is stored; *will_retry* says whether it runs again by itself."""
+    """A job's handler failed, and that is stored; *will_retry* says whether it runs again by itself.
+
+    Also told for a job that was given up because the processes that ran it died too often: its *error* is a
+    `ProcessDiedError`.
+    """
 
     kind: ClassVar[str] = "job:fail"
     job: Job[Any]
@@ -118,7 +122,7 @@ class JobsDeleted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaleJobsRecovered(Event):
-    """Jobs of dead owners were put back."""
+    """Jobs were taken from dead owners: put back, or given up and told by `JobFailed` as well."""
 
     kind: ClassVar[str] = "stale:recovered"
     count: int

@@ -19,6 +19,7 @@ from opentelemetry.trace import Link, NoOpTracer, Span, SpanKind, Status, Status
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from monque import _semconv as semconv
+from monque._errors import ProcessDiedError
 from monque._job import Job
 from monque._store.document import Document, put_trace, trace_of
 from monque._telemetry import Ending, Observer
@@ -193,10 +194,13 @@ class Metrics(Observer):
     ) -> None:
         """Count it, and how long it took."""
         labels = _labels(semconv.PROCESS, name)
-        self._waited.record(waited.total_seconds(), labels)
+        is_measured = not isinstance(error, ProcessDiedError)
+        if is_measured:
+            self._waited.record(waited.total_seconds(), labels)
         if error is not None:
             labels = {**labels, semconv.ERROR_TYPE: _type_of(error)}
-        self._ran.record(ran.total_seconds(), labels)
+        if is_measured:
+            self._ran.record(ran.total_seconds(), labels)
         self._consumed.add(1, {**labels, semconv.JOB_ENDING: ending})
 
     def surveyed(self, depths: Sequence[QueueDepth], *, collection: str) -> None:

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from monque._errors import ConfigurationError
+from monque._errors import ConfigurationError, ProcessDiedError
 from monque._job import Job
 from monque._logs import log_start
 from monque._views import QueueDepth
@@ -53,6 +53,9 @@ class Observer:
         error: BaseException | None,
     ) -> None:
         """A job of this name ran here, and how that ended is stored.
+
+        Also called for a job that recovery gave up because the processes that ran it died too often. Then
+        *error* is a `ProcessDiedError`, and both durations are zero: nobody has measured them.
 
         Args:
             name: The job name.
@@ -132,6 +135,11 @@ class Audience:
         ran, error = outcome.duration, outcome.error
         waited = max(at - ran - job.next_run_at, timedelta(0))
         self._tell(lambda observer: observer.ended(job.name, ending, waited=waited, ran=ran, error=error))
+
+    def gave_up(self, name: str, error: ProcessDiedError) -> None:
+        """Recovery has given up a job. How long it waited and ran is known to nobody."""
+        unknown = timedelta(0)
+        self._tell(lambda observer: observer.ended(name, "failed", waited=unknown, ran=unknown, error=error))
 
     def surveyed(self, depths: Sequence[QueueDepth], collection: str) -> None:
         """The waiting jobs were counted."""

@@ -18,7 +18,7 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
-from monque import Observer, QueueDepth
+from monque import Observer, ProcessDiedError, QueueDepth
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 
@@ -85,10 +85,12 @@ class MonqueCollector(Collector, Observer):
         *,
         waited: timedelta,
         ran: timedelta,
-        error: BaseException | None,  # noqa: ARG002 - a label for each type of error would be too many
+        error: BaseException | None,
     ) -> None:
         """Count it, and how long it took."""
         self._ended[ending].labels(name).inc()
+        if isinstance(error, ProcessDiedError):
+            return  # nobody has measured it
         self._ran.labels(name).observe(ran.total_seconds())
         self._waited.labels(name).observe(waited.total_seconds())
 

@@ -560,6 +560,7 @@ class Jobs(RuleBasedStateMachine):
             crashes = model.crash_count + 1
             kind = "job" if model.cron is None else "schedule"
             self.happened[f"{'last crash' if crashes == MAX_RETRIES else 'crash'} of a {kind}"] += 1
+            self.expected_events += ["job:fail"] * (crashes >= MAX_RETRIES)
             if crashes < MAX_RETRIES:
                 self._change(job_id, model.leads_to("pending", crash_count=crashes))
             elif model.cron is None:

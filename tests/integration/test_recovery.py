@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +14,7 @@ import pytest
 from pymongo.asynchronous.collection import AsyncCollection
 
 from conftest import QUICK
-from monque import InstanceConflictError, Job, JobStatus, Monque
+from monque import InstanceConflictError, Job, JobStatus, Monque, Observer, ProcessDiedError
 from support.clocks import ago, now
 from support.jobs import claimed, document
 from support.sharding import NOT_THROUGH_MONGOS
@@ -432,3 +433,129 @@ async def has_beaten(
 
     result: dict[str, Any] = await eventually(check, within=within)
     return result
+
+
+# What is told of it
+
+
+def lines(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == level]
+
+
+async def test_a_job_that_recovery_gives_up_is_told_logged_and_counted_as_failed(
+    collection: Collection, make_monque: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    doc = claimed("node-7", crashCount=2, data={"n": 1}, **DEAD)
+    await collection.insert_one(doc)
+    monque = make_monque(options=replace(QUICK, max_retries=3))
+    heard, ended = Heard(monque), Ended()
+    monque.observe(ended)
+
+    await monque.open()
+
+    [failed] = heard.of("job:fail")
+    assert (failed.job.id, failed.job.status, failed.will_retry) == (doc["_id"], JobStatus.FAILED, False)
+    assert failed.job.data == {"n": 1}
+    assert isinstance(failed.error, ProcessDiedError)
+    assert (failed.error.job_id, failed.error.crashes) == (doc["_id"], 3)
+    assert str(failed.error) == failed.job.fail_reason == (await get(collection, doc))["failReason"]
+    assert ended.told == [("work", "failed", failed.error)]
+    [line] = lines(caplog, logging.ERROR)
+    for word in (str(doc["_id"]), "(work)", "node-7", "3 time"):
+        assert word in line
+    assert lines(caplog, logging.WARNING) == []
+
+
+async def test_a_run_that_a_schedule_gives_up_in_recovery_is_told_with_the_kept_copy(
+    collection: Collection, make_monque: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    doc = claimed("node-7", crashCount=2, **DEAD, **hourly())
+    await collection.insert_one(doc)
+    monque = make_monque(options=replace(QUICK, max_retries=3))
+    heard, ended = Heard(monque), Ended()
+    monque.observe(ended)
+
+    await monque.open()
+
+    [failed] = heard.of("job:fail")
+    [kept] = await collection.find({"scheduleId": doc["_id"]}).to_list()
+    assert (failed.job.id, failed.will_retry) == (kept["_id"], False)
+    assert ended.told == [("work", "failed", failed.error)]
+    [line] = lines(caplog, logging.ERROR)
+    assert str(doc["_id"]) in line
+    assert "node-7" in line
+
+
+async def test_each_of_up_to_ten_recovered_jobs_is_logged_with_its_name_and_owner(
+    collection: Collection, make_monque: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    dead = [claimed(f"node-{number}", name=f"name-{number}", **DEAD) for number in range(10)]
+    await collection.insert_many(dead)
+
+    await make_monque().open()
+
+    told = lines(caplog, logging.WARNING)
+    assert len(told) == 10
+    for job in dead:
+        [line] = [line for line in told if str(job["_id"]) in line]
+        assert f"({job['name']})" in line
+        assert job["claimedBy"] in line
+
+
+async def test_of_many_recovered_jobs_ten_are_named_and_all_are_counted(
+    collection: Collection, make_monque: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    """More than one read of recovery holds."""
+    await collection.insert_many([claimed("dead", **DEAD) for _ in range(2_005)])
+    heard = Heard(monque := make_monque())
+
+    await monque.open()
+
+    told = lines(caplog, logging.WARNING)
+    assert len(told) == 11
+    assert "recovered 2005 job(s)" in told[-1]
+    assert [event.count for event in heard.of("stale:recovered")] == [2_005]
+    assert await collection.count_documents({"status": "pending", "crashCount": 1}) == 2_005
+
+
+async def test_of_many_given_up_jobs_each_is_told_and_ten_are_logged(
+    collection: Collection, make_monque: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    dead = [claimed("dead", **DEAD) for _ in range(15)]
+    await collection.insert_many(dead)
+    heard = Heard(monque := make_monque(options=replace(QUICK, max_retries=1)))
+
+    await monque.open()
+
+    assert sorted(event.job.id for event in heard.of("job:fail")) == [job["_id"] for job in dead]
+    assert len(lines(caplog, logging.ERROR)) == 11
+    assert "15 job(s)" in lines(caplog, logging.ERROR)[-1]
+
+
+async def test_instances_that_open_together_tell_each_given_up_job_once(
+    collection: Collection, make_monque: Make
+) -> None:
+    dead = [claimed("dead", crashCount=9, **DEAD) for _ in range(20)]
+    schedules = [claimed("dead", crashCount=9, **DEAD, **hourly(uniqueKey=str(key))) for key in range(5)]
+    await collection.insert_many([*dead, *schedules])
+    monques = [make_monque() for _ in range(4)]
+    heard = [Heard(monque) for monque in monques]
+
+    await asyncio.gather(*(monque.open() for monque in monques))
+
+    told = sorted(event.job.id for one in heard for event in one.of("job:fail"))
+    assert told == sorted([doc["_id"] async for doc in collection.find({"status": "failed"})])
+    assert len(told) == 25
+
+
+class Ended(Observer):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str, BaseException | None]] = []
+
+    def ended(
+        self, name: str, ending: str, *, waited: timedelta, ran: timedelta, error: BaseException | None
+    ) -> None:
+        assert waited == ran == timedelta(0)
+        self.told.append((name, ending, error))

@@ -353,7 +353,7 @@ class TestLooking:
 
         assert await indexed["monque_jobs"].count_documents({"scratch": True, "status": "pending"}) == 5
         commands = recorder.of("find", "update")
-        assert len(commands) == 3
+        assert len(commands) == 2
         for command in commands:
             stats = await explain(indexed, command)
             assert stats["totalKeysExamined"] <= 2 * len(processed)

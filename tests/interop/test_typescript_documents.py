@@ -22,6 +22,7 @@ from monque._store.document import failed_occurrence
 from monque._store.store import Store
 from support.clocks import ago, ahead, now
 from support.jobs import document
+from support.typescript import TypeScript
 from support.waiting import Heard, eventually
 
 Collection = AsyncCollection[dict[str, Any]]
@@ -355,10 +356,11 @@ class TestRecovering:
         goes_on = bool(recurring) or max_retries > 1
         assert (await get(collection, stored))["status"] == ("pending" if goes_on else "failed")
 
+    @pytest.mark.parametrize("meanwhile", ["beats", "completes", "completes and runs again", "is deleted"])
     async def test_a_schedule_whose_owner_turns_out_to_live_leaves_no_failed_copy(
-        self, make_monque: Callable[..., Monque], database: Any, collection: Collection
+        self, meanwhile: str, make_monque: Callable[..., Monque], database: Any, collection: Collection
     ) -> None:
-        """It looks dead for good when it is read, and its TypeScript owner beats before it is given up."""
+        """It looks dead for good when it is read, and its TypeScript owner acts before it is given up."""
         options = Options(max_retries=1)
         monque = await make_monque(options=options).open()
         stale = running(lockedAt=ago(minutes=5), lastHeartbeat=ago(minutes=5), repeatInterval="@hourly")
@@ -366,15 +368,53 @@ class TestRecovering:
         clock = Clock()
         store = Store(database, options, clock, monque.instance_id)
         await clock.refresh(store.hello)
-        [schedule] = await store.hopeless_schedules()
-        await collection.update_one({}, {"$set": {"lastHeartbeat": now()}})
+        [found] = await store.stale()
+        schedule = await store.stale_schedule(found)
+        assert schedule is not None
+        typescript = TypeScript(collection)
+        if meanwhile == "beats":
+            await collection.update_one({}, {"$set": {"lastHeartbeat": now()}})
+        elif meanwhile == "is deleted":
+            await collection.delete_one({})
+        else:
+            await typescript.repeat(stale["_id"], ahead(hours=1))
+        if meanwhile == "completes and runs again":
+            await typescript.claim(stale["_id"])
+        before = await collection.find().to_list()
 
         leaves = failed_occurrence(schedule, reason="its process died", fail_count=0, now=clock.now())
         given_up = transitions.abandon_occurrence(schedule, run_at=ahead(hours=1), leaves=leaves)
 
         assert await store.abandon(schedule, given_up) is False
-        [left] = await collection.find().to_list()
-        assert left["status"] == "processing"
+        assert await collection.find().to_list() == before
+
+    async def test_a_late_failure_does_not_delete_the_copy_that_recovery_kept(
+        self, make_monque: Callable[..., Monque], collection: Collection
+    ) -> None:
+        """The owner stood still since its claim: without a heartbeat between, both copies have one id."""
+        monque = make_monque(options=Options(max_retries=1))
+        heard = Heard(monque)
+        started, done = asyncio.Event(), asyncio.Event()
+
+        @monque.worker("hourly-report")
+        async def work(job: Job[Any]) -> None:
+            started.set()
+            await done.wait()
+            raise RuntimeError("too late")
+
+        await collection.insert_one(due("scheduled"))
+        await monque.start()
+        await started.wait()
+        claimed_at = (await get(collection, WRITTEN["scheduled"]))["lockedAt"]
+        # As old as a claim of five minutes ago, by its heartbeat; `lockedAt` goes into the id of the copy.
+        await collection.update_one({}, {"$set": {"lastHeartbeat": claimed_at - timedelta(minutes=5)}})
+        await make_monque(options=Options(max_retries=1)).open()
+        [kept] = await collection.find({"scheduleId": {"$exists": True}}).to_list()
+
+        done.set()
+        await heard.wait("job:lost")
+
+        assert await get(collection, kept) == kept
 
 
 class TestSchedules:

@@ -38,6 +38,7 @@ CLAIMED_ONCE = {"heartbeatInterval": "int", "attempt": "int"}
 SETTLED_ONCE = {**CLAIMED_ONCE, "settledAttempt": "int"}
 FINISHED = {"startedAt": "date", "finishedAt": "date"}
 FAILURE = {"failReason": "string"}
+GAVE_UP = {"failedRunId": "objectId"}
 CRASHED = {"crashCount": "int", "lastCrash": "object", "lostAttempt": "int"}
 
 # Stamps of one write are taken by the server one after the other.
@@ -400,7 +401,8 @@ class TestSettling:
         assert copy["nextRunAt"] == due
 
         stored = await get(collection, schedule.id)
-        assert await types(collection, schedule.id) == {**SCHEDULED, **SETTLED_ONCE}
+        assert await types(collection, schedule.id) == {**SCHEDULED, **SETTLED_ONCE, **GAVE_UP}
+        assert stored["failedRunId"] == copy["_id"]
         assert stored["status"] == "pending"
         assert stored["failCount"] == 0
         assert stored["nextRunAt"] > stored["updatedAt"]
@@ -463,7 +465,12 @@ class TestRecovering:
         ours = {"scheduleId": "objectId", "attempt": "int"}
         assert await types(collection, copy["_id"]) == {**ENQUEUED, **FAILURE, **ours}
         stored = await get(collection, dead["_id"])
-        assert await types(collection, dead["_id"]) == {**SCHEDULED, **CLAIMED_ONCE, "lostAttempt": "int"}
+        assert await types(collection, dead["_id"]) == {
+            **SCHEDULED,
+            **CLAIMED_ONCE,
+            **GAVE_UP,
+            "lostAttempt": "int",
+        }
         assert stored["status"] == "pending"
         assert stored["nextRunAt"] > stored["updatedAt"]
 

@@ -26,7 +26,7 @@ from monque import _semconv as semconv
 from monque.embedded import EmbeddedMongo
 from monque.prometheus import MonqueCollector
 from support.clocks import ago, ahead
-from support.jobs import document
+from support.jobs import claimed, document
 from support.waiting import eventually
 
 Jobs = AsyncCollection[dict[str, Any]]
@@ -101,6 +101,21 @@ async def test_the_collector_counts_what_happens_in_its_instance(
     assert now[("monque_job_wait_seconds_count", ("greet",))] == 4
     assert now[("monque_job_wait_seconds_bucket", ("greet", "30.0"))] == 3
     assert now[("monque_job_wait_seconds_bucket", ("greet", "60.0"))] == 4
+
+
+async def test_the_collector_counts_jobs_that_recovery_gave_up_but_not_how_long_they_ran(
+    make_monque: Callable[..., Monque], registry: CollectorRegistry, collection: Jobs
+) -> None:
+    await collection.insert_one(claimed("dead", lastHeartbeat=ago(minutes=5)))
+    monque = make_monque(options=replace(QUICK, max_retries=1))
+    registry.register(MonqueCollector(monque))
+
+    await monque.open()
+
+    now = read(registry)
+    assert now[("monque_jobs_failed_total", ("work",))] == 1
+    assert ("monque_job_run_seconds_count", ("work",)) not in now
+    assert ("monque_job_wait_seconds_count", ("work",)) not in now
 
 
 async def test_the_collector_shows_how_many_wait_until_the_instance_stops(

@@ -22,7 +22,7 @@ NAMES = {
         "MonqueError ConnectionError NotOpenError ConfigurationError InvalidCronError "
         "InvalidJobIdentifierError WorkerRegistrationError InstanceConflictError PayloadError "
         "PayloadTooLargeError JobNotFoundError JobStateError InvalidCursorError AggregationTimeoutError "
-        "ShutdownTimeoutError ClaimLostError NotCommittedError"
+        "ShutdownTimeoutError ClaimLostError NotCommittedError ProcessDiedError"
     ),
     "about itself": "__version__",
 }

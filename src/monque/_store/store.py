@@ -42,6 +42,9 @@ from monque._store.unique import DUPLICATE_KEY
 # (a cut cable, a silent firewall) is noticed and replaced.
 OPERATION_TIMEOUT = 20.0
 
+# Recovery reads what names a job, about 200 bytes each; a thousand dead jobs take one read and one write.
+STALE_AT_ONCE = 1000
+
 _INSERT_CHUNK = 1000
 # Callers wait for their inserts.
 _MANY = 10
@@ -371,7 +374,7 @@ class Store:
                 if not transitions.was_settled(claim, transition, document):
                     document = None
             if document is None and transition.leaves is not None:
-                await self.collection.delete_one({"_id": transition.leaves["_id"]})
+                await self._take_away(transition.leaves)
         return document
 
     async def settle_in(self, claim: Document, transition: Transition, session: AsyncClientSession) -> bool:
@@ -435,31 +438,66 @@ class Store:
         except DuplicateKeyError:
             return  # an earlier try of this settlement stored it
 
+    async def _take_away(self, leaves: Document) -> None:
+        """Delete a failed occurrence again, unless its schedule says that this very run was given up.
+
+        Then another instance was faster: the id follows from the claim, so both mean the same document.
+        """
+        given_up = {"_id": leaves["scheduleId"], "failedRunId": leaves["_id"]}
+        if await self.collection.find_one(given_up, {"_id": 1}) is None:
+            await self.collection.delete_one({"_id": leaves["_id"], "status": "failed"})
+
     # Upkeep
 
-    async def recover(self) -> int:
-        """Put back the jobs of dead owners; how many."""
-        transition = transitions.recover(self._stale(), max_crashes=self._options.max_retries)
+    async def stale(self) -> list[Document]:
+        """Some jobs of dead owners, at most `STALE_AT_ONCE`: what `transitions.stale_fields` says of each."""
+        fields = transitions.stale_fields(max_crashes=self._options.max_retries)
         with pymongo.timeout(OPERATION_TIMEOUT):
-            result = await self.collection.update_many(transition.when, transition.then)
+            return await self.collection.find(self._stale(), fields, limit=STALE_AT_ONCE).to_list()
+
+    async def put_back(self, found: Document) -> Document | None:
+        """Let a job of a dead owner run again; None if another instance was faster, or the owner lives."""
+        recover = transitions.recover(self._stale(), max_crashes=self._options.max_retries)
+        return await self._change_stale(found, recover)
+
+    async def put_back_many(self, found: Sequence[Document]) -> int:
+        """The same for many, in one write; how many."""
+        if not found:
+            return 0
+        recover = transitions.recover(self._stale(), max_crashes=self._options.max_retries)
+        ids = [job["_id"] for job in found]
+        with pymongo.timeout(OPERATION_TIMEOUT):
+            result = await self.collection.update_many(
+                {"_id": {"$in": ids}, **recover.when}, recover.then, hint="_id_"
+            )
         return result.modified_count
 
-    async def hopeless_schedules(self) -> list[Document]:
-        """Recurring jobs of dead owners that died too often: their schedules must go on without this run."""
-        hopeless = transitions.hopeless_schedule(self._options.max_retries)
+    async def give_up(self, found: Document) -> Document | None:
+        """Fail a one-off job whose owners died too often; None as for `put_back`."""
+        fail = transitions.give_up_crashed(self._stale(), max_crashes=self._options.max_retries)
+        return await self._change_stale(found, fail)
+
+    async def _change_stale(self, found: Document, transition: Transition) -> Document | None:
+        # The owner that was read, so that the log names the right one; the name for a sharded collection.
+        same = {"_id": found["_id"], "name": found.get("name"), "claimedBy": found.get("claimedBy")}
         with pymongo.timeout(OPERATION_TIMEOUT):
-            return await self.collection.find({"$and": [self._stale(), hopeless]}).to_list()
+            return await self.collection.find_one_and_update(
+                {**same, **transition.when}, transition.then, return_document=ReturnDocument.AFTER
+            )
+
+    async def stale_schedule(self, found: Document) -> Document | None:
+        """The whole document, if its owner is still dead."""
+        with pymongo.timeout(OPERATION_TIMEOUT):
+            return await self.collection.find_one({"_id": found["_id"], **self._stale()})
 
     async def abandon(self, schedule: Document, transition: Transition) -> bool:
-        """Let a schedule go on without the run that died; False if its owner turned out to live."""
+        """Let a schedule go on without the run that died; False if its owner lives or another was faster."""
         assert transition.leaves is not None  # noqa: S101 - that is what abandoning is for
         with pymongo.timeout(OPERATION_TIMEOUT):
             await self._leave(transition.leaves)
             if await self.change(schedule["_id"], transition) is not None:
                 return True
-            alive = {"_id": schedule["_id"], **transitions.owned(schedule)}
-            if await self.collection.find_one(alive, {"_id": 1}) is not None:
-                await self.collection.delete_one({"_id": transition.leaves["_id"]})
+            await self._take_away(transition.leaves)
         return False
 
     async def prune(self, status: str, older_than: timedelta) -> int:

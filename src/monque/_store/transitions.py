@@ -53,7 +53,11 @@ class Transition:
     when: Document
     then: Document | list[Document]
     leaves: Document | None = None
-    """A document to store beside the changed one: the failed occurrence of a schedule."""
+    """A document to store beside the changed one: the failed occurrence of a schedule.
+
+    The changed document names it in `failedRunId`. It is stored first, so that a crash between the two writes
+    does not lose it, and deleted again if the transition turns out not to apply and nobody has named it.
+    """
     ran: timedelta | None = None
     """How long the handler ran: `finishedAt` is the time of the write, `startedAt` that long before it."""
 
@@ -219,7 +223,7 @@ def give_up_occurrence(claim: Mapping[str, Any], *, run_at: datetime, leaves: Do
     return Transition(
         to=JobStatus.PENDING,
         when=_same_schedule(claim),
-        then=_next_time(run_at, settledAttempt=attempt_of(claim)),
+        then=_next_time(run_at, settledAttempt=attempt_of(claim), failedRunId=leaves["_id"]),
         leaves=leaves,
     )
 
@@ -319,33 +323,45 @@ _CRASHED = {
 }
 
 
-def recover(stale: Document, *, max_crashes: int) -> Transition:
-    """processing, owner dead -> pending; failed when its owners died too often.
+def stale_fields(*, max_crashes: int) -> Document:
+    """What recovery reads of a stale job: enough to name it, and whether this crash was one too many."""
+    named = dict.fromkeys(("name", "claimedBy", "attempt", "repeatInterval"), 1)
+    return {**named, "isHopeless": _is_hopeless(max_crashes)}
 
-    A job that kills its process would otherwise be run, and kill, for ever. Schedules that reach
-    the bound are left out here: they go on at their next time (`abandon_occurrence`).
-    """
-    hopeless = {"$gte": ["$crashCount", max_crashes]}
+
+def _is_hopeless(max_crashes: int) -> Document:
+    return {"$gte": [_CRASHES, max_crashes]}
+
+
+def recover(stale: Document, *, max_crashes: int) -> Transition:
+    """processing, owner dead -> pending, unless its owners died too often."""
     return Transition(
         to=JobStatus.PENDING,
-        when={**stale, "$nor": [hopeless_schedule(max_crashes)]},
-        then=[
-            {"$set": _CRASHED},
-            {
-                "$set": {
-                    "status": {"$cond": [hopeless, "failed", "pending"]},
-                    "failReason": {
-                        "$cond": [
-                            hopeless,
-                            crash_reason(max_crashes),
-                            {"$ifNull": ["$failReason", "$$REMOVE"]},
-                        ]
-                    },
-                }
-            },
-            {"$unset": list(CLAIM_FIELDS)},
-        ],
+        when={**stale, "$nor": [{"$expr": _is_hopeless(max_crashes)}]},
+        then=[{"$set": {**_CRASHED, "status": "pending"}}, {"$unset": list(CLAIM_FIELDS)}],
     )
+
+
+def give_up_crashed(stale: Document, *, max_crashes: int) -> Transition:
+    """processing, owner dead once too often -> failed.
+
+    A job that kills its process would otherwise be run, and kill, for ever. Schedules are left out: they go
+    on at their next time (`abandon_occurrence`).
+    """
+    return Transition(
+        to=JobStatus.FAILED,
+        when={
+            **stale,
+            "repeatInterval": {"$not": {"$type": "string"}},
+            "$and": [{"$expr": _is_hopeless(max_crashes)}],
+        },
+        then=_failed_by_crash(crash_reason(max_crashes)),
+    )
+
+
+def _failed_by_crash(reason: str) -> list[Document]:
+    failed = {"status": "failed", "failReason": {"$literal": reason}}
+    return [{"$set": {**_CRASHED, **failed}}, {"$unset": list(CLAIM_FIELDS)}]
 
 
 def abandon_occurrence(schedule: Mapping[str, Any], *, run_at: datetime, leaves: Document) -> Transition:
@@ -357,7 +373,7 @@ def abandon_occurrence(schedule: Mapping[str, Any], *, run_at: datetime, leaves:
     return Transition(
         to=JobStatus.PENDING,
         when=_untouched(schedule),
-        then=_next_time(run_at, lostAttempt=attempt_of(schedule)),
+        then=_next_time(run_at, lostAttempt=attempt_of(schedule), failedRunId=leaves["_id"]),
         leaves=leaves,
     )
 
@@ -367,21 +383,13 @@ def abandon_schedule(schedule: Mapping[str, Any], *, reason: str) -> Transition:
     return Transition(
         to=JobStatus.FAILED,
         when=_untouched(schedule),
-        then=[
-            {"$set": {**_CRASHED, "status": "failed", "failReason": {"$literal": reason}}},
-            {"$unset": list(CLAIM_FIELDS)},
-        ],
+        then=_failed_by_crash(reason),
     )
 
 
 def _untouched(schedule: Mapping[str, Any]) -> Document:
     claim = ("status", "claimedBy", "attempt", "lastHeartbeat", "repeatInterval", "timezone")
     return {field: schedule.get(field) for field in claim}
-
-
-def hopeless_schedule(max_crashes: int) -> Document:
-    """Match a recurring job whose next crash is its last."""
-    return {"repeatInterval": {"$type": "string"}, "$expr": {"$gte": [_CRASHES, max_crashes]}}
 
 
 def crash_reason(crashes: int) -> str:
