@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from monque._version import __version__
 
 if TYPE_CHECKING:
+    from monque._binding import EnqueueOptions, ScheduleOptions
     from monque._diagnosis import Diagnosis, DueJobs, IndexView
     from monque._errors import (
         AggregationTimeoutError,
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
     )
     from monque._workers import Worker, Workers
     from monque.embedded import EmbeddedMongo
-    from monque.sync import SyncMonque
+    from monque.sync import SyncMonque, SyncWorker, SyncWorkers
 
 __all__ = [
     "AggregationTimeoutError",
@@ -80,6 +81,7 @@ __all__ = [
     "Direction",
     "DueJobs",
     "EmbeddedMongo",
+    "EnqueueOptions",
     "Event",
     "IndexView",
     "InstanceConflictError",
@@ -117,10 +119,13 @@ __all__ = [
     "QueueStats",
     "QueueView",
     "Retention",
+    "ScheduleOptions",
     "ShutdownTimeoutError",
     "Sort",
     "StaleJobsRecovered",
     "SyncMonque",
+    "SyncWorker",
+    "SyncWorkers",
     "WatchClosed",
     "WatchConnected",
     "WatchFailed",
@@ -137,8 +142,8 @@ __all__ = [
 # Where the names are defined, those that few programs need last. They are imported when one is asked for:
 # the driver takes longer to import than `monque --help` and a shell's completion may take in all.
 _HOMES = (
-    *("_logs", "_errors", "_job", "_options", "_views", "_diagnosis", "_events", "_workers", "_newjob"),
-    *("_telemetry", "_monque", "sync", "embedded"),
+    *("_logs", "_errors", "_job", "_options", "_views", "_diagnosis", "_events", "_binding", "_workers"),
+    *("_newjob", "_telemetry", "_monque", "sync", "embedded"),
 )
 
 

@@ -95,6 +95,7 @@ class Monque(Management):
         self._connector = Connector(database)
         self._options = options
         self._workers = workers if workers is not None else Workers()
+        self._bond = self._workers._home.bind(self)
         self._bus = EventBus()
         self._telemetry = Telemetry()
         self._threads = ThreadPool()
@@ -170,6 +171,7 @@ class Monque(Management):
                 except BaseException:
                     await connection.close()
                     raise
+                self._bond.is_closed = False
         return self
 
     async def close(self) -> None:
@@ -177,6 +179,7 @@ class Monque(Management):
         await self.stop()
         async with self._one_at_a_time():
             opened, self._opened = self._opened, None
+            self._bond.is_closed = True
             if opened is not None:
                 await opened.connection.close()
 

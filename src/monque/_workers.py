@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, ClassVar, Generic, TypeVar, Unpack, overload
 
+from monque._binding import EnqueueOptions, Home, ScheduleOptions
 from monque._errors import ConfigurationError, WorkerRegistrationError
 from monque._handlers import payload_type, require_handler
 from monque._job import Job, check_name
@@ -18,17 +19,78 @@ Handler = Callable[[Job[T]], Awaitable[Any] | Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Worker(Generic[T]):
-    """The handler registered for one job name. Hand it to `enqueue`; call it like the handler."""
+    """The handler registered for one job name. Its jobs are stored with `enqueue` and `schedule`.
+
+    It can be called like the handler, and handed to `Monque.enqueue` in place of the job name.
+
+    Examples:
+        >>> @monque.worker("send-email")
+        ... async def send_email(job: Job[Email]) -> None: ...
+        >>> await send_email.enqueue(Email(to="ada@example.org"), delay=timedelta(minutes=5))
+    """
 
     name: str
     handler: Handler[T]
     concurrency: int | None = None
     codec: Codec[T] = field(repr=False)
     is_async: bool = field(repr=False)
+    _home: Home = field(default_factory=Home, repr=False)
+    _advice: ClassVar[str] = "hand its Workers() to Monque(workers=...)"
 
     def __call__(self, job: Job[T]) -> Awaitable[Any] | Any:
         """Call the handler directly, as in a unit test."""
         return self.handler(job)
+
+    @overload
+    async def enqueue(
+        self: Worker[None], data: None = None, **options: Unpack[EnqueueOptions]
+    ) -> Job[None]: ...
+
+    @overload
+    async def enqueue(self, data: T, **options: Unpack[EnqueueOptions]) -> Job[T]: ...
+
+    async def enqueue(self, data: Any = None, **options: Unpack[EnqueueOptions]) -> Job[Any]:
+        """Store a job for this worker, in the Monque it belongs to; as `Monque.enqueue`.
+
+        Args:
+            data: The payload, of the type that the handler's annotation names. Type checkers check it.
+            options: `run_at`, `delay`, `unique_key` and `session`, as in `Monque.enqueue`.
+
+        Raises:
+            ConfigurationError: The worker belongs to no Monque yet, or to several.
+
+        Examples:
+            >>> await send_email.enqueue(Email(to="ada@example.org"), unique_key="welcome-ada")
+        """
+        owner = self._home.owner(self.name, self._advice)
+        job: Job[Any] = await owner.enqueue(self, data, **options)
+        return job
+
+    @overload
+    async def schedule(
+        self: Worker[None], cron: str, data: None = None, **options: Unpack[ScheduleOptions]
+    ) -> Job[None]: ...
+
+    @overload
+    async def schedule(self, cron: str, data: T, **options: Unpack[ScheduleOptions]) -> Job[T]: ...
+
+    async def schedule(self, cron: str, data: Any = None, **options: Unpack[ScheduleOptions]) -> Job[Any]:
+        """Store a recurring job for this worker, in the Monque it belongs to; as `Monque.schedule`.
+
+        Args:
+            cron: Five fields, or one of @yearly @monthly @weekly @daily @hourly.
+            data: The payload of every run.
+            options: `unique_key`, `timezone` and `session`, as in `Monque.schedule`.
+
+        Raises:
+            ConfigurationError: The worker belongs to no Monque yet, or to several.
+
+        Examples:
+            >>> await clean_up.schedule("0 3 * * *", timezone="Europe/Berlin")
+        """
+        owner = self._home.owner(self.name, self._advice)
+        job: Job[Any] = await owner.schedule(cron, self, data, **options)
+        return job
 
 
 class Workers:
@@ -39,10 +101,12 @@ class Workers:
         >>> @workers.worker("send-email", concurrency=3)
         ... async def send_email(job: Job[dict]) -> None: ...
         >>> monque = Monque(workers=workers)
+        >>> await send_email.enqueue({"to": "ada@example.org"})
     """
 
     def __init__(self) -> None:
         self._by_name: dict[str, Worker[Any]] = {}
+        self._home = Home()
         self._only: frozenset[str] | None = None
         self._excluding: frozenset[str] = frozenset()
 
@@ -102,7 +166,12 @@ class Workers:
                 f"the handler of {name!r} cannot be used: {error}", job_name=name
             ) from error
         worker = Worker(
-            name=name, handler=handler, concurrency=concurrency, codec=codec, is_async=_is_async(handler)
+            name=name,
+            handler=handler,
+            concurrency=concurrency,
+            codec=codec,
+            is_async=_is_async(handler),
+            _home=self._home,
         )
         self._by_name[name] = worker
         return worker

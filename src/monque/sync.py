@@ -13,9 +13,10 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from dataclasses import fields
 from datetime import datetime, timedelta
 from types import FrameType, TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from bson import ObjectId
 from pymongo import AsyncMongoClient
@@ -26,6 +27,7 @@ from monque import (
     ConfigurationError,
     Diagnosis,
     Direction,
+    EnqueueOptions,
     Event,
     Job,
     JobFilter,
@@ -38,6 +40,7 @@ from monque import (
     Options,
     QueueStats,
     QueueView,
+    ScheduleOptions,
     Sort,
     Worker,
     Workers,
@@ -49,6 +52,83 @@ T = TypeVar("T")
 E = TypeVar("E", bound=Event)
 Handler = Callable[[Job[T]], Any]
 Listener = Callable[[E], Any]
+
+
+class SyncWorker(Worker[T]):
+    """A `Worker` whose methods block: what `SyncMonque.worker` and `SyncWorkers.worker` return.
+
+    Examples:
+        >>> @monque.worker("send-email")
+        ... def send_email(job: Job[Email]) -> None: ...
+        >>> send_email.enqueue(Email(to="ada@example.org"), delay=timedelta(minutes=5))
+    """
+
+    __slots__ = ()
+    _advice = "hand its SyncWorkers() to SyncMonque(workers=...)"
+
+    # Both block, so neither returns what the methods of a `Worker` do.
+    @overload  # type: ignore[override]
+    def enqueue(
+        self: SyncWorker[None], data: None = None, **options: Unpack[EnqueueOptions]
+    ) -> Job[None]: ...
+
+    @overload
+    def enqueue(self, data: T, **options: Unpack[EnqueueOptions]) -> Job[T]: ...
+
+    def enqueue(self, data: Any = None, **options: Unpack[EnqueueOptions]) -> Job[Any]:
+        """As `Worker.enqueue`."""
+        owner = self._home.owner(self.name, self._advice, blocking=True)
+        job: Job[Any] = owner.enqueue(self, data, **options)
+        return job
+
+    @overload  # type: ignore[override]
+    def schedule(
+        self: SyncWorker[None], cron: str, data: None = None, **options: Unpack[ScheduleOptions]
+    ) -> Job[None]: ...
+
+    @overload
+    def schedule(self, cron: str, data: T, **options: Unpack[ScheduleOptions]) -> Job[T]: ...
+
+    def schedule(self, cron: str, data: Any = None, **options: Unpack[ScheduleOptions]) -> Job[Any]:
+        """As `Worker.schedule`."""
+        owner = self._home.owner(self.name, self._advice, blocking=True)
+        job: Job[Any] = owner.schedule(cron, self, data, **options)
+        return job
+
+
+class SyncWorkers(Workers):
+    """A set of workers for a `SyncMonque`: as `Workers`, and the methods of its workers block.
+
+    Examples:
+        >>> workers = SyncWorkers()
+        >>> @workers.worker("send-email", concurrency=3)
+        ... def send_email(job: Job[dict]) -> None: ...
+        >>> monque = SyncMonque(workers=workers)
+        >>> send_email.enqueue({"to": "ada@example.org"})
+    """
+
+    @overload
+    def worker(
+        self, name: str, handler: None = None, *, concurrency: int | None = None, replace: bool = False
+    ) -> Callable[[Handler[T]], SyncWorker[T]]: ...
+
+    @overload
+    def worker(
+        self, name: str, handler: Handler[T], *, concurrency: int | None = None, replace: bool = False
+    ) -> SyncWorker[T]: ...
+
+    def worker(
+        self, name: str, handler: Any = None, *, concurrency: int | None = None, replace: bool = False
+    ) -> Any:
+        """As `Workers.worker`."""
+        return _blocking(super().worker(name, handler, concurrency=concurrency, replace=replace))
+
+
+def _blocking(registered: Worker[T] | Callable[[Handler[T]], Worker[T]]) -> Any:
+    """The same worker, or what a decorator makes, with methods that block."""
+    if not isinstance(registered, Worker):
+        return lambda handler: _blocking(registered(handler))
+    return SyncWorker(**{each.name: getattr(registered, each.name) for each in fields(registered)})
 
 
 class SyncMonque:
@@ -66,6 +146,7 @@ class SyncMonque:
         self, database: object = None, *, options: Options = Options(), workers: Workers | None = None
     ) -> None:
         self._monque = Monque(database, options=options, workers=workers)
+        self._monque._bond.hand_over(self)
         self._thread = _LoopThread()
 
     def __repr__(self) -> str:
@@ -157,18 +238,18 @@ class SyncMonque:
     @overload
     def worker(
         self, name: str, handler: None = None, *, concurrency: int | None = None, replace: bool = False
-    ) -> Callable[[Handler[T]], Worker[T]]: ...
+    ) -> Callable[[Handler[T]], SyncWorker[T]]: ...
 
     @overload
     def worker(
         self, name: str, handler: Handler[T], *, concurrency: int | None = None, replace: bool = False
-    ) -> Worker[T]: ...
+    ) -> SyncWorker[T]: ...
 
     def worker(
         self, name: str, handler: Any = None, *, concurrency: int | None = None, replace: bool = False
     ) -> Any:
         """As `Monque.worker`."""
-        return self._monque.worker(name, handler, concurrency=concurrency, replace=replace)
+        return _blocking(self._monque.worker(name, handler, concurrency=concurrency, replace=replace))
 
     @overload
     def enqueue(

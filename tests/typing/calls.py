@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypedDict, assert_type
+from typing import Any, TypedDict, TypeVar, assert_type
 
 from bson import ObjectId
 from pydantic import BaseModel
@@ -19,6 +19,7 @@ from pymongo.client_session import ClientSession
 
 from monque import (
     ConnectionError,
+    EnqueueOptions,
     Event,
     Job,
     JobCompleted,
@@ -32,6 +33,8 @@ from monque import (
     Worker,
     Workers,
 )
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -82,6 +85,10 @@ async def apart(job: Job[dict[str, int]]) -> None:
     assert_type(job.data["a"], int)
 
 
+@workers.worker("anything")
+async def anything(job: Job[Any]) -> None: ...
+
+
 assert_type(send_email, Worker[Email])
 assert_type(ship, Worker[Order])
 assert_type(clean_up, Worker[None])
@@ -123,6 +130,44 @@ async def right_calls() -> None:
         assert_type(opened, Monque)
         async with opened.client.start_session() as session, await session.start_transaction():
             await opened.enqueue(send_email, Email("ada@example.org"), session=session)
+
+
+async def right_calls_of_workers(session: AsyncClientSession) -> None:
+    assert_type(await send_email.enqueue(Email("ada@example.org")), Job[Email])
+    assert_type(await send_email.enqueue(data=Email("ada@example.org"), run_at=datetime.now(UTC)), Job[Email])
+    assert_type(await ship.enqueue(Order(number=1), delay=timedelta(minutes=5), unique_key="k"), Job[Order])
+    assert_type(await importer.enqueue({"id": 1}, session=session), Job[Row])
+    assert_type(await clean_up.enqueue(), Job[None])
+    assert_type(await clean_up.enqueue(None, delay=timedelta(minutes=5)), Job[None])
+    assert_type(await apart.enqueue({"a": 1}), Job[dict[str, int]])
+    await anything.enqueue()
+    await anything.enqueue({"a": 1})
+
+    assert_type(await send_email.schedule("@daily", Email("ada@example.org"), unique_key="k"), Job[Email])
+    assert_type(await importer.schedule("@daily", {"id": 1}, session=session), Job[Row])
+    assert_type(await clean_up.schedule("@daily", timezone="Europe/Berlin"), Job[None])
+
+
+async def generic_calls(worker: Worker[T], data: T, options: EnqueueOptions) -> None:
+    assert_type(await worker.enqueue(data), Job[T])
+    assert_type(await worker.enqueue(data, **options), Job[T])
+
+
+async def wrong_calls_of_workers() -> None:
+    send_email.enqueue(Email("a"))  # type: ignore[unused-coroutine]  # it is not awaited
+    await send_email.enqueue(5)  # type: ignore[arg-type]  # the worker wants an Email
+    await send_email.enqueue(Order(number=1))  # type: ignore[arg-type]  # the worker wants an Email
+    await send_email.enqueue()  # type: ignore[call-arg]  # there is no Email
+    await send_email.enqueue(None)  # type: ignore[arg-type]  # there is no Email
+    await importer.enqueue({"number": 1})  # type: ignore[typeddict-item, typeddict-unknown-key]  # a Row has an id
+    await clean_up.enqueue(5)  # type: ignore[call-overload]  # the worker wants nothing
+    await send_email.enqueue(Email("a"), None)  # type: ignore[call-arg]  # options are keywords
+    await send_email.enqueue(Email("a"), delay=5)  # type: ignore[arg-type]  # not a timedelta
+    await send_email.enqueue(Email("a"), retries=3)  # type: ignore[call-arg]  # no such option
+    await send_email.schedule("@daily", 5)  # type: ignore[arg-type]  # the worker wants an Email
+    await send_email.schedule("@daily")  # type: ignore[call-arg]  # there is no Email
+    await send_email.schedule(Email("a"))  # type: ignore[call-arg, arg-type]  # the cron comes first
+    await send_email.schedule("@daily", Email("a"), delay=5)  # type: ignore[call-arg]  # not of a schedule
 
 
 async def right_completion(job: Job[Email], session: AsyncClientSession) -> None:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, assert_type
+from datetime import timedelta
+from typing import Any, TypedDict, assert_type
 
 from pymongo.client_session import ClientSession
 
-from monque import Job, JobFailed, NewJob, SyncMonque, Worker
+from monque import Job, JobFailed, NewJob, SyncMonque, SyncWorker, SyncWorkers
 
 
 @dataclass
 class Email:
     to: str
+
+
+class Row(TypedDict):
+    id: int
 
 
 monque = SyncMonque("mongodb://localhost:27017/shop")
@@ -34,8 +39,18 @@ def clean(job: Job[None]) -> None:
 
 clean_up = monque.worker("clean-up", clean)
 
-assert_type(send_email, Worker[Email])
-assert_type(clean_up, Worker[None])
+assert_type(send_email, SyncWorker[Email])
+assert_type(clean_up, SyncWorker[None])
+
+workers = SyncWorkers()
+
+
+@workers.worker("apart")
+def apart(job: Job[Row]) -> None:
+    assert_type(job.data["id"], int)
+
+
+assert_type(apart, SyncWorker[Row])
 
 
 def right_calls() -> None:
@@ -49,6 +64,23 @@ def right_calls() -> None:
     assert_type(monque.schedule("@daily", send_email, Email("ada@example.org")), Job[Email])
     assert_type(monque.enqueue_many([NewJob(clean_up)]), list[Job[Any]])
     assert_type(monque.get_job("0" * 24), Job[Any] | None)
+
+
+def right_calls_of_workers() -> None:
+    assert_type(send_email.enqueue(Email("ada@example.org"), delay=timedelta(minutes=5)), Job[Email])
+    assert_type(clean_up.enqueue(unique_key="k"), Job[None])
+    assert_type(apart.enqueue({"id": 1}), Job[Row])
+    assert_type(send_email.schedule("@daily", Email("ada@example.org")), Job[Email])
+    assert_type(clean_up.schedule("@daily", timezone="Europe/Berlin"), Job[None])
+
+
+def wrong_calls_of_workers() -> None:
+    send_email.enqueue(5)  # type: ignore[arg-type]  # the worker wants an Email
+    send_email.enqueue()  # type: ignore[call-arg]  # there is no Email
+    clean_up.enqueue(5)  # type: ignore[call-overload]  # the worker wants nothing
+    apart.enqueue({"number": 1})  # type: ignore[typeddict-item, typeddict-unknown-key]  # a Row has an id
+    send_email.schedule("@daily")  # type: ignore[call-arg]  # there is no Email
+    send_email.enqueue(Email("a"), retries=3)  # type: ignore[call-arg]  # no such option
 
 
 def right_completion(job: Job[Email], session: ClientSession) -> None:

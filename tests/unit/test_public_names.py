@@ -11,8 +11,8 @@ import pytest
 import monque
 
 NAMES = {
-    "the scheduler": "Monque SyncMonque EmbeddedMongo Worker Workers",
-    "values": "Job JobStatus NewJob Options Retention",
+    "the scheduler": "Monque SyncMonque EmbeddedMongo Worker Workers SyncWorker SyncWorkers",
+    "values": "Job JobStatus NewJob Options Retention EnqueueOptions ScheduleOptions",
     "events": (
         "Event JobStarted JobCompleted JobFailed JobError JobCancelled JobRetried JobDeleted JobsCancelled "
         "JobsRetried JobsDeleted ClaimLost StaleJobsRecovered WatchConnected WatchFailed WatchClosed "

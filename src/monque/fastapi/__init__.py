@@ -1,5 +1,6 @@
 """Monque in a FastAPI application: declared jobs with dependencies, started and stopped with the app."""
 
+from monque.fastapi.declared import JobClass, JobMethod
 from monque.fastapi.deps import MonqueDep, get_monque
 from monque.fastapi.handler import JobHandler
 from monque.fastapi.health import health_router
@@ -7,7 +8,9 @@ from monque.fastapi.lifespan import monque_of, run_workers, setup_monque, worker
 from monque.fastapi.router import JobRouter, cron, job, job_controller
 
 __all__ = [
+    "JobClass",
     "JobHandler",
+    "JobMethod",
     "JobRouter",
     "MonqueDep",
     "cron",

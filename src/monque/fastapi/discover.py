@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from types import ModuleType
 
 from monque import ConfigurationError, WorkerRegistrationError
-from monque.fastapi.router import AnyHandler, forgotten_methods, handlers_of
+from monque.fastapi.declared import AnyHandler
+from monque.fastapi.router import forgotten_methods, handlers_of
 
 
 def find_handlers(declared: Iterable[object], packages: Iterable[str]) -> list[AnyHandler]:

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from fastapi import FastAPI
 
@@ -45,11 +45,15 @@ class Wish:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JobHandler(Worker[T], Generic[T, P, R]):
-    """What a decorated function becomes: hand it to `enqueue` like any worker, call it like the function."""
+    """What a decorated function becomes: a worker, whose jobs are stored with `enqueue` and `schedule`.
+
+    It belongs to the Monque of the application once that has started. Call it like the function.
+    """
 
     recipe: Recipe
     cron: str | None
     timezone: str
+    _advice: ClassVar[str] = "hand its router or package to setup_monque and let the application start"
 
     # It takes more than the worker it extends: the function's dependencies.
     def __call__(self, job: Job[T], /, *args: P.args, **kwargs: P.kwargs) -> R:  # type: ignore[override]
@@ -92,7 +96,12 @@ class JobHandler(Worker[T], Generic[T, P, R]):
 
 
 def make_handler(
-    name: str, function: Callable[..., Any], wish: Wish, *, owner: type | None = None
+    name: str,
+    function: Callable[..., Any],
+    wish: Wish,
+    *,
+    owner: type | None = None,
+    kind: type[JobHandler[Any, ..., Any]] | None = None,
 ) -> JobHandler[Any, ..., Any]:
     """Look at a function, or at a method of *owner*, and note what it will need.
 
@@ -107,7 +116,7 @@ def make_handler(
             f"the handler of {name!r} cannot be used: {refused}", job_name=name
         ) from refused.__cause__
     worker = Workers().worker(name, _with_job_alone(function, owner), concurrency=wish.concurrency)
-    return JobHandler(
+    return (kind or JobHandler)(
         name=name,
         handler=function,
         concurrency=wish.concurrency,

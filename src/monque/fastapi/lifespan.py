@@ -10,8 +10,8 @@ from typing import Any
 from fastapi import FastAPI
 
 from monque import ConfigurationError, Monque, WorkerRegistrationError
+from monque.fastapi.declared import AnyHandler
 from monque.fastapi.discover import find_handlers
-from monque.fastapi.router import AnyHandler
 
 
 def setup_monque(
@@ -131,6 +131,7 @@ class _Life:
         except WorkerRegistrationError as error:
             raise WorkerRegistrationError(f"{handler.place}: {error}", job_name=handler.name) from error
         self.registered.add(handler.name)
+        handler._home.share(self.monque.workers._home)
 
     async def _schedule(self, handlers: Iterable[AnyHandler]) -> None:
         for handler in handlers:

@@ -5,32 +5,44 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from monque import Job, WorkerRegistrationError
+from monque.fastapi.declared import (
+    AnyHandler,
+    JobMethod,
+    MethodHandler,
+    get_handlers,
+    give_methods,
+    set_handlers,
+)
 from monque.fastapi.handler import JobHandler, Wish, make_handler
 
+S = TypeVar("S")
 T = TypeVar("T")
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C", bound=type)
-F = TypeVar("F", bound=Callable[..., Any])
 
-AnyHandler: TypeAlias = JobHandler[Any, ..., Any]
-
-# Where a decorated class or method keeps its handlers, and a method, until its class is known, its wish.
-_HANDLERS = "__monque_handlers__"
+# Where a method keeps what its decorator was told, until its class is known.
 _WISH = "__monque_wish__"
 
 
 class Declare(Protocol):
-    """A decorator: a function becomes a `JobHandler`; a class or a method stays what it is."""
+    """A decorator: a function becomes a `JobHandler`; a class stays what it is, and so does a method of an
+    instance. All of them have `enqueue` and `schedule`."""
+
+    # They overlap: a class can be called, and the first argument of a method may be a job. The first counts.
+    @overload
+    def __call__(self, target: C, /) -> C: ...  # type: ignore[overload-overlap]
 
     @overload
-    def __call__(self, target: Callable[Concatenate[Job[T], P], R], /) -> JobHandler[T, P, R]: ...
+    def __call__(  # type: ignore[overload-overlap]
+        self, target: Callable[Concatenate[Job[T], P], R], /
+    ) -> JobHandler[T, P, R]: ...
 
     @overload
-    def __call__(self, target: F, /) -> F: ...
+    def __call__(self, target: Callable[Concatenate[S, Job[T], P], R], /) -> JobMethod[S, T, P, R]: ...
 
 
 class JobRouter:
@@ -130,7 +142,8 @@ def job_controller(namespace: str | None = None) -> Callable[[C], C]:
     """
 
     def declare(cls: C) -> C:
-        marked = [method for _, method in inspect.getmembers(cls, inspect.isfunction) if _wish(method)]
+        # Statically: of the class, a marked method is its handler as soon as it has one.
+        marked = [method for _, method in inspect.getmembers_static(cls, _may_be_marked) if _wish(method)]
         if not marked:
             raise WorkerRegistrationError(
                 f"{cls.__qualname__} has no method marked with job or cron", job_name=namespace or ""
@@ -138,10 +151,12 @@ def job_controller(namespace: str | None = None) -> Callable[[C], C]:
         handlers: list[AnyHandler] = []
         for method in marked:
             wish = getattr(method, _WISH)
-            handler = make_handler(wish.name_of(method, namespace), method, wish, owner=cls)
-            setattr(method, _HANDLERS, (handler,))
+            function = method.function if isinstance(method, JobMethod) else method
+            name = wish.name_of(method, namespace)
+            handler = make_handler(name, function, wish, owner=cls, kind=MethodHandler)
+            set_handlers(method, handler)
             handlers.append(handler)
-        setattr(cls, _HANDLERS, tuple(handlers))
+        set_handlers(cls, *handlers)
         return cls
 
     return declare
@@ -153,11 +168,7 @@ def handlers_of(declared: object) -> tuple[AnyHandler, ...]:
         return tuple(declared.handlers)
     if isinstance(declared, JobHandler):
         return (declared,)
-    if not isinstance(declared, type | FunctionType):
-        return ()
-    # Not inherited: a subclass of a decorated class is another class.
-    handlers: tuple[AnyHandler, ...] = vars(declared).get(_HANDLERS, ())
-    return handlers
+    return get_handlers(declared) if isinstance(declared, type | FunctionType) else ()
 
 
 def forgotten_methods(cls: type) -> list[str]:
@@ -169,7 +180,7 @@ def _declare_apart(wish: Wish) -> Declare:
     def declare(target: Any) -> Any:
         if _is_method(target):
             setattr(target, _WISH, wish)
-            return target
+            return JobMethod(target)
         return _declared(target, wish, None)
 
     return declare
@@ -186,7 +197,8 @@ def _declared(target: Any, wish: Wish, namespace: str | None) -> Any:
     method = getattr(target, "handle", None)
     if not inspect.isfunction(method):
         raise WorkerRegistrationError(f"{target.__qualname__} has no method handle(self, job)", job_name=name)
-    setattr(target, _HANDLERS, (make_handler(name, method, wish, owner=target),))
+    set_handlers(target, make_handler(name, method, wish, owner=target))
+    give_methods(target)
     return target
 
 
@@ -194,6 +206,10 @@ def _is_method(target: Any) -> bool:
     """Whether it is a function that stands in the body of a class."""
     around = getattr(target, "__qualname__", "").rpartition(".")[0]
     return inspect.isfunction(target) and around != "" and not around.endswith("<locals>")
+
+
+def _may_be_marked(value: object) -> bool:
+    return inspect.isfunction(value) or isinstance(value, JobMethod)
 
 
 def _wish(value: object) -> Wish | None:
