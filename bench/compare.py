@@ -151,7 +151,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("base", help="the commit, branch or tag to compare with")
     parser.add_argument("--rounds", type=_at_least_one, default=3, help="how many pairs of runs")
     parser.add_argument("--only", nargs="+", choices=SCENARIOS, default=DEFAULT, help="scenarios")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    known = ["git", "rev-parse", "--quiet", "--verify", f"{arguments.base}^{{commit}}"]
+    if subprocess.run(known, cwd=HERE, stdout=subprocess.DEVNULL).returncode:
+        parser.error(f"git knows no commit, branch or tag {arguments.base!r}")
+    return arguments
 
 
 def _at_least_one(text: str) -> int:
