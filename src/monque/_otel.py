@@ -1,19 +1,21 @@
 """OpenTelemetry: spans around storing and running a job, its context kept in the document, and metrics.
 
 Imported only in a process that has imported OpenTelemetry itself. Uses the API alone: what comes of it is up
-to the providers that the user has configured.
+to the providers that the user has configured. Whatever these raise is logged and disturbs no job.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import metrics, trace
-from opentelemetry.context import Context
+from opentelemetry.context import Context, attach, detach
 from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 from opentelemetry.trace import Link, NoOpTracer, Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -21,6 +23,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from monque import _semconv as semconv
 from monque._errors import ProcessDiedError
 from monque._job import Job
+from monque._raised import bounded, describe, log_raised, text_of
 from monque._store.document import Document, put_trace, trace_of
 from monque._telemetry import Ending, Observer
 from monque._version import __version__
@@ -28,6 +31,8 @@ from monque._views import QueueDepth
 
 if TYPE_CHECKING:
     from monque._execute import Outcome, Run
+
+logger = logging.getLogger("monque")
 
 # One format whatever propagators a process has configured: every instance must be able to read it.
 _PROPAGATOR = TraceContextTextMapPropagator()
@@ -47,22 +52,51 @@ class OpenTelemetry:
 def configured() -> OpenTelemetry | None:
     """What is configured in this process, or None if nothing is."""
     global _known
-    providers = (trace.get_tracer_provider(), metrics.get_meter_provider())
+    providers = (_provider(trace.get_tracer_provider), _provider(metrics.get_meter_provider))
     if providers != _known[0]:
-        tracing = None if _is_idle(providers[0]) else _tracing()
-        measuring = (
-            None if _is_idle(providers[1]) else Metrics(metrics.get_meter(semconv.MONQUE, __version__))
-        )
+        tracing = measuring = None
+        with _undisturbed:
+            tracing = None if _is_idle(providers[0]) else _tracing()
+        with _undisturbed:
+            measuring = (
+                None if _is_idle(providers[1]) else Metrics(metrics.get_meter(semconv.MONQUE, __version__))
+            )
         nothing = tracing is None and measuring is None
         _known = (providers, None if nothing else OpenTelemetry(tracing, measuring))
     return _known[1]
 
 
-_known: tuple[tuple[Any, Any], OpenTelemetry | None] = ((None, None), None)
+class _Undisturbed:
+    """Log whatever a provider raises, and go on."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> bool:
+        if error is not None:
+            log_raised(error, "OpenTelemetry failed; jobs are not affected")
+        return True
+
+
+_undisturbed = _Undisturbed()
+
+_known: tuple[tuple[object, object], OpenTelemetry | None] = ((None, None), None)
+
+
+def _provider(get: Callable[[], object]) -> object:
+    """What is configured; the reason, if it cannot be loaded, which is logged once and not at each call."""
+    try:
+        return get()
+    except Exception as error:  # noqa: BLE001 - whatever an entry point raises
+        reason = describe(error)
+        if reason not in _known[0]:
+            logger.error("OpenTelemetry cannot be used: %s", reason)
+        return reason
 
 
 def _is_idle(provider: object) -> bool:
-    return type(provider).__module__.startswith(_IDLE)
+    return isinstance(provider, str) or type(provider).__module__.startswith(_IDLE)
 
 
 def _tracing() -> Tracing | None:
@@ -82,7 +116,8 @@ class Tracing:
         by_name: dict[str, list[Document]] = {}
         for document in documents:
             by_name.setdefault(document["name"], []).append(document)
-        spans = [self._begin_sending(name, group) for name, group in by_name.items()]
+        begun = [self._begin_sending(name, group) for name, group in by_name.items()]
+        spans = [span for span in begun if span is not None]
         try:
             yield
         except BaseException as error:
@@ -91,48 +126,64 @@ class Tracing:
             raise
         finally:
             for span in spans:
-                span.end()
+                _end(span)
 
-    def _begin_sending(self, name: str, documents: list[Document]) -> Span:
+    def _begin_sending(self, name: str, documents: list[Document]) -> Span | None:
         attributes = _attributes(semconv.SEND, name)
         if len(documents) == 1:
             attributes[semconv.MESSAGE_ID] = str(documents[0]["_id"])
         else:
             attributes[semconv.BATCH_COUNT] = len(documents)
-        span = self._tracer.start_span(
-            f"{semconv.SEND} {name}", kind=SpanKind.PRODUCER, attributes=attributes
-        )
-        carrier: dict[str, str] = {}
-        _PROPAGATOR.inject(carrier, trace.set_span_in_context(span))
-        for document in documents:
-            put_trace(document, carrier)
+        span: Span | None = None
+        with _undisturbed:
+            span = self._tracer.start_span(
+                f"{semconv.SEND} {name}", kind=SpanKind.PRODUCER, attributes=attributes
+            )
+            carrier: dict[str, str] = {}
+            _PROPAGATOR.inject(carrier, trace.set_span_in_context(span))
+            for document in documents:
+                put_trace(document, carrier)
         return span
 
     async def processing(self, run: Run, call: Awaitable[Outcome]) -> Outcome:
         """A span while the handler is called, current there, linked to the producer's."""
+        span = self._begin_processing(run)
+        if span is None:
+            return await call
+        token = None
+        with _undisturbed:
+            token = attach(trace.set_span_in_context(span))
+        try:
+            outcome = await call
+            if outcome.interrupted:
+                with _undisturbed:
+                    span.set_attribute(semconv.JOB_INTERRUPTED, True)
+            elif outcome.error is not None:
+                _fail(span, outcome.error)
+        finally:
+            if token is not None:
+                detach(token)
+            _end(span)
+        return outcome
+
+    def _begin_processing(self, run: Run) -> Span | None:
         job = run.job
         attributes = _attributes(semconv.PROCESS, job.name) | {
             semconv.MESSAGE_ID: str(job.id),
             semconv.JOB_ATTEMPT: job.attempt,
             semconv.CLIENT_ID: job.claimed_by or "",
         }
-        sent = _PROPAGATOR.extract(trace_of(run.claim), Context())
-        producer = trace.get_current_span(sent).get_span_context()
-        with self._tracer.start_as_current_span(
-            f"{semconv.PROCESS} {job.name}",
-            context=sent if _is_direct(job) else Context(),
-            kind=SpanKind.CONSUMER,
-            attributes=attributes,
-            links=[Link(producer)] if producer.is_valid else [],
-            record_exception=False,
-            set_status_on_exception=False,
-        ) as span:
-            outcome = await call
-            if outcome.interrupted:
-                span.set_attribute(semconv.JOB_INTERRUPTED, True)
-            elif outcome.error is not None:
-                _fail(span, outcome.error)
-        return outcome
+        with _undisturbed:
+            sent = _PROPAGATOR.extract(trace_of(run.claim), Context())
+            producer = trace.get_current_span(sent).get_span_context()
+            return self._tracer.start_span(
+                f"{semconv.PROCESS} {job.name}",
+                context=sent if _is_direct(job) else Context(),
+                kind=SpanKind.CONSUMER,
+                attributes=attributes,
+                links=[Link(producer)] if producer.is_valid else [],
+            )
+        return None
 
 
 def _is_direct(job: Job[Any]) -> bool:
@@ -153,13 +204,17 @@ def _attributes(operation: str, name: str) -> dict[str, str | int]:
 
 
 def _fail(span: Span, error: BaseException) -> None:
-    text = ""
-    with suppress(Exception):  # what a foreign __str__ raises must not become our trouble
-        text = str(error)
-        span.record_exception(error)
-    kind = _type_of(error)
-    span.set_attribute(semconv.ERROR_TYPE, kind)
-    span.set_status(Status(StatusCode.ERROR, f"{kind}: {text}" if text else kind))
+    kind, text = _type_of(error), text_of(error)
+    with _undisturbed:
+        span.record_exception(bounded(error))
+    with _undisturbed:
+        span.set_attribute(semconv.ERROR_TYPE, kind)
+        span.set_status(Status(StatusCode.ERROR, f"{kind}: {text}" if text else kind))
+
+
+def _end(span: Span) -> None:
+    with _undisturbed:
+        span.end()
 
 
 def _type_of(error: BaseException) -> str:

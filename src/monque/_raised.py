@@ -29,13 +29,21 @@ _MOST_PRINTED = 15
 _MOST_CAUSES = 20
 
 
+_UNSHOWN = "(its message cannot be shown)"
+
+
 def describe(error: BaseException) -> str:
     """The error as it is kept with the job: its type and text, as far as they can be stored."""
     return _storable(_type_and_text(error, _text(error)))
 
 
+def text_of(error: BaseException) -> str:
+    """The text of the error, as far as it can be stored."""
+    return _storable(_text(error))
+
+
 def bounded(error: BaseException) -> BaseException:
-    """The error as it may be logged: itself, or a stand-in if some text that is logged with it is very long.
+    """The error as it may be logged: itself, or a stand-in if a text of it is very long or cannot be had.
 
     Logging prints an error with all its causes, the errors of a group and the notes. The stand-in has the
     same type name, traceback and causes, and shortened texts.
@@ -106,7 +114,7 @@ def _message(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - whatever a foreign __str__ raises, the job still has to be settled
-        return "(its message cannot be shown)"
+        return _UNSHOWN
 
 
 def _summary(leaves: list[BaseException]) -> str:
@@ -134,9 +142,10 @@ def _storable(text: str) -> str:
 
 
 def _is_printable(error: BaseException | None, causes: int) -> bool:
-    """Whether printing the error, and what is printed with it, takes no very long text."""
+    """Whether the error, and what is printed with it, can be shown and have no very long text."""
     while error is not None:
-        if not causes or sum(map(len, (_message(error), *_notes(error)))) > _LONGEST_TEXT:
+        message = _message(error)
+        if not causes or message is _UNSHOWN or len(message) + sum(map(len, _notes(error))) > _LONGEST_TEXT:
             return False
         members = error.exceptions[:_MOST_PRINTED] if isinstance(error, BaseExceptionGroup) else ()
         if not all(_is_printable(member, causes - 1) for member in members):
@@ -148,7 +157,7 @@ def _is_printable(error: BaseException | None, causes: int) -> bool:
 def _stand_in(error: BaseException, causes: int) -> BaseException:
     cls = type(error)
     names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
-    copy: BaseException = type(cls.__name__, (Exception,), names)(_storable(_text(error)))
+    copy: BaseException = type(cls.__name__, (Exception,), names)(text_of(error))
     for note in _notes(error)[:_MOST_LEAVES]:
         copy.add_note(_storable(note))
     before = _printed_before(error) if causes else None

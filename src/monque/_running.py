@@ -257,7 +257,8 @@ class Running:
     def _settled(self, run: Run, document: Document | None) -> None:
         if document is not None and not run.outcome.interrupted:
             if run.audience is not None or run.outcome.error is not None:
-                record(run)
+                # In the context of this run: many results are written by the task that one of them started.
+                run.variables.run(record, run)
             bus = self._context.bus
             if bus.hears(JobCompleted) or bus.hears(JobFailed):
                 run.variables.run(bus.tell, report(run, document))

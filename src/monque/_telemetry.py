@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from monque._errors import ConfigurationError, ProcessDiedError
 from monque._job import Job
 from monque._logs import log_start
+from monque._raised import log_raised
 from monque._views import QueueDepth
 
 if TYPE_CHECKING:
@@ -149,8 +150,8 @@ class Audience:
         for observer in self.observers:
             try:
                 what(observer)
-            except Exception:
-                logger.exception("the observer %r failed", observer)
+            except BaseException as error:  # noqa: BLE001 - whatever it is, the job has nothing to do with it
+                log_raised(error, "the observer %r failed", observer)
 
 
 def opentelemetry() -> OpenTelemetry | None:
