@@ -66,6 +66,10 @@ class Connection:
             # Closing says goodbye to the server; one that is not there must not hold us up.
             with pymongo.timeout(_GOODBYE_TIMEOUT):
                 await self.database.client.close()
+        await self.abandon()
+
+    async def abandon(self) -> None:
+        """Let go of the embedded server, if any. The client cannot be closed once its loop has ended."""
         if self.embedded is not None:
             await self.embedded.stop()
 

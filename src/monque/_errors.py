@@ -28,6 +28,8 @@ from typing import TYPE_CHECKING, Any
 
 from pymongo.errors import PyMongoError
 
+from monque._explain import explain
+
 if TYPE_CHECKING:
     from bson import ObjectId
 
@@ -46,6 +48,17 @@ _ERROR_LABELS = (
 
 class MonqueError(Exception):
     """Base of everything Monque raises."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The default calls the class with the message alone, which most of these do not take.
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(kind: type[MonqueError], args: tuple[Any, ...], state: dict[str, Any]) -> MonqueError:
+    """An error that was pickled or copied."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class ConnectionError(MonqueError, PyMongoError):  # noqa: A001 - the name is part of the public API
@@ -251,4 +264,10 @@ def driver_errors(doing: str) -> Iterator[None]:
         raise
     except PyMongoError as error:
         labels = [label for label in _ERROR_LABELS if error.has_error_label(label)]
-        raise ConnectionError(f"could not {doing}: {error}", labels=labels) from error
+        raise ConnectionError(f"could not {doing}: {explain(error)}", labels=labels) from error
+
+
+# Tracebacks and logs name a class by its module: say where users import it from.
+for _error in [value for value in vars().values() if isinstance(value, type)]:
+    if issubclass(_error, MonqueError):
+        _error.__module__ = "monque"

@@ -11,6 +11,7 @@ from bson import ObjectId
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import DuplicateKeyError
 
+from monque._clock import Clock
 from monque._diagnosis import Diagnosis
 from monque._errors import ConfigurationError, JobNotFoundError, JobStateError, driver_errors
 from monque._events import (
@@ -54,6 +55,11 @@ class Management:
     _active: Counter[str]
 
     def _context(self) -> Context:
+        """What is open, for use in the running event loop."""
+        raise NotImplementedError
+
+    def _clock(self) -> Clock:
+        """The server's clock, which may be read in any thread."""
         raise NotImplementedError
 
     def _wake(self, documents: Sequence[Document], session: AsyncClientSession | None = None) -> None:
@@ -61,7 +67,7 @@ class Management:
 
     def server_time(self) -> datetime:
         """The time of the database server, by which everything here goes; it costs no round trip."""
-        return self._context().clock.now()
+        return self._clock().now()
 
     async def get_job(self, id: ObjectId | str) -> Job[Any] | None:  # noqa: A002 - part of the public API
         """The job with this id (an `ObjectId` or 24 hex characters), or None."""

@@ -52,6 +52,11 @@ _OLDEST_WIRE_VERSION = 17
 # From 7.0 on, a mongos can find and change one document of a sharded collection without the shard key.
 _OLDEST_SHARDING_WIRE_VERSION = 21
 
+_OTHER_LOOP = (
+    "this Monque was opened in another event loop and works only there; open one in each loop, send the "
+    "call to its loop with asyncio.run_coroutine_threadsafe, or use a SyncMonque from threads"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
@@ -59,6 +64,7 @@ class _Opened:
 
     connection: Connection
     context: Context
+    loop: asyncio.AbstractEventLoop
 
 
 class Monque(Management):
@@ -106,7 +112,7 @@ class Monque(Management):
         self._runner: Runner | None = None
 
     def __repr__(self) -> str:
-        state = "running" if self._is_running() else "open" if self._opened else "closed"
+        state = ("running" if self._is_running() else "open") if self._is_open() else "closed"
         return f"<Monque {self._options.collection!r} {state}, instance {self._instance_id}>"
 
     @property
@@ -145,7 +151,7 @@ class Monque(Management):
         Examples:
             >>> monque.reconfigure(options=replace(monque.options, worker_concurrency=50))
         """
-        if self._opened is not None:
+        if self._is_open():
             raise ConfigurationError("an open Monque cannot be reconfigured; do it before `open()`")
         if options is not None and not isinstance(options, Options):
             raise ConfigurationError(f"options must be an Options(...), got {options!r}")
@@ -163,11 +169,12 @@ class Monque(Management):
             ConfigurationError: The server is older than MongoDB 6.0, or its indexes are in the way.
             InstanceConflictError: The instance id is alive elsewhere.
         """
+        loop = await self._enter_loop()
         async with self._one_at_a_time():
             if self._opened is None:
                 connection = await self._connector.connect()
                 try:
-                    self._opened = _Opened(connection, await self._prepare(connection))
+                    self._opened = _Opened(connection, await self._prepare(connection), loop)
                 except BaseException:
                     await connection.close()
                     raise
@@ -176,6 +183,7 @@ class Monque(Management):
 
     async def close(self) -> None:
         """Stop if running, then disconnect. Idempotent."""
+        await self._enter_loop()
         await self.stop()
         async with self._one_at_a_time():
             opened, self._opened = self._opened, None
@@ -206,6 +214,8 @@ class Monque(Management):
         back, and told by a `job:error` event with a `ShutdownTimeoutError`.
         """
         seconds = _timeout(timeout, self._options.shutdown_timeout)
+        if self._runner is not None:
+            await self._enter_loop()
         if self._runner is not None:
             await self._runner.stop(seconds)
 
@@ -247,12 +257,7 @@ class Monque(Management):
 
     def is_healthy(self) -> bool:
         """Open, running, and the last contact with the database succeeded."""
-        return (
-            self._opened is not None
-            and self._is_running()
-            and self._runner is not None
-            and self._runner.in_contact
-        )
+        return self._is_open() and self._is_running() and self._runner is not None and self._runner.in_contact
 
     @overload
     def worker(
@@ -535,6 +540,9 @@ class Monque(Management):
                 await recover(context)
         return context
 
+    def _is_open(self) -> bool:
+        return self._opened is not None and not self._opened.loop.is_closed()
+
     def _open(self) -> _Opened:
         if self._opened is None:
             raise NotOpenError(
@@ -543,11 +551,37 @@ class Monque(Management):
         return self._opened
 
     def _context(self) -> Context:
-        return self._open().context
+        return self._open_here().context
+
+    def _clock(self) -> Clock:
+        return self._open().context.clock
+
+    def _open_here(self) -> _Opened:
+        """What was opened, for a call that works in the running event loop."""
+        opened = self._open()
+        if _running_loop() is not opened.loop:
+            raise ConfigurationError(_OTHER_LOOP)
+        return opened
+
+    async def _enter_loop(self) -> asyncio.AbstractEventLoop:
+        """The running loop. What was opened must belong to it, or to a loop that has ended."""
+        loop, opened = _running_loop(), self._opened
+        if opened is not None and opened.loop is not loop:
+            if not opened.loop.is_closed():
+                raise ConfigurationError(_OTHER_LOOP)
+            self._forget()
+            await opened.connection.abandon()
+        return loop
+
+    def _forget(self) -> None:
+        """Be as new: nothing can be awaited that belonged to a loop which will never run again."""
+        self._opened = self._opening = self._runner = None
+        self._threads = ThreadPool()
+        self._active = Counter()
 
     def _within(self, session: Session | None) -> tuple[Context, AsyncClientSession | None]:
         """What to store with, so that it is part of the caller's transaction if there is one."""
-        opened = self._open()
+        opened = self._open_here()
         if session is None:
             return opened.context, None
         store, joined = join(session, opened.context.store, opened.connection)
@@ -639,6 +673,16 @@ def _new_job(job: object) -> NewJob[Any]:
     if not isinstance(job, NewJob):
         raise ConfigurationError(f"enqueue_many takes NewJob(...) values, got {job!r}")
     return job
+
+
+def _running_loop() -> asyncio.AbstractEventLoop:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError as error:
+        raise ConfigurationError(
+            "Monque needs asyncio, and no asyncio event loop runs here; start the program with "
+            "asyncio.run(...), choose the asyncio backend in AnyIO (trio does not work), or use a SyncMonque"
+        ) from error
 
 
 def _timeout(given: timedelta | float | None, default: timedelta) -> float:

@@ -147,7 +147,9 @@ def test_an_unreachable_database_is_one_sentence_and_exit_code_1() -> None:
     told = subprocess.run([*MONQUE, "stats", "--uri", NOWHERE], capture_output=True, text=True, timeout=60)
 
     assert (told.returncode, told.stdout) == (1, "")
-    assert told.stderr.startswith("Error: could not open the database: 127.0.0.1:1")
+    assert told.stderr.startswith(
+        "Error: could not open the database: no MongoDB at 127.0.0.1:1 (connection refused)"
+    )
     assert told.stderr.count("\n") == 1
 
 

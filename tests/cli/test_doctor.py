@@ -174,7 +174,10 @@ def test_an_unreachable_server_is_a_finding(start: Callable[..., Any]) -> None:
     doctor = start("doctor", "--uri", "mongodb://127.0.0.1:1/shop?serverSelectionTimeoutMS=200")
 
     assert doctor.ends() == 1
-    assert doctor.text.startswith("error    server:                could not open the database: 127.0.0.1:1")
+    assert doctor.text.startswith(
+        "error    server:                could not open the database: no MongoDB at "
+    )
+    assert "127.0.0.1:1 (connection refused)" in doctor.text
     assert "-> check the address, the credentials and the network" in doctor.text
 
 

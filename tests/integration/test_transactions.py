@@ -413,7 +413,7 @@ class TestWrongSessions:
 
 class TestStandalone:
     async def test_a_server_without_transactions_says_so(self) -> None:
-        refusal = r"could not store the \w+: .* only allowed on a replica set"
+        refusal = r"could not store the \w+: .* only allowed on a replica set .* then rs\.initiate\(\)"
         with Servers(replica_set=False) as servers:
             async with Monque(servers.uri("jobs")) as monque, monque.client.start_session() as session:
                 for store in (by_enqueue, by_enqueue_with_key, by_enqueue_many, by_schedule):
