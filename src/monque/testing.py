@@ -7,19 +7,20 @@ To process everything that is due, use `Monque.run_until_idle`. The pytest plugi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime, timedelta
 from types import EllipsisType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, overload
 
 import bson
 from bson import CodecOptions, ObjectId
 from pymongo.client_session import ClientSession
 
-from monque import ConfigurationError, Job, JobFilter, JobStatus, Monque, Worker, Workers
+from monque import ConfigurationError, Job, JobFilter, JobStatus, Monque, SyncMonque, Worker, Workers
 
 _AWARE: CodecOptions[dict[str, Any]] = CodecOptions(tz_aware=True, tzinfo=UTC)
 _SHOWN = 10
+R = TypeVar("R")
 
 
 class Declared(Protocol):
@@ -52,6 +53,7 @@ async def run_handler(
     Examples:
         >>> await run_handler(send, Email(to="ada@example.org"), overrides={get_mailer: lambda: outbox})
     """
+    __tracebackhide__ = True
     worker = _worker(handler, app, overrides)
     stored = _stored(data, worker)
     now = datetime.now(UTC)
@@ -84,15 +86,39 @@ class _Rehearsed(Job[Any]):
         return None if isinstance(session, ClientSession) else asyncio.sleep(0)
 
 
-async def assert_enqueued(
+@overload
+def assert_enqueued(
     monque: Monque,
     job: Worker[Any] | str,
     data: Any = ...,
     *,
     unique_key: str | EllipsisType | None = ...,
     due: datetime | timedelta | EllipsisType = ...,
-) -> Job[Any]:
+) -> Coroutine[Any, Any, Job[Any]]: ...
+
+
+@overload
+def assert_enqueued(
+    monque: SyncMonque,
+    job: Worker[Any] | str,
+    data: Any = ...,
+    *,
+    unique_key: str | EllipsisType | None = ...,
+    due: datetime | timedelta | EllipsisType = ...,
+) -> Job[Any]: ...
+
+
+def assert_enqueued(
+    monque: Monque | SyncMonque,
+    job: Worker[Any] | str,
+    data: Any = ...,
+    *,
+    unique_key: str | EllipsisType | None = ...,
+    due: datetime | timedelta | EllipsisType = ...,
+) -> Coroutine[Any, Any, Job[Any]] | Job[Any]:
     """Return the first stored job that is as described; fail with what is there if none is.
+
+    Await it with a `Monque`; with a `SyncMonque` it is done when it returns.
 
     Args:
         monque: Where to look, in whatever state the job may be.
@@ -104,24 +130,83 @@ async def assert_enqueued(
     Examples:
         >>> await assert_enqueued(monque, "send-email", {"to": "ada@example.org"}, due=timedelta(minutes=5))
     """
-    name = job if isinstance(job, str) else job.name
-    content = data if data is ... else _stored(data)
-    others: list[Job[Any]] = []
-    async for candidate in monque.iter_jobs(JobFilter(name=name)):
-        if _is_as_described(candidate, content, unique_key, due):
-            return candidate
-        others.append(candidate)
-    wanted = _description(data, unique_key, due)
-    raise AssertionError(f"no job {name!r}{wanted} was enqueued; {_what_is_there(others)}")
+    __tracebackhide__ = True
+    wanted = _Wanted(job, data, unique_key, due)
+    if isinstance(monque, SyncMonque):
+        return wanted.among(list(monque.iter_jobs(wanted.filter)))
+    return _look(monque, wanted, wanted.among)
 
 
-async def assert_not_enqueued(monque: Monque, job: Worker[Any] | str, data: Any = ...) -> None:
-    """Fail if a job of this name, with this in its payload, was stored; arguments as in `assert_enqueued`."""
-    name = job if isinstance(job, str) else job.name
-    content = data if data is ... else _stored(data)
-    async for candidate in monque.iter_jobs(JobFilter(name=name)):
-        if _is_as_described(candidate, content, ..., ...):
-            raise AssertionError(f"a job {name!r} was enqueued: {_line(candidate)}")
+@overload
+def assert_not_enqueued(
+    monque: Monque, job: Worker[Any] | str, data: Any = ...
+) -> Coroutine[Any, Any, None]: ...
+
+
+@overload
+def assert_not_enqueued(monque: SyncMonque, job: Worker[Any] | str, data: Any = ...) -> None: ...
+
+
+def assert_not_enqueued(
+    monque: Monque | SyncMonque, job: Worker[Any] | str, data: Any = ...
+) -> Coroutine[Any, Any, None] | None:
+    """Fail if a job of this name, with this in its payload, was stored.
+
+    Arguments and awaiting are as with `assert_enqueued`.
+    """
+    __tracebackhide__ = True
+    wanted = _Wanted(job, data)
+    if isinstance(monque, SyncMonque):
+        wanted.not_among(list(monque.iter_jobs(wanted.filter)))
+        return None
+    return _look(monque, wanted, wanted.not_among)
+
+
+def _look(monque: Monque, wanted: _Wanted, judge: Callable[[list[Job[Any]]], R]) -> Coroutine[Any, Any, R]:
+    __tracebackhide__ = True
+    if not hasattr(monque, "iter_jobs"):  # before it is awaited: a coroutine that nobody awaits says nothing
+        raise ConfigurationError(f"the first argument is a Monque or a SyncMonque, got {monque!r}")
+
+    async def look() -> R:
+        __tracebackhide__ = True
+        return judge([job async for job in monque.iter_jobs(wanted.filter)])
+
+    return look()
+
+
+class _Wanted:
+    """The description of a job, and how stored jobs are held against it."""
+
+    def __init__(self, job: Worker[Any] | str, data: Any, unique_key: Any = ..., due: Any = ...) -> None:
+        self.name = job if isinstance(job, str) else job.name
+        self.filter = JobFilter(name=self.name)
+        self._content = data if data is ... else _stored(data)
+        self._unique_key = unique_key
+        self._due = due
+        self._description = _description(data, unique_key, due)
+
+    def among(self, jobs: list[Job[Any]]) -> Job[Any]:
+        """The first of the jobs that is as described."""
+        __tracebackhide__ = True
+        found = next(filter(self._describes, jobs), None)
+        if found is None:
+            there = _what_is_there(jobs)
+            raise AssertionError(f"no job {self.name!r}{self._description} was enqueued; {there}")
+        return found
+
+    def not_among(self, jobs: list[Job[Any]]) -> None:
+        """Fail if one of the jobs is as described."""
+        __tracebackhide__ = True
+        found = next(filter(self._describes, jobs), None)
+        if found is not None:
+            raise AssertionError(f"a job {self.name!r} was enqueued: {_line(found)}")
+
+    def _describes(self, job: Job[Any]) -> bool:
+        return (
+            (self._content is ... or _contains(job.data, self._content))
+            and (self._unique_key is ... or job.unique_key == self._unique_key)
+            and (self._due is ... or _is_due(job, self._due))
+        )
 
 
 def _worker(handler: Any, app: Any, overrides: Any) -> Worker[Any]:
@@ -143,14 +228,6 @@ def _stored(data: Any, worker: Worker[Any] | None = None) -> Any:
     worker = worker if worker is not None else Workers().worker("anything", lambda _job: None)
     document = bson.encode({"data": worker.codec.encode(data, job_name=worker.name)})
     return bson.decode(document, _AWARE)["data"]
-
-
-def _is_as_described(job: Job[Any], data: Any, unique_key: Any, due: Any) -> bool:
-    return (
-        (data is ... or _contains(job.data, data))
-        and (unique_key is ... or job.unique_key == unique_key)
-        and (due is ... or _is_due(job, due))
-    )
 
 
 def _contains(actual: Any, wanted: Any) -> bool:

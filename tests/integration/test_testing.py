@@ -18,10 +18,13 @@ from typing import Annotated, Any
 import pytest
 from fastapi import Depends, FastAPI, Request
 from pydantic import BaseModel
+from pymongo.asynchronous.database import AsyncDatabase
 
-from monque import ConfigurationError, Job, JobStatus, Monque, PayloadError
+from monque import ConfigurationError, Job, JobStatus, Monque, PayloadError, SyncMonque
+from monque.embedded import EmbeddedMongo
 from monque.fastapi import JobRouter, job, job_controller
 from monque.testing import assert_enqueued, assert_not_enqueued, run_handler
+from support.programs.child import uri_of
 
 
 @dataclass
@@ -248,6 +251,39 @@ class TestAssertEnqueued:
             await assert_not_enqueued(monque, "send", {"to": "ada"})
 
 
+class TestAssertEnqueuedWithoutAsyncio:
+    """With a `SyncMonque` the helpers are done when they return: there is nothing to await."""
+
+    @pytest.fixture
+    def blocking(self, server: EmbeddedMongo, database: AsyncDatabase[Any]) -> Iterator[SyncMonque]:
+        with SyncMonque(uri_of(server, database)) as blocking:
+            yield blocking
+
+    def test_it_returns_the_job_that_is_as_described(self, blocking: SyncMonque) -> None:
+        blocking.enqueue("send", {"to": "bob"})
+        wanted = blocking.enqueue("send", {"to": "ada", "cc": "eve"}, delay=timedelta(minutes=5))
+
+        assert assert_enqueued(blocking, "send", {"to": "ada"}, due=timedelta(minutes=5)) == wanted
+
+    def test_it_fails_and_shows_what_is_there(self, blocking: SyncMonque) -> None:
+        blocking.enqueue("send", {"to": "bob"})
+
+        with pytest.raises(AssertionError, match=r"no job 'send' with data .*; there are:\n.*bob"):
+            assert_enqueued(blocking, "send", {"to": "ada"})
+
+    def test_that_something_was_not_enqueued(self, blocking: SyncMonque) -> None:
+        blocking.enqueue("send", {"to": "bob"})
+
+        assert_not_enqueued(blocking, "send", {"to": "ada"})
+        with pytest.raises(AssertionError, match="a job 'send' was enqueued"):
+            assert_not_enqueued(blocking, "send", {"to": "bob"})
+
+    def test_what_is_no_monque_is_refused(self) -> None:
+        for helper in (assert_enqueued, assert_not_enqueued):
+            with pytest.raises(ConfigurationError, match="a Monque or a SyncMonque, got 'send'"):
+                helper("send", "send")  # type: ignore[call-overload]
+
+
 class TestPlugin:
     """In a pytest of its own, as a user has it."""
 
@@ -314,6 +350,44 @@ class TestPlugin:
         output = await asyncio.to_thread(self.run, tmp_path, tests)
 
         assert "4 passed" in output, output
+
+    async def test_a_failed_assertion_shows_the_line_of_the_test_and_none_of_ours(
+        self, tmp_path: Path
+    ) -> None:
+        tests = """
+            import pytest
+            from monque import Job, SyncMonque
+            from monque.testing import assert_enqueued, assert_not_enqueued, run_handler
+
+            @pytest.mark.asyncio
+            async def test_enqueued(monque):
+                await assert_enqueued(monque, "send")
+
+            @pytest.mark.asyncio
+            async def test_not_enqueued(monque):
+                await monque.enqueue("send")
+                await assert_not_enqueued(monque, "send")
+
+            def test_enqueued_blocking(monque_uri):
+                with SyncMonque(monque_uri) as monque:
+                    assert_enqueued(monque, "send")
+
+            def test_not_enqueued_blocking(monque_uri):
+                with SyncMonque(monque_uri) as monque:
+                    monque.enqueue("send")
+                    assert_not_enqueued(monque, "send")
+
+            @pytest.mark.asyncio
+            async def test_handler():
+                async def handler(job):
+                    raise ValueError("its own")
+
+                await run_handler(handler)
+        """
+        said = self.run(tmp_path, tests)
+
+        assert "5 failed" in said
+        assert "testing.py" not in said
 
     async def test_nothing_starts_for_tests_that_do_not_ask_for_it(self, tmp_path: Path) -> None:
         tests = "def test_theirs(): ..."
