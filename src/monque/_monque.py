@@ -428,7 +428,8 @@ class Monque(Management):
         """Store a recurring job, or bring the one that is there up to date; safe at every start.
 
         An unchanged call changes nothing. Another payload keeps the next time; another cron or zone
-        computes it anew; while it runs, a change takes effect after that run.
+        computes it anew; while it runs, a change takes effect after that run. Only a next time that does
+        not fit the cron is repaired: a TypeScript instance may leave one.
 
         Args:
             cron: Five fields, or one of @yearly @monthly @weekly @daily @hourly.

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 import bson
 from pymongo.asynchronous.client_session import AsyncClientSession
 
+from monque._cron import Cron
 from monque._errors import JobStateError
 from monque._job import JobStatus
 from monque._store import transitions, unique
-from monque._store.document import Document, trace_of
+from monque._store.document import Document, count_of, made_aware, trace_of
 from monque._store.store import Store
+
+# Longer than any error in our reading of the server's clock. Times of a cron are at least as far apart.
+_CLOCK_SLACK = timedelta(minutes=1)
 
 
 async def insert(store: Store, document: Document, session: AsyncClientSession | None) -> Document:
@@ -79,6 +85,24 @@ def _changes(holder: Document, wanted: Document) -> Document:
         times["nextRunAt"] = wanted["nextRunAt"]
     same_data = bson.encode({"data": holder.get("data")}) == bson.encode({"data": wanted["data"]})
     changes = times if same_data else {**times, "data": wanted["data"]}
+    if not changes and _misses_its_schedule(holder, wanted):
+        changes = {"nextRunAt": wanted["nextRunAt"]}
     if changes and "traceparent" in wanted:
         changes |= {"tracestate": "", **trace_of(wanted)}  # not the state of another trace
     return changes
+
+
+def _misses_its_schedule(holder: Document, wanted: Document) -> bool:
+    """Whether a schedule waits for another time than the next one of the wanted cron and zone.
+
+    A TypeScript instance leaves such a time if the cron changed while it ran the job, or if its process has
+    another zone. The time of a retry, one that an operator set and one that has come are left alone.
+    """
+    run_at, now = made_aware(holder.get("nextRunAt")), wanted["createdAt"]
+    if holder["status"] != "pending" or not isinstance(run_at, datetime) or run_at <= now:
+        return False
+    if count_of(holder, "failCount") or run_at == made_aware(holder.get("movedTo")):
+        return False
+    # Our reading of the server's clock may be a little late: the run that is about to be due may be over.
+    after_that = Cron.parse(wanted["repeatInterval"], wanted["timezone"]).next_after(now + _CLOCK_SLACK)
+    return run_at not in (wanted["nextRunAt"], after_that)

@@ -37,9 +37,9 @@ async def recover(context: Context) -> int:
     taken = _Taken()
     while True:
         found, before = await context.store.stale(), taken.count
-        await _put_back([job for job in found if not job["isHopeless"]], taken, context)
+        await _put_back([job for job in found if not job["hopeless"]], taken, context)
         for job in found:
-            if job["isHopeless"]:
+            if job["hopeless"]:
                 await _give_up(job, taken, context)
         # With a full page there may be more; without progress the same would be read again.
         if len(found) < STALE_AT_ONCE or taken.count == before:

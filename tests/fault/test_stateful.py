@@ -496,8 +496,21 @@ class Jobs(RuleBasedStateMachine):
         waiting = {
             job_id: job for job_id, job in self.model.items() if job.status == "pending" and not job.due
         }
-        due = {"$set": {"nextRunAt": ago(minutes=1)}}
-        self.run(self.collection.update_many({"_id": {"$in": list(waiting)}}, due))
+        due = ago(minutes=1)
+
+        def follows(field: str, moved: Any) -> Document:
+            """A note of the time moves with it; here the clock moves, not the time."""
+            return {
+                "$cond": [
+                    {"$eq": [f"${field}", "$nextRunAt"]},
+                    moved,
+                    {"$ifNull": [f"${field.partition('.')[0]}", "$$REMOVE"]},
+                ]
+            }
+
+        crash = follows("lastCrash.runAt", {"$mergeObjects": ["$lastCrash", {"runAt": due}]})
+        times = {"nextRunAt": due, "movedTo": follows("movedTo", due), "lastCrash": crash}
+        self.run(self.collection.update_many({"_id": {"$in": list(waiting)}}, [{"$set": times}]))
         for job_id, job in waiting.items():
             self._change(job_id, replace(job, due=True))
 

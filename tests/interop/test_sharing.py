@@ -11,8 +11,9 @@ import pytest
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 
-from monque import Job, Monque, NewJob, Options
-from support.clocks import ago, ahead
+from monque import Job, JobFilter, Monque, NewJob, Options
+from monque._cron import Cron
+from support.clocks import ago, ahead, now
 from support.jobs import document
 from support.proxy import Proxy, command
 from support.typescript import TypeScript
@@ -242,5 +243,99 @@ async def test_crashes_that_the_first_release_counted_still_count(
     """It stored no time beside the count."""
     job = Crashing(collection, make_monque, max_retries=3, crashCount=2)
     await job.store()
+
+    assert (await job.crash())["status"] == "failed"
+
+
+class TestSchedules:
+    """A next time that TypeScript left and that is none of the stored cron."""
+
+    YEARLY = "0 0 1 1 *"
+
+    async def test_a_schedule_changed_while_typescript_runs_it_is_repaired_by_the_next_call(
+        self, monque: Monque, collection: Collection, typescript: TypeScript
+    ) -> None:
+        schedule = await monque.schedule(self.YEARLY, "work")
+        await typescript.claim(schedule.id)
+        await monque.schedule("* * * * *", "work")
+        await typescript.repeat(schedule.id, schedule.next_run_at)
+
+        repaired = await monque.schedule("* * * * *", "work")
+
+        assert repaired.id == schedule.id
+        assert repaired.next_run_at <= repaired.updated_at + timedelta(minutes=1)
+        assert await monque.schedule("* * * * *", "work") == repaired
+
+    async def test_a_time_in_the_zone_of_their_process_is_repaired(
+        self, monque: Monque, collection: Collection, typescript: TypeScript
+    ) -> None:
+        schedule = await monque.schedule("30 4 * * *", "work", timezone="Asia/Tokyo")
+        await typescript.claim(schedule.id)
+        in_utc = Cron.parse("30 4 * * *").next_after(now())
+        await typescript.repeat(schedule.id, in_utc)
+
+        repaired = await monque.schedule("30 4 * * *", "work", timezone="Asia/Tokyo")
+
+        assert repaired.next_run_at == schedule.next_run_at != in_utc
+
+    async def test_a_retry_keeps_its_time(
+        self, monque: Monque, collection: Collection, typescript: TypeScript
+    ) -> None:
+        schedule = await monque.schedule(self.YEARLY, "work")
+        await typescript.claim(schedule.id)
+        await typescript.fail(schedule.id, after=timedelta(minutes=5))
+        before = await collection.find_one({})
+
+        await monque.schedule(self.YEARLY, "work")
+
+        assert await collection.find_one({}) == before
+
+    async def test_a_time_that_an_operator_set_stays(self, monque: Monque, collection: Collection) -> None:
+        schedule = await monque.schedule(self.YEARLY, "work")
+        moved = await monque.reschedule_job(schedule.id, ahead(minutes=7))
+
+        assert await monque.schedule(self.YEARLY, "work") == moved
+
+    async def test_a_retry_that_an_operator_spread_stays(
+        self, monque: Monque, collection: Collection
+    ) -> None:
+        schedule = await monque.schedule(self.YEARLY, "work")
+        await monque.cancel_job(schedule.id)
+        await monque.retry_jobs(JobFilter(name="work"), spread=timedelta(hours=1))
+        before = await collection.find_one({})
+
+        await monque.schedule(self.YEARLY, "work")
+
+        assert await collection.find_one({}) == before
+
+    async def test_what_is_due_runs_first(self, monque: Monque, collection: Collection) -> None:
+        """As after their operator's retry: the run itself computes the right time."""
+        await monque.schedule(self.YEARLY, "work")
+        await collection.update_one({}, {"$set": {"nextRunAt": ago(seconds=1)}})
+        before = await collection.find_one({})
+
+        await monque.schedule(self.YEARLY, "work")
+
+        assert await collection.find_one({}) == before
+
+    async def test_the_next_run_of_an_operators_time_is_repaired_again(
+        self, monque: Monque, collection: Collection, typescript: TypeScript
+    ) -> None:
+        """What the operator set counts until that time is used up."""
+        schedule = await monque.schedule(self.YEARLY, "work")
+        await monque.reschedule_job(schedule.id, ahead(minutes=7))
+        await typescript.claim(schedule.id)
+        await typescript.repeat(schedule.id, ahead(days=3))
+
+        assert (await monque.schedule(self.YEARLY, "work")).next_run_at == schedule.next_run_at
+
+
+async def test_an_operators_reschedule_between_two_crashes_is_no_success(
+    collection: Collection, make_monque: Make, monque: Monque
+) -> None:
+    job = Crashing(collection, make_monque, max_retries=2)
+    await job.store()
+    await job.crash()
+    await monque.reschedule_job(job.id, ahead(minutes=7))
 
     assert (await job.crash())["status"] == "failed"

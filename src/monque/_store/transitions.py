@@ -164,7 +164,7 @@ def repeat(claim: Mapping[str, Any], *, run_at: datetime) -> Transition:
     return Transition(
         to=JobStatus.PENDING,
         when=_same_schedule(claim),
-        then=_next_time(run_at, settledAttempt=attempt_of(claim)),
+        then=_next_time(run_at, {"settledAttempt": attempt_of(claim)}),
     )
 
 
@@ -223,7 +223,7 @@ def give_up_occurrence(claim: Mapping[str, Any], *, run_at: datetime, leaves: Do
     return Transition(
         to=JobStatus.PENDING,
         when=_same_schedule(claim),
-        then=_next_time(run_at, settledAttempt=attempt_of(claim), failedRunId=leaves["_id"]),
+        then=_next_time(run_at, {"settledAttempt": attempt_of(claim), "failedRunId": leaves["_id"]}),
         leaves=leaves,
     )
 
@@ -246,7 +246,7 @@ def _release(claimed_by: str, attempt: int) -> Transition:
     )
 
 
-def _next_time(run_at: datetime, **fields: Any) -> Document:
+def _next_time(run_at: datetime, fields: Document) -> Document:
     return {
         "$set": {"status": "pending", "nextRunAt": run_at, "failCount": 0, **fields},
         "$unset": {**_NO_CLAIM, **_NO_CRASHES, "failReason": ""},
@@ -304,12 +304,14 @@ def stale(*, tolerance: timedelta, lock_timeout: timedelta) -> Document:
 _LOST_ATTEMPT = {"$ifNull": ["$attempt", {"$ifNull": ["$lostAttempt", "$$REMOVE"]}]}
 
 # TypeScript instances never clear `crashCount`, so recovery keeps beside it how the crashed run stood. If the
-# time has moved without one more failure, the job has succeeded or was retried since: count from 0 again.
+# time has moved without one more failure, and not by `reschedule_by_operator`, the job has succeeded or was
+# retried since: count from 0 again.
 # Jobs that the first release recovered have no `lastCrash`; their count goes on.
 _RAN_SINCE = {
     "$and": [
         {"$eq": [{"$type": "$lastCrash"}, "object"]},
         {"$ne": ["$nextRunAt", "$lastCrash.runAt"]},
+        {"$ne": ["$nextRunAt", "$movedTo"]},
         {"$lte": [_count("$failCount"), _count("$lastCrash.failCount")]},
     ]
 }
@@ -326,7 +328,7 @@ _CRASHED = {
 def stale_fields(*, max_crashes: int) -> Document:
     """What recovery reads of a stale job: enough to name it, and whether this crash was one too many."""
     named = dict.fromkeys(("name", "claimedBy", "attempt", "repeatInterval"), 1)
-    return {**named, "isHopeless": _is_hopeless(max_crashes)}
+    return {**named, "hopeless": _is_hopeless(max_crashes)}
 
 
 def _is_hopeless(max_crashes: int) -> Document:
@@ -373,7 +375,7 @@ def abandon_occurrence(schedule: Mapping[str, Any], *, run_at: datetime, leaves:
     return Transition(
         to=JobStatus.PENDING,
         when=_untouched(schedule),
-        then=_next_time(run_at, lostAttempt=attempt_of(schedule), failedRunId=leaves["_id"]),
+        then=_next_time(run_at, {"lostAttempt": attempt_of(schedule), "failedRunId": leaves["_id"]}),
         leaves=leaves,
     )
 
@@ -446,15 +448,35 @@ def retry_by_operator(*, spread: timedelta = timedelta(0)) -> Transition:
                     "updatedAt": "$$NOW",
                 }
             },
+            # A time after now must not be taken for one that misses its schedule.
+            *([{"$set": {"movedTo": "$nextRunAt"}}] if spread else []),
             {"$unset": [*CLAIM_FIELDS, *_CRASH_FIELDS, "failReason"]},
         ],
     )
 
 
 def reschedule_by_operator(*, run_at: datetime) -> Transition:
-    """pending -> pending, at another time."""
+    """pending -> pending, at another time.
+
+    For as long as `nextRunAt` is that time, `movedTo` says that an operator set it, and no run. It is written
+    where somebody will ask: for schedules, and for jobs whose process died.
+    """
+    asked = {
+        "$or": [
+            {"$eq": [{"$type": "$repeatInterval"}, "string"]},
+            {"$eq": [{"$type": "$lastCrash"}, "object"]},
+        ]
+    }
     return Transition(
         to=JobStatus.PENDING,
         when={"status": "pending"},
-        then={"$set": {"nextRunAt": run_at}, "$currentDate": {"updatedAt": True}},
+        then=[
+            {
+                "$set": {
+                    "nextRunAt": run_at,
+                    "movedTo": {"$cond": [asked, run_at, "$$REMOVE"]},
+                    "updatedAt": "$$NOW",
+                }
+            }
+        ],
     )
