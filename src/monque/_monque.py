@@ -42,6 +42,7 @@ from monque._store.store import Store
 from monque._storing import insert, insert_all, insert_or_update_schedule
 from monque._telemetry import Observer, Telemetry
 from monque._threads import ThreadPool
+from monque._typescript import warn_if_misread
 from monque._upkeep import recover
 from monque._workers import Handler, Worker, Workers
 
@@ -449,6 +450,7 @@ class Monque(Management):
         context, joined = self._within(session)
         parsed = Cron.parse(cron, timezone)
         new = NewJob(job, data, unique_key=unique_key)
+        await warn_if_misread(self._open_here().context.store, parsed)
         with driver_errors("store the schedule"):
             while True:
                 document = build_schedule(parsed, new, self._workers, self._options, now=context.clock.now())

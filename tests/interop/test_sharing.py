@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from pymongo import IndexModel
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 
@@ -339,3 +341,27 @@ async def test_an_operators_reschedule_between_two_crashes_is_no_success(
     await monque.reschedule_job(job.id, ahead(minutes=7))
 
     assert (await job.crash())["status"] == "failed"
+
+
+class TestExpressionsThatTheyMisread:
+    THEIR_INDEX = IndexModel({"claimedBy": 1, "status": 1}, name="claimedBy_1_status_1")
+
+    async def test_one_is_warned_of_once_and_stored_as_given(
+        self, monque: Monque, collection: Collection, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        await collection.create_indexes([self.THEIR_INDEX])
+
+        for _ in range(2):
+            job = await monque.schedule("0 9 * * MON-FRI,5", "work")
+
+        assert job.cron == "0 9 * * MON-FRI,5"
+        [line] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+        assert "'0 9 * * MON-FRI,5'" in line
+        assert "repeated value" in line
+
+    async def test_where_typescript_has_never_been_nobody_is_warned(
+        self, monque: Monque, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        await monque.schedule("0 9 * * MON-FRI,5", "work")
+
+        assert caplog.records == []
