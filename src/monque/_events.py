@@ -211,6 +211,10 @@ class EventBus:
         if tasks := self._tasks - besides:
             await asyncio.wait(tasks, timeout=timeout)
 
+    def forget_tasks(self) -> None:
+        """Do not wait for async listeners that began in an event loop which will never run again."""
+        self._tasks = set()
+
     def _call(self, listener: Listener[Any], event: Event) -> None:
         try:
             result = listener(event)

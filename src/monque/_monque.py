@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import uuid
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -111,6 +113,7 @@ class Monque(Management):
         self._opened: _Opened | None = None
         self._opening: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
         self._runner: Runner | None = None
+        _instances.add(self)
 
     def __repr__(self) -> str:
         state = ("running" if self._is_running() else "open") if self._is_open() else "closed"
@@ -153,7 +156,10 @@ class Monque(Management):
             >>> monque.reconfigure(options=replace(monque.options, worker_concurrency=50))
         """
         if self._is_open():
-            raise ConfigurationError("an open Monque cannot be reconfigured; do it before `open()`")
+            raise ConfigurationError(
+                "this Monque is open, and its database and options can be changed only before; open it "
+                "later, or give it the right ones when it is made"
+            )
         if options is not None and not isinstance(options, Options):
             raise ConfigurationError(f"options must be an Options(...), got {options!r}")
         if database is not None:
@@ -581,6 +587,13 @@ class Monque(Management):
         self._opened = self._opening = self._runner = None
         self._threads = ThreadPool()
         self._active = Counter()
+        self._bus.forget_tasks()
+
+    def _begin_afresh_in_child(self) -> None:
+        """In a forked child: leave the connection, the loop and the instance id to the parent process."""
+        _inherited.append((self._opened, self._runner, self._threads))
+        self._forget()
+        self._instance_id = self._options.instance_id or str(uuid.uuid4())
 
     def _within(self, session: Session | None) -> tuple[Context, AsyncClientSession | None]:
         """What to store with, so that it is part of the caller's transaction if there is one."""
@@ -709,3 +722,17 @@ def _one_loop() -> Iterator[None]:
             "this AsyncMongoClient was used in another event loop before and cannot be used in this one; "
             "make the client inside this loop, or pass a URI"
         ) from error
+
+
+_instances: weakref.WeakSet[Monque] = weakref.WeakSet()
+# Kept for ever: finalising a client or a loop of the parent could change what both processes share.
+_inherited: list[object] = []
+
+
+def _begin_afresh_in_child() -> None:
+    for monque in list(_instances):
+        monque._begin_afresh_in_child()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_begin_afresh_in_child)

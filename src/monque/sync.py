@@ -10,9 +10,10 @@ import asyncio
 import os
 import signal
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from concurrent.futures import CancelledError, Future, InvalidStateError, wait
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from datetime import datetime, timedelta
 from types import FrameType, TracebackType
@@ -147,7 +148,7 @@ class SyncMonque:
     ) -> None:
         self._monque = Monque(database, options=options, workers=workers)
         self._monque._bond.hand_over(self)
-        self._thread = _LoopThread()
+        self._thread = _LoopThread(self._monque)
 
     def __repr__(self) -> str:
         return f"<Sync{repr(self._monque)[1:]}"
@@ -170,11 +171,13 @@ class SyncMonque:
     @property
     def database(self) -> AsyncDatabase[Any]:
         """The native database in use; it is asynchronous, and bound to this instance's own loop."""
+        self._thread.require_open()
         return self._monque.database
 
     @property
     def client(self) -> AsyncMongoClient[Any]:
         """The native client in use; it is asynchronous, and bound to this instance's own loop."""
+        self._thread.require_open()
         return self._monque.client
 
     def reconfigure(self, *, database: object = None, options: Options | None = None) -> None:
@@ -182,21 +185,14 @@ class SyncMonque:
         self._monque.reconfigure(database=database, options=options)
 
     def open(self) -> Self:
-        """As `Monque.open`."""
-        started = self._thread.start()
-        try:
-            self._call(self._monque.open())
-        except BaseException:
-            if started:
-                self._thread.stop()
-            raise
+        """As `Monque.open`. Not needed: the first use of any method opens it."""
+        self._thread.open()
         return self
 
     def close(self) -> None:
-        """As `Monque.close`."""
-        if self._thread.is_running:
-            self._call(self._monque.close())
-            self._thread.stop()
+        """As `Monque.close`. Calls under way are finished; to use it again, call `open()`."""
+        self.stop()
+        self._thread.close()
 
     def __enter__(self) -> Self:
         return self.open()
@@ -213,8 +209,9 @@ class SyncMonque:
 
     def stop(self, *, timeout: timedelta | float | None = None) -> None:
         """As `Monque.stop`."""
-        if self._thread.is_running:
-            self._call(self._monque.stop(timeout=timeout))
+        if self._thread.is_open:
+            with suppress(NotOpenError):  # another thread has just closed it
+                self._call(self._monque.stop(timeout=timeout))
 
     def run(self) -> None:
         """As `Monque.run`: blocks until SIGINT or SIGTERM (if called in the main thread) or `stop()`."""
@@ -347,6 +344,7 @@ class SyncMonque:
 
     def server_time(self) -> datetime:
         """As `Monque.server_time`."""
+        self._thread.require_open()
         return self._monque.server_time()
 
     def get_job(self, id: ObjectId | str) -> Job[Any] | None:  # noqa: A002 - part of the public API
@@ -488,7 +486,10 @@ class SyncMonque:
         self._monque.observe(observer)
 
     def _call(self, method: Coroutine[Any, Any, R]) -> R:
-        return self._submit(method).result()
+        try:
+            return self._submit(method).result()
+        except CancelledError:
+            raise NotOpenError(_CLOSED_MEANWHILE) from None
 
     def _submit(self, method: Coroutine[Any, Any, R]) -> Future[R]:
         return self._thread.submit(method)
@@ -498,60 +499,125 @@ async def _next(jobs: AsyncIterator[Job[Any]]) -> Job[Any] | None:
     return await anext(jobs, None)
 
 
-class _LoopThread:
-    """An event loop in a daemon thread; it can be started again after it was stopped."""
+_CLOSED = "this SyncMonque was closed; call `monque.open()` to use it again"
+_CLOSED_MEANWHILE = "this SyncMonque was closed during the call, which may have taken effect or not"
+_ON_ITS_OWN_LOOP = (
+    "an `async def` handler or a listener cannot call a SyncMonque, it would wait for itself; "
+    "make the handler a plain `def`"
+)
 
-    def __init__(self) -> None:
+# How long `close()` waits for calls of other threads; by then only an outage can hold one up.
+_LAST_CALLS = 5.0
+
+
+class _LoopThread:
+    """The event loop of one `Monque`, in a daemon thread: begun at first use, ended by `close()`.
+
+    One lock orders opening, closing and the handing over of calls, so that no call is handed to a loop that
+    has ended. It is not held while a call runs. It is reentrant because a signal handler may call `stop()`
+    in the thread that holds it.
+    """
+
+    def __init__(self, monque: Monque) -> None:
+        self._monque = monque
+        self.begin_afresh()
+        _loop_threads.add(self)
+
+    def begin_afresh(self) -> None:
+        """Forget everything: a forked child has no such thread, and the lock may be held for ever."""
+        self._lock = threading.RLock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._process = 0
-        self._lock = threading.Lock()
+        self._calls: set[Future[Any]] = set()
+        self._is_closed = False
 
     @property
-    def is_running(self) -> bool:
-        return self._loop is not None and self._process == os.getpid()
+    def is_open(self) -> bool:
+        return self._loop is not None
 
-    def start(self) -> bool:
-        """Begin to serve; False if it did before."""
+    @property
+    def inherited(self) -> object:
+        """What belongs to the parent process in a forked child."""
+        return self._loop, self._thread, self._calls
+
+    def open(self) -> None:
+        """Open, also again."""
+        self._refuse_own_thread()
         with self._lock:
-            if self._loop is not None:
-                return False
-            self._loop = asyncio.new_event_loop()
-            self._process = os.getpid()
-            self._thread = threading.Thread(
-                target=self._serve, args=(self._loop,), name="monque", daemon=True
-            )
-            self._thread.start()
-            return True
+            self._is_closed = False
+            self._require_open()
+
+    def require_open(self) -> None:
+        """Open at first use; refuse if it was closed."""
+        self._refuse_own_thread()
+        with self._lock:
+            self._require_open()
 
     def submit(self, method: Coroutine[Any, Any, R]) -> Future[R]:
-        problem = self._problem()
-        if problem is not None:
+        """Run *method* on the loop; opens at first use."""
+        try:
+            self._refuse_own_thread()
+            if (
+                self._is_closed
+            ):  # before the lock: a handler that outlived `stop()` must not wait for `close()`
+                raise NotOpenError(_CLOSED)
+            with self._lock:
+                self._require_open()
+                return self._hand_over(method)
+        except BaseException:
             method.close()
-            raise problem
-        assert self._loop is not None  # noqa: S101 - that would be a problem
-        return asyncio.run_coroutine_threadsafe(method, self._loop)
+            raise
 
-    def _problem(self) -> Exception | None:
-        if self._loop is None:
-            return NotOpenError("this SyncMonque is not open; use `with monque:` or `monque.open()` first")
-        if self._process != os.getpid():
-            return NotOpenError(
-                "this SyncMonque was opened before the process forked; open it after the fork"
-            )
-        if threading.current_thread() is self._thread:
-            return ConfigurationError(
-                "an `async def` handler or a listener cannot call a SyncMonque, it would wait for itself; "
-                "make the handler a plain `def`"
-            )
-        return None
-
-    def stop(self) -> None:
+    def close(self) -> None:
+        """Let the calls under way finish, then close the `Monque` and end the loop."""
+        self._refuse_own_thread()
         with self._lock:
-            if self._loop is not None and self._thread is not None:
-                self._loop.call_soon_threadsafe(self._loop.stop)
-                self._thread.join()
-                self._loop = self._thread = None
+            self._is_closed = True
+            if self._loop is not None:
+                wait(list(self._calls), timeout=_LAST_CALLS)
+                try:
+                    self._hand_over(self._monque.close()).result()
+                finally:
+                    self._end()
+
+    def _refuse_own_thread(self) -> None:
+        if threading.current_thread() is self._thread:
+            raise ConfigurationError(_ON_ITS_OWN_LOOP)
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise NotOpenError(_CLOSED)
+        if self._loop is None:
+            self._begin()
+            try:
+                self._hand_over(self._monque.open()).result()
+            except BaseException:
+                self._end()
+                raise
+
+    def _hand_over(self, method: Coroutine[Any, Any, R]) -> Future[R]:
+        assert self._loop is not None  # noqa: S101 - the callers have seen to it
+        call = asyncio.run_coroutine_threadsafe(method, self._loop)
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        return call
+
+    def _begin(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, args=(self._loop,), name="monque", daemon=True)
+        self._thread.start()
+
+    def _end(self) -> None:
+        assert self._loop is not None  # noqa: S101 - the callers have seen to it
+        assert self._thread is not None  # noqa: S101 - it comes and goes with the loop
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop = self._thread = None
+        for call in list(
+            self._calls
+        ):  # a task that ignored its cancellation: whoever waits must get an answer
+            with suppress(InvalidStateError):
+                call.set_exception(NotOpenError(_CLOSED_MEANWHILE))
 
     @staticmethod
     def _serve(loop: asyncio.AbstractEventLoop) -> None:
@@ -593,3 +659,18 @@ def _signals(on_signal: Callable[[bool], object]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+_loop_threads: weakref.WeakSet[_LoopThread] = weakref.WeakSet()
+# Kept for ever: finalising a loop of the parent could change what both share, such as its epoll set.
+_inherited: list[object] = []
+
+
+def _begin_afresh_in_child() -> None:
+    for thread in list(_loop_threads):
+        _inherited.append(thread.inherited)
+        thread.begin_afresh()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_begin_afresh_in_child)

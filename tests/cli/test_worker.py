@@ -20,6 +20,7 @@ from support.clocks import ago
 from support.jobs import document
 
 Start = Callable[..., Any]
+Call = Callable[..., Any]
 Jobs = Collection[dict[str, Any]]
 
 READY = r"instance \S+ works on (.*)"
@@ -147,6 +148,21 @@ def test_the_address_given_takes_the_place_of_the_one_in_the_code(start: Start, 
 
     assert start("worker", "shop:elsewhere", "--uri", uri, "--until-idle").ends() == 0
     assert jobs.find_one()["status"] == "completed"
+
+
+def test_a_monque_that_its_module_has_opened_runs_unless_an_option_would_change_it(
+    start: Start, call: Call
+) -> None:
+    call("enqueue", "work", "1")
+
+    worker = start("worker", "opened:monque", "--until-idle", "--only", "work")
+    assert worker.ends() == 0
+    assert "worked" in worker.text
+
+    for option in ("--concurrency=7", "--uri=mongodb://127.0.0.1:1/shop"):
+        refused = start("worker", "opened:monque", "--until-idle", option)
+        assert refused.ends() == 2
+        assert "this Monque is open, and its database and options can be changed only before" in refused.text
 
 
 def test_a_sync_monque_is_run_and_stopped(start: Start, jobs: Jobs) -> None:

@@ -121,7 +121,7 @@ async def test_the_database_is_replaced_before_it_is_opened(
 
 
 async def test_an_open_one_is_not_reconfigured(monque: Monque) -> None:
-    with pytest.raises(ConfigurationError, match="an open Monque cannot be reconfigured"):
+    with pytest.raises(ConfigurationError, match="this Monque is open, and its database"):
         monque.reconfigure(options=Options())
 
 

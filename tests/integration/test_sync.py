@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -334,28 +335,32 @@ def test_a_wrong_argument_is_refused_by_the_constructor() -> None:
         SyncMonque(5)
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda monque: monque.enqueue("work"),
-        lambda monque: monque.enqueue_many([NewJob("work")]),
-        lambda monque: monque.now("work"),
-        lambda monque: monque.schedule("@daily", "work"),
-        lambda monque: monque.get_job("0" * 24),
-        lambda monque: monque.client,
-        lambda monque: monque.database,
-    ],
-)
-@pytest.mark.parametrize("closed", [False, True], ids=["never opened", "closed"])
-def test_before_open_and_after_close_it_says_that_it_is_not_open(
-    uri: str, closed: bool, call: Callable[[SyncMonque], Any]
-) -> None:
-    monque = SyncMonque(uri, options=QUICK)
-    if closed:
-        monque.open().close()
+USES: dict[str, Callable[[SyncMonque], Any]] = {
+    "enqueue": lambda monque: monque.enqueue("work"),
+    "enqueue_many": lambda monque: monque.enqueue_many([NewJob("work")]),
+    "now": lambda monque: monque.now("work"),
+    "schedule": lambda monque: monque.schedule("@daily", "work"),
+    "get_job": lambda monque: monque.get_job("0" * 24),
+    "iter_jobs": lambda monque: next(monque.iter_jobs(), None),
+    "server_time": lambda monque: monque.server_time(),
+    "client": lambda monque: monque.client,
+    "database": lambda monque: monque.database,
+}
 
-    with pytest.raises(NotOpenError, match="not open"):
-        call(monque)
+
+@pytest.mark.parametrize("use", USES)
+def test_the_first_use_opens_it_and_after_close_it_says_that_it_was_closed(uri: str, use: str) -> None:
+    monque = SyncMonque(uri, options=QUICK)
+
+    USES[use](monque)
+    assert loop_threads() == ["monque"]
+    monque.close()
+    with pytest.raises(NotOpenError, match=r"was closed; call `monque\.open\(\)`"):
+        USES[use](monque)
+    assert loop_threads() == []
+
+    with monque:
+        USES[use](monque)
 
 
 def test_what_is_not_open_can_be_stopped_and_closed(uri: str) -> None:
@@ -375,9 +380,10 @@ def test_a_server_that_cannot_be_reached_is_told_and_leaves_no_thread() -> None:
         with pytest.raises(ConnectionError, match="could not open the database"):
             monque.open()
 
+        with pytest.raises(ConnectionError, match="could not open the database"):
+            monque.enqueue("work")
+
     assert loop_threads() == []
-    with pytest.raises(NotOpenError):
-        monque.enqueue("work")
 
 
 # Opening and closing
@@ -421,6 +427,66 @@ def test_many_threads_may_open_it_at_once_again_and_again(uri: str) -> None:
         assert loop_threads() == ["monque"]
         monque.enqueue("work")
         monque.close()
+
+
+def test_opening_and_closing_may_race(uri: str) -> None:
+    """Two threads open, use and close one instance: every call ends, and it is as good as new afterwards."""
+    monque = SyncMonque(uri, options=QUICK)
+    until = time.monotonic() + 3
+    refused: list[NotOpenError] = []
+    stored: list[ObjectId] = []
+
+    def use() -> int:
+        rounds = 0
+        while time.monotonic() < until:
+            monque.open()
+            try:
+                stored.append(monque.enqueue("work").id)
+            except NotOpenError as error:  # the other thread has closed it in between
+                refused.append(error)
+            monque.close()
+            rounds += 1
+        return rounds
+
+    pool = ThreadPoolExecutor(3)
+    rounds = [pool.submit(use) for _ in range(3)]
+    assert all(done.result(30) > 5 for done in rounds)
+    pool.shutdown()
+
+    assert loop_threads() == []
+    with monque:
+        assert monque.count_jobs() == len(stored) > 5
+
+
+def test_closing_waits_for_the_calls_of_other_threads(uri: str) -> None:
+    """The job is stored, or the call is refused: no caller is left in doubt, and none waits for ever."""
+    monque = SyncMonque(uri, options=QUICK)
+    answers: list[ObjectId | NotOpenError] = []
+    began = threading.Barrier(9)
+
+    def enqueue_until_closed() -> None:
+        monque.open()
+        began.wait(30)
+        while True:
+            try:
+                answers.append(monque.enqueue("work").id)
+            except NotOpenError as error:
+                answers.append(error)
+                return
+
+    with ThreadPoolExecutor(8) as pool:
+        calling = [pool.submit(enqueue_until_closed) for _ in range(8)]
+        began.wait(30)
+        monque.close()
+        for call in calling:
+            call.result(30)
+
+    ids = [answer for answer in answers if isinstance(answer, ObjectId)]
+    assert {str(answer) for answer in answers if isinstance(answer, NotOpenError)} == {
+        "this SyncMonque was closed; call `monque.open()` to use it again"
+    }
+    with monque:
+        assert monque.count_jobs() == len(ids)
 
 
 def test_run_opens_works_and_ends_when_another_thread_stops_it(uri: str) -> None:
@@ -537,34 +603,82 @@ def test_a_second_signal_ends_run_at_once(uri: str, tmp_path: Path) -> None:
 
 
 FORK = """
-    monque.open()
-    monque.enqueue("work")
+    monque.worker("work", lambda job: None)
+    monque.start() if STATE == "running" else monque.open()
+    if STATE == "closed":
+        monque.close()
+    if STATE == "opening":  # the fork finds the lock held by a thread that the child does not have
+        monque.close()
+        held = threading.Event()
+        def hold():
+            with monque._thread._lock:
+                held.set()
+                time.sleep(3600)
+        threading.Thread(target=hold, daemon=True).start()
+        held.wait()
+    mine = monque.instance_id
     child = os.fork()
     if child == 0:
-        for attempt in (lambda: monque.enqueue("work"), monque.open, monque.run_until_idle):
-            try:
-                attempt()
-            except NotOpenError as error:
-                say(error)
+        assert not monque.is_healthy()
+        assert monque.instance_id != mine
         monque.stop()
+        seen = []
+        monque.worker("of-the-child", lambda job: seen.append(job.data))
+        FIRST
+        monque.run_until_idle()
+        assert seen == ["child"], seen
         monque.close()
-        with SyncMonque() as own:
-            own.enqueue("work")
         os._exit(7)
     say(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-    monque.enqueue("work")
-    monque.close()
+    if STATE in ("open", "running"):
+        monque.enqueue("of-the-parent")
+        say(monque.is_healthy())
+        monque.close()
+    assert monque.instance_id == mine
 """
 
 
-def test_after_a_fork_it_says_so_and_the_parent_goes_on(uri: str, tmp_path: Path) -> None:
-    """Threads and connections do not survive a fork; a new instance works in the child."""
-    with program(FORK, uri, tmp_path, "-W", "ignore::DeprecationWarning") as process:
+USE = "monque.enqueue('of-the-child', 'child')"
+
+
+@pytest.mark.parametrize(
+    ("state", "first"),
+    [
+        ("open", USE),
+        ("open", f"monque.open(); {USE}"),
+        ("running", f"monque.start(); {USE}"),
+        ("closed", USE),
+        ("opening", USE),
+    ],
+)
+def test_after_a_fork_the_child_starts_afresh_and_the_parent_goes_on(
+    uri: str, tmp_path: Path, state: str, first: str
+) -> None:
+    """Threads, connections and locks do not survive a fork, and two processes need two instance ids."""
+    text = FORK.replace("STATE", repr(state)).replace("FIRST", first)
+    with program(text, uri, tmp_path, "-W", "ignore::DeprecationWarning") as process:
         said, complaints = process.communicate(timeout=30)
 
-    problem = "this SyncMonque was opened before the process forked; open it after the fork"
-    assert said.splitlines() == [problem] * 3 + ["7"]
+    answers = {"open": ["7", "False"], "running": ["7", "True"]}
+    assert said.splitlines() == answers.get(state, ["7"]), complaints
     assert (process.returncode, complaints) == (0, "")
+
+
+def test_instances_made_before_a_fork_have_ids_of_their_own(uri: str, tmp_path: Path) -> None:
+    """As in a server that imports the application first and forks then."""
+    text = """
+        from monque import Monque
+        later = Monque()
+        mine = later.instance_id
+        child = os.fork()
+        if child == 0:
+            os._exit(later.instance_id != mine)
+        say(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    with program(text, uri, tmp_path) as process:
+        said, complaints = process.communicate(timeout=30)
+
+    assert (said, complaints) == ("1\n", "")
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,8 @@ def configure(served: Served, settings: Settings, place: Place | None) -> None:
     if place is not None and options.instance_id is not None:
         # Several processes run this code, and each must be known by an id of its own.
         options = replace(options, instance_id=f"{options.instance_id}-{place.number}")
-    served.reconfigure(database=settings.uri, options=options)
+    if settings.uri is not None or options != served.options:
+        served.reconfigure(database=settings.uri, options=options)
     served.workers.restrict(only=settings.only or None, excluding=settings.excluding)
 
 
