@@ -8,12 +8,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pymongo
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.client_session import ClientSession
 from pymongo.errors import PyMongoError
 
 from monque._clock import elapsed
+from monque._deadlines import limited
 from monque._errors import ClaimLostError, ConfigurationError, driver_errors
 from monque._sessions import here, join
 from monque._store import transitions
@@ -111,7 +111,7 @@ async def committed(completion: Completion, run: Run, context: Context) -> Docum
     The document is the truth, whatever the driver believes: the answer to a commit may be lost.
     """
     store, claim = context.store, run.claim
-    with pymongo.timeout(OPERATION_TIMEOUT):
+    with limited(OPERATION_TIMEOUT):
         while True:
             document = await store.get_lasting(claim["_id"])
             if transitions.was_settled(claim, completion.transition, document):
@@ -132,7 +132,7 @@ async def beat(completion: Completion, run: Run, context: Context) -> bool:
     if completion.is_done or completion.session.in_transaction:
         return True
     sent = elapsed()
-    with suppress(PyMongoError), pymongo.timeout(_HEARTBEAT_PATIENCE):
+    with suppress(PyMongoError), limited(_HEARTBEAT_PATIENCE):
         if await context.store.heartbeat([run.claim]):
             document = await context.store.get(run.claim["_id"])
             completion.is_done = transitions.was_settled(run.claim, completion.transition, document)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable
@@ -32,6 +33,7 @@ DEFAULT_DATABASE = "monque"
 OPEN_TIMEOUT = 5.0
 _DRIVER_DEFAULT_SELECTION = 30
 _GOODBYE_TIMEOUT = 2.0
+_LONGEST_CLOSE = 5.0
 
 _DRIVER_INFO = DriverInfo("monque", __version__)
 
@@ -63,15 +65,24 @@ class Connection:
     async def close(self) -> None:
         """Close what we opened, and nothing else."""
         if self.owned:
-            # Closing says goodbye to the server; one that is not there must not hold us up.
-            with pymongo.timeout(_GOODBYE_TIMEOUT):
-                await self.database.client.close()
+            await self._close_client()
         await self.abandon()
 
     async def abandon(self) -> None:
         """Let go of the embedded server, if any. The client cannot be closed once its loop has ended."""
         if self.embedded is not None:
             await self.embedded.stop()
+
+    async def _close_client(self) -> None:
+        """Say goodbye to the server; one that is not there must not hold us up."""
+        with pymongo.timeout(_GOODBYE_TIMEOUT):
+            closing = asyncio.create_task(self.database.client.close())
+        # The driver waits without a limit for its own locks and monitors.
+        if (await asyncio.wait({closing}, timeout=_LONGEST_CLOSE))[0]:
+            closing.result()
+        else:
+            logger.warning("the MongoDB client does not close and is left behind")
+            closing.cancel()
 
 
 class Connector:

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from pymongo.errors import PyMongoError
 
+from monque._contact import Contact
 from monque._events import WatchClosed, WatchConnected, WatchFailed, WatchUnavailable
 from monque._execute import Context
 from monque._store.watch import Hint, Watch, WatchUnavailableError
@@ -35,9 +36,6 @@ class Ears(Protocol):
     def wake_for(self, hint: Hint) -> None:
         """Something may be worth a look."""
 
-    def note_contact(self, in_contact: bool) -> None:
-        """The database was reached, or lost."""
-
 
 class Listening:
     """Opens a change stream again and again, and says whether one is live.
@@ -47,10 +45,15 @@ class Listening:
     """
 
     def __init__(
-        self, context: Context, ears: Ears, on_collection_gone: Callable[[], Awaitable[None]]
+        self,
+        context: Context,
+        ears: Ears,
+        contact: Contact,
+        on_collection_gone: Callable[[], Awaitable[None]],
     ) -> None:
         self._context = context
         self._ears = ears
+        self._contact = contact
         self._on_collection_gone = on_collection_gone
         self._patience: asyncio.Timeout | None = None
         self._backlog_since: float | None = None
@@ -108,7 +111,7 @@ class Listening:
         """Ring for what the stream tells, until it ends; False if it broke."""
         broke = gone = False
         self.live = True
-        self._ears.note_contact(True)
+        self._contact.worked()
         self._context.bus.tell(WatchConnected())
         self._ears.wake_for(ANYTHING)  # whatever was stored before the stream was open
         try:
@@ -136,7 +139,7 @@ class Listening:
         return not broke
 
     def _failed(self, error: PyMongoError) -> None:
-        self._ears.note_contact(False)
+        self._contact.failed(error)
         logger.warning("the change stream broke, polling until it is back: %s", error)
         self._context.bus.tell(WatchFailed(error=error))
 

@@ -263,8 +263,16 @@ class Monque(Management):
                 await runner.stop(self._options.shutdown_timeout.total_seconds())
 
     def is_healthy(self) -> bool:
-        """Open, running, and the last contact with the database succeeded."""
-        return self._is_open() and self._is_running() and self._runner is not None and self._runner.in_contact
+        """Whether it is open and running, and reaches the database: what a readiness probe wants to know.
+
+        False within five seconds after the connection is refused or reset, and within fifteen after the
+        server or the network went silent; true again soon after the database is back. Asks nobody, and may
+        be called from any thread. After a long block of the event loop, or a suspend of the machine, it is
+        false until the database has answered.
+        """
+        if self._runner is None or not self._is_open():
+            return False
+        return self._is_running() and self._runner.contact.is_good
 
     @overload
     def worker(

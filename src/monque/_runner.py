@@ -16,6 +16,7 @@ from bson import ObjectId
 from pymongo.errors import OperationFailure, PyMongoError
 
 from monque._clock import elapsed
+from monque._contact import Contact
 from monque._deadlines import without_deadline
 from monque._errors import ShutdownTimeoutError
 from monque._events import JobError
@@ -38,6 +39,12 @@ _LONGEST_PAUSE = 5.0
 # After an outage longer than the tolerance every running job looks dead, here and elsewhere. Each owner
 # says within one interval that it lives; nobody's jobs are taken before that.
 _BEATS_BEFORE_RECOVERY = 3
+
+# While stopping: how often to see whether the database is gone, and so waiting for its answer is in vain.
+_CONTACT_CHECK = 0.5
+
+# Time enough for a loop that was cancelled to end: the driver may have to wait for a lock before.
+_BETWEEN_CANCELLATIONS = 1.0
 
 # While the change stream is closed for a backlog, a new job of an idle name is found by looking at all
 # names this often.
@@ -75,11 +82,11 @@ class Runner:
             on_bug=self._crash,
             is_loop_ending=self._is_loop_ending,
         )
-        self._listening = Listening(context, self, self._restore_indexes)
+        self.contact = Contact(context.connection.database.client, context.store.ping)
+        self._listening = Listening(context, self, self.contact, self._restore_indexes)
         self._echoes: set[ObjectId] = set()
         self._last_thorough = 0.0
         self._thorough_wanted = True
-        self.in_contact = True
         self._beats = _BEATS_BEFORE_RECOVERY
         self._last_beat = elapsed()
         self._closing = asyncio.Event()
@@ -136,6 +143,7 @@ class Runner:
                 self._loops = group
                 self._claiming = self._spawn(self._claim_loop())
                 self._spawn(self._every(self._context.options.heartbeat_interval, self._beat))
+                self._spawn(self.contact.watch())
                 self._spawn(survey(self._context, self._workers, self._upkeep_over))
                 if self._context.options.retention is not None:
                     self._spawn(
@@ -187,7 +195,7 @@ class Runner:
             try:
                 again = await self._look(waiters, thorough=self._is_time_for_all_names())
             except PyMongoError as error:
-                self._out_of_contact("looking for work", error)
+                self._failed("looking for work", error)
                 if isinstance(error, OperationFailure):
                     await self._restore_indexes()
                 await self._rest(pause)
@@ -219,7 +227,7 @@ class Runner:
             return False
         sent = elapsed()
         look = await self._context.store.claim(wanted, limit)
-        self.in_contact = True
+        self.contact.worked()
         if self._closing.is_set():
             # stop() came while the claim was under way: these must not start any more.
             await self._running.give_back(look.claimed)
@@ -329,12 +337,15 @@ class Runner:
                     return
             await self._do(duty)
 
-    async def _do(self, duty: Callable[[], Awaitable[None]]) -> None:
+    async def _do(self, duty: Callable[[], Awaitable[None]]) -> bool:
+        """Do *duty*; whether it succeeded."""
         try:
             await duty()
-            self.in_contact = True
         except PyMongoError as error:
-            self._out_of_contact(duty.__name__.strip("_"), error)
+            self._failed(duty.__name__.strip("_"), error)
+            return False
+        self.contact.worked()
+        return True
 
     async def _beat(self) -> None:
         await self._context.store.refresh_clock()
@@ -368,10 +379,6 @@ class Runner:
             self._echoes.remove(hint.job_id)  # stored here: we knew it before the stream did
         elif hint.name is None or self._workers.serves(hint.name):
             self.wake(hint.name, run_at=hint.run_at, job_id=hint.job_id)
-
-    def note_contact(self, in_contact: bool) -> None:
-        """The database was reached, or lost."""
-        self.in_contact = in_contact
 
     # Ending
 
@@ -411,18 +418,25 @@ class Runner:
         self.ended.set()
 
     async def _end_intake(self) -> None:
-        """Give back what has not started; wait for a claim under way: what it takes is given back, too."""
+        """Give back what has not started; wait for a claim under way: what it takes is given back, too.
+
+        A claim that gets no answer is left to end with the other loops: cancelled once, not twice.
+        """
         if self._claiming is None:
             return
         releasing = asyncio.create_task(self._running.release_held())
-        late = asyncio.create_task(self._late_and_idle())
+        late = asyncio.create_task(self._late_or_lost())
         for ending in (self._claiming, releasing):
             await asyncio.wait({ending, late}, return_when=asyncio.FIRST_COMPLETED)
-            ending.cancel()
+        releasing.cancel()
         late.cancel()
 
-    async def _late_and_idle(self) -> None:
-        await self._late.wait()
+    async def _late_or_lost(self) -> None:
+        """Wait until an answer is not worth waiting for: after the deadline, or without a database."""
+        while not self._late.is_set() and not self.contact.is_lost:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_CONTACT_CHECK):
+                    await self._late.wait()
         await asyncio.sleep(_GRACE)
 
     async def _drained_or_late(self) -> None:
@@ -440,16 +454,17 @@ class Runner:
         self._context.bus.tell(JobError(error=error))
 
     async def _end_loops(self) -> None:
-        # In Python 3.11 a cancellation that meets the end of a wait in the driver gets lost: insist.
-        while not self._supervisor.done():
+        self._supervisor.cancel()  # which cancels the loops
+        # In Python 3.11 a cancellation that meets the end of a wait in the driver gets lost: insist. Not at
+        # once: there, a second one while the driver waits for its lock leaves that lock taken for ever.
+        while not (await asyncio.wait({self._supervisor}, timeout=_BETWEEN_CANCELLATIONS))[0]:
             for task in (self._supervisor, *self._loop_tasks):
                 task.cancel()
-            await asyncio.wait({self._supervisor}, timeout=0.2)
 
     # Trouble
 
-    def _out_of_contact(self, doing: str, error: PyMongoError) -> None:
-        self.in_contact = False
+    def _failed(self, doing: str, error: PyMongoError) -> None:
+        self.contact.failed(error)
         fields = {"instance_id": self._context.store.instance_id}
         logger.warning("%s failed, trying again: %s", doing, error, extra=fields)
         self._context.bus.tell(JobError(error=error))

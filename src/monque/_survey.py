@@ -8,9 +8,9 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-import pymongo
 from pymongo.errors import PyMongoError
 
+from monque._deadlines import limited
 from monque._errors import AggregationTimeoutError
 from monque._execute import Context
 from monque._store import operations, reads
@@ -52,7 +52,7 @@ async def survey(context: Context, workers: Workers, over: asyncio.Event) -> Non
 async def depths(context: Context, workers: Workers) -> Sequence[QueueDepth]:
     """The jobs that wait or run, by name; also the names that are served here and have none."""
     now = context.clock.now()
-    with pymongo.timeout(_LIMIT):
+    with limited(_LIMIT):
         groups = await operations.aggregate(context.store.collection, reads.depths(now))
     served = [worker.name for worker in workers if workers.serves(worker.name)]
     return reads.depths_from(groups, besides=served, now=now)

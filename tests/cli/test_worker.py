@@ -232,6 +232,21 @@ def test_four_processes_drain_5000_jobs_while_one_of_them_is_killed(start: Start
     assert len(worker.hears(r"worker process \d \(pid \d+\) ended with exit code 0", times=4)) == 4
 
 
+def test_a_process_that_stands_still_is_not_ready_until_it_goes_on(start: Start) -> None:
+    """It cannot say itself that it is not; what it said last must not count for ever."""
+    port = free_port()
+    worker = start("worker", "shop:monque", "--processes", "2", "--health-port", str(port))
+    pid, _ = worker.hears(r"monque.cli\[(\d+)\]: instance (?:\S+) works on", times=2)
+    until(lambda: ask(port, "/readyz") == (200, {"status": "ready"}))
+    os.kill(int(pid), signal.SIGSTOP)
+    until(lambda: ask(port, "/readyz")[0] == 503, within=10)
+
+    assert ask(port, "/readyz")[1]["reason"] == "1 of 2 worker processes are ready"
+    assert ask(port, "/healthz") == (200, {"status": "alive"})
+    os.kill(int(pid), signal.SIGCONT)
+    until(lambda: ask(port, "/readyz")[0] == 200)
+
+
 def test_ctrl_c_is_passed_on_and_each_process_finishes_its_jobs(start: Start, jobs: Jobs) -> None:
     """A terminal sends it to the whole group of processes; hearing it twice would mean to give them back."""
     worker = start("worker", "shop:monque", "--processes", "2", "--instance-concurrency", "2")

@@ -68,7 +68,7 @@ async def test_an_application_that_is_stopping_is_alive_and_not_ready(app: FastA
 
         assert await get("/readyz") == (
             503,
-            {"status": "not ready", "reason": "the scheduler is not running"},
+            {"status": "not ready", "reason": "the scheduler is not running, or lost the database"},
         )
         assert await get("/healthz") == (200, {"status": "alive"})
         may_end.set()
@@ -101,7 +101,7 @@ async def test_before_its_start_an_application_is_not_ready(app: FastAPI, monque
     async with client_of(app) as get:
         assert await get("/readyz") == (
             503,
-            {"status": "not ready", "reason": "the scheduler is not running"},
+            {"status": "not ready", "reason": "the scheduler is not running, or lost the database"},
         )
         await monque.close()
         assert await get("/readyz") == (503, {"status": "not ready", "reason": "the scheduler is not open"})

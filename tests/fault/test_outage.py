@@ -14,14 +14,14 @@ import pytest
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import PyMongoError
-from pymongo.monitoring import CommandListener, CommandStartedEvent
 
 from conftest import QUICK
 from monque import ConnectionError, Event, Job, Monque
 from support.clocks import ago, ahead
 from support.jobs import claimed, document
 from support.proxy import Proxy, command
-from support.servers import Node, Servers, failing, frozen
+from support.servers import Node, Servers, failing, frozen, killed
+from support.traffic import Traffic
 from support.waiting import Heard, eventually
 
 Collection = AsyncCollection[dict[str, Any]]
@@ -32,22 +32,6 @@ VICTIM = "victim"
 RARELY = replace(QUICK, poll_interval=timedelta(minutes=1), safety_poll_interval=timedelta(minutes=1))
 # A minute between looks only while the change stream lives.
 FALLING_BACK = replace(RARELY, poll_interval=timedelta(milliseconds=100))
-
-
-class Traffic(CommandListener):
-    """Counts the commands a client sends."""
-
-    def __init__(self) -> None:
-        self.sent: Counter[str] = Counter()
-
-    def started(self, event: CommandStartedEvent) -> None:
-        self.sent[event.command_name] += 1
-
-    def succeeded(self, event: object) -> None:
-        pass
-
-    def failed(self, event: object) -> None:
-        pass
 
 
 class Work:
@@ -522,16 +506,6 @@ class TestKilledServer:
         await heard.wait("job:complete", 50)
 
         assert work.runs == Counter(range(50))
-
-
-@contextmanager
-def killed(node: Node) -> Iterator[None]:
-    """While this lasts, the node is dead."""
-    node.kill()
-    try:
-        yield
-    finally:
-        node.launch()
 
 
 # Servers without change streams

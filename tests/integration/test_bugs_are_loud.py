@@ -239,7 +239,7 @@ class TestAround:
 
         assert ready.status_code == 200
         assert [answer.status_code for answer in after] == [200, 503]
-        assert after[1].json()["reason"] == "the scheduler is not running"
+        assert after[1].json()["reason"] == "the scheduler is not running, or lost the database"
 
     async def test_the_worker_process_of_a_fastapi_application_raises_it(
         self, buggy: BuggyDatabase, workers: Workers, make_monque: Callable[..., Monque]

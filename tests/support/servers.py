@@ -289,6 +289,16 @@ def frozen(node: Node) -> Iterator[None]:
         node.thaw()
 
 
+@contextmanager
+def killed(node: Node) -> Iterator[None]:
+    """While this lasts, the node is dead."""
+    node.kill()
+    try:
+        yield
+    finally:
+        node.launch()
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -27,7 +27,7 @@ from pymongo.errors import (
 from pymongo.read_concern import ReadConcern
 
 from monque._clock import Clock
-from monque._deadlines import under_deadline
+from monque._deadlines import limited, under_deadline
 from monque._errors import ConfigurationError
 from monque._job import JobStatus
 from monque._options import Options
@@ -121,6 +121,10 @@ class Store:
         self.routed = answer.get("msg") == "isdbgrid"
         return answer
 
+    async def ping(self) -> None:
+        """Have the primary answer."""
+        await self._admin.command("ping")
+
     async def is_sharded(self) -> bool:
         """Whether the collection is spread over the shards of a cluster."""
         if not self.routed:
@@ -130,7 +134,7 @@ class Store:
 
     async def refresh_clock(self) -> None:
         """Read the server's time anew."""
-        with pymongo.timeout(OPERATION_TIMEOUT):
+        with limited(OPERATION_TIMEOUT):
             await self._clock.refresh(self.hello)
 
     async def create_indexes(self) -> None:
@@ -240,7 +244,7 @@ class Store:
         What is returned is the documents as claimed, never a copy read before: between choosing a
         job and claiming it, another instance may have run it and put it back.
         """
-        with pymongo.timeout(OPERATION_TIMEOUT):
+        with limited(OPERATION_TIMEOUT):
             resumed = await self.claimed_in_doubt()
             if resumed:
                 return Look(resumed, None, more=True)
@@ -263,7 +267,7 @@ class Store:
     async def is_any_due(self, names: Sequence[str]) -> bool:
         """Whether a job of one of these names is due."""
         due = {"status": "pending", "name": {"$in": names}, "nextRunAt": {"$lte": self._clock.now()}}
-        with pymongo.timeout(OPERATION_TIMEOUT):
+        with limited(OPERATION_TIMEOUT):
             return await self.collection.find_one(due, {"_id": 1}) is not None
 
     def wake(self, name: str | None = None, job_id: ObjectId | None = None) -> None:
@@ -333,7 +337,7 @@ class Store:
         """What an earlier claim took although its answer never came (the connection broke)."""
         if not self._doubtful:
             return []
-        with pymongo.timeout(OPERATION_TIMEOUT):
+        with limited(OPERATION_TIMEOUT):
             # Not by reading alone: a primary that has lost its majority, and does not know yet, would show
             # claims that are going to be rolled back, while others can have the jobs.
             alive = transitions.heartbeat({"claimedBy": self.instance_id}).then
@@ -347,7 +351,7 @@ class Store:
     async def heartbeat(self, claims: Sequence[Document]) -> list[Document]:
         """Mark the jobs as alive; return those that are no longer ours."""
         lost: list[Document] = []
-        with pymongo.timeout(OPERATION_TIMEOUT):
+        with limited(OPERATION_TIMEOUT):
             for transition, group in _by_transition(
                 (claim, transitions.heartbeat(claim)) for claim in claims
             ):
@@ -361,7 +365,7 @@ class Store:
 
     async def settle_one(self, claim: Document, transition: Transition) -> Document | None:
         """Settle a single claim; the document after it, or None if the claim was lost."""
-        with pymongo.timeout(OPERATION_TIMEOUT):
+        with limited(OPERATION_TIMEOUT):
             if transition.leaves is not None:
                 await self._leave(transition.leaves)
             document = await self.collection.find_one_and_update(
@@ -389,7 +393,7 @@ class Store:
 
         Completed ones are not read back: the claim itself stands for what is known of them.
         """
-        with pymongo.timeout(OPERATION_TIMEOUT):
+        with limited(OPERATION_TIMEOUT):
             groups = _by_transition((each.claim, each.transition) for each in settlements)
             if len(groups) == 1:
                 [(transition, claims)] = groups
@@ -452,7 +456,7 @@ class Store:
     async def stale(self) -> list[Document]:
         """Some jobs of dead owners, at most `STALE_AT_ONCE`: what `transitions.stale_fields` says of each."""
         fields = transitions.stale_fields(max_crashes=self._options.max_retries)
-        with pymongo.timeout(OPERATION_TIMEOUT):
+        with limited(OPERATION_TIMEOUT):
             return await self.collection.find(self._stale(), fields, limit=STALE_AT_ONCE).to_list()
 
     async def put_back(self, found: Document) -> Document | None:
@@ -466,7 +470,7 @@ class Store:
             return 0
         recover = transitions.recover(self._stale(), max_crashes=self._options.max_retries)
         ids = [job["_id"] for job in found]
-        with pymongo.timeout(OPERATION_TIMEOUT):
+        with limited(OPERATION_TIMEOUT):
             result = await self.collection.update_many(
                 {"_id": {"$in": ids}, **recover.when}, recover.then, hint="_id_"
             )
@@ -480,20 +484,20 @@ class Store:
     async def _change_stale(self, found: Document, transition: Transition) -> Document | None:
         # The owner that was read, so that the log names the right one; the name for a sharded collection.
         same = {"_id": found["_id"], "name": found.get("name"), "claimedBy": found.get("claimedBy")}
-        with pymongo.timeout(OPERATION_TIMEOUT):
+        with limited(OPERATION_TIMEOUT):
             return await self.collection.find_one_and_update(
                 {**same, **transition.when}, transition.then, return_document=ReturnDocument.AFTER
             )
 
     async def stale_schedule(self, found: Document) -> Document | None:
         """The whole document, if its owner is still dead."""
-        with pymongo.timeout(OPERATION_TIMEOUT):
+        with limited(OPERATION_TIMEOUT):
             return await self.collection.find_one({"_id": found["_id"], **self._stale()})
 
     async def abandon(self, schedule: Document, transition: Transition) -> bool:
         """Let a schedule go on without the run that died; False if its owner lives or another was faster."""
         assert transition.leaves is not None  # noqa: S101 - that is what abandoning is for
-        with pymongo.timeout(OPERATION_TIMEOUT):
+        with limited(OPERATION_TIMEOUT):
             await self._leave(transition.leaves)
             if await self.change(schedule["_id"], transition) is not None:
                 return True

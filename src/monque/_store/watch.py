@@ -12,6 +12,7 @@ from bson import ObjectId
 from pymongo.asynchronous.change_stream import AsyncChangeStream
 from pymongo.errors import OperationFailure, PyMongoError
 
+from monque._deadlines import limited
 from monque._store.store import Store
 
 # How long the server holds a getMore open when nothing happens. Each costs one command.
@@ -80,8 +81,9 @@ class Watch:
     async def open(cls, store: Store) -> Watch:
         """Open the stream; from then on nothing is missed until it breaks."""
         try:
-            async with asyncio.timeout(_PATIENCE):
-                stream = await store.collection.watch(_PIPELINE, max_await_time_ms=_AWAIT_MILLISECONDS)
+            with limited(None):
+                async with asyncio.timeout(_PATIENCE):
+                    stream = await store.collection.watch(_PIPELINE, max_await_time_ms=_AWAIT_MILLISECONDS)
         except TimeoutError:
             raise PyMongoError("the server does not open a change stream") from None
         except OperationFailure as error:
@@ -105,8 +107,10 @@ class Watch:
     async def close(self) -> None:
         """Let the server forget the stream, if it is there to hear that."""
         closing = asyncio.create_task(self._stream.close())
-        await asyncio.wait({closing}, timeout=_GOODBYE)
-        _leave(closing)
+        try:
+            await asyncio.wait({closing}, timeout=_GOODBYE)
+        finally:
+            _leave(closing)
 
     async def _next(self) -> Mapping[str, Any] | None:
         """The next change, or None after a while without one.
@@ -122,7 +126,8 @@ class Watch:
                     raise PyMongoError("the primary of the change stream is not the primary any more")
                 if asyncio.get_running_loop().time() > patience:
                     raise PyMongoError("the change stream went silent")
-            return waiting.result()
+            with limited(None):
+                return waiting.result()
         finally:
             _leave(waiting)
 

@@ -15,6 +15,11 @@ LOADED, READY, WAITING = "loaded", "ready", "waiting"
 
 _TICK = 0.1
 
+# How often a worker says how it is if nothing changed, and how long its word counts. A worker whose event
+# loop is blocked says nothing, so its last word must not count for ever.
+_REPEAT = 1.0
+WORD_LASTS = 5.0
+
 
 class Link:
     """The worker's end."""
@@ -40,7 +45,7 @@ class Link:
 
     @asynccontextmanager
     async def kept(self, is_ready: Callable[[], bool], on_end: Callable[[], object]) -> AsyncIterator[None]:
-        """While this lasts, tell whenever readiness changes, and call *on_end* if the supervisor is gone."""
+        """While this lasts, tell how ready this process is, and call *on_end* if the supervisor is gone."""
         tasks = [asyncio.create_task(self._tell(is_ready)), asyncio.create_task(self._listen(on_end))]
         try:
             yield
@@ -50,12 +55,13 @@ class Link:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _tell(self, is_ready: Callable[[], bool]) -> None:
-        said = None
+        loop = asyncio.get_running_loop()
+        said, said_at = None, 0.0
         while True:
             word = READY if is_ready() else WAITING
-            if word != said:
+            if word != said or loop.time() - said_at >= _REPEAT:
                 self.say(word)
-                said = word
+                said, said_at = word, loop.time()
             await asyncio.sleep(_TICK)
 
     async def _listen(self, on_end: Callable[[], object]) -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from monque.cli.health import health_server
-from monque.cli.link import LOADED, READY
+from monque.cli.link import LOADED, READY, WORD_LASTS
 from monque.cli.metrics import forget, metrics_server, shared_folder
 from monque.cli.reload import changes
 from monque.cli.work import Settings
@@ -184,11 +184,17 @@ class Child:
         self._loaded = loaded
         self._listening = asyncio.create_task(self._listen(ours))
         self.has_loaded = False
-        self.is_ready = False
+        self._ready_at: float | None = None
         self.told_to_end = False
 
     def __str__(self) -> str:
         return f"worker process {self._number} (pid {self._process.pid})"
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has said so a moment ago."""
+        now = asyncio.get_running_loop().time()
+        return self._ready_at is not None and now - self._ready_at < WORD_LASTS
 
     @property
     def pid(self) -> int:
@@ -231,7 +237,7 @@ class Child:
         # Not until the line is closed: the child may have left a process of its own that holds it.
         await asyncio.wait([self._listening], timeout=_LAST_WORDS)
         self._listening.cancel()
-        self.is_ready = False
+        self._ready_at = None
         return code
 
     async def _listen(self, ours: socket.socket) -> None:
@@ -239,7 +245,7 @@ class Child:
         with suppress(OSError):
             async for line in reader:
                 word = line.decode().strip()
-                self.is_ready = word == READY
+                self._ready_at = asyncio.get_running_loop().time() if word == READY else None
                 if word == LOADED:
                     self.has_loaded = True
                     self._loaded.set()

@@ -13,10 +13,11 @@ _PATIENCE = 2.0
 
 
 def health_router(monque: Monque) -> APIRouter:
-    """A router with `/healthz` (the process is alive) and `/readyz` (it can do its work, else 503).
+    """A router with `/healthz` for liveness and `/readyz` for readiness.
 
-    Ready means: the database answers, and the scheduler runs and is not stopping. Of an app that only
-    produces jobs, the first alone is asked.
+    Alive means that the event loop turns: a process that answers need not be restarted. Ready means that it
+    can do its work, else 503: the database answers, and the scheduler runs, is not stopping, and
+    `Monque.is_healthy`. Of an app that only produces jobs, the first alone is asked.
 
     Examples:
         >>> app.include_router(health_router(monque))
@@ -48,5 +49,5 @@ async def _trouble(monque: Monque, *, should_run: bool) -> str | None:
     except PyMongoError as error:
         return f"the database does not answer ({type(error).__name__})"
     if should_run and not monque.is_healthy():
-        return "the scheduler is not running"
+        return "the scheduler is not running, or lost the database"
     return None
