@@ -17,7 +17,7 @@ from pymongo.errors import OperationFailure, PyMongoError
 
 from monque._clock import elapsed
 from monque._contact import Contact
-from monque._deadlines import without_deadline
+from monque._deadlines import limited, without_deadline
 from monque._errors import ShutdownTimeoutError
 from monque._events import JobError
 from monque._execute import Context
@@ -49,6 +49,11 @@ _BETWEEN_CANCELLATIONS = 1.0
 # While the change stream is closed for a backlog, a new job of an idle name is found by looking at all
 # names this often.
 _BACKLOG_POLL = 0.1
+
+# How long to wait for missing indexes before work goes on, and after which time to try again: the connection
+# may have died, but to build them for millions of jobs takes minutes.
+_REPAIR_PATIENCE = 20.0
+_REPAIR_LIMIT = 3600.0
 
 # Before this many seconds have passed, the server's clock is what it was.
 _CLOCK_LASTS = 1.0
@@ -96,6 +101,7 @@ class Runner:
         self._claiming: asyncio.Task[None] | None = None
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._stopping: asyncio.Task[None] | None = None
+        self._repair: asyncio.Task[None] | None = None
         self._stoppers: set[asyncio.Task[Any]] = set()
         self.failure: BaseException | None = None
         self.ended = asyncio.Event()
@@ -172,6 +178,7 @@ class Runner:
         return task
 
     def _loop_ended(self, loop: asyncio.Task[None]) -> None:
+        self._loop_tasks.remove(loop)
         # Not left to the group, which waits for all others to end first: one of them may lose its
         # cancellation (see `_end_loops`), and the bug would never be heard of.
         if not loop.cancelled() and (bug := loop.exception()) is not None:
@@ -314,10 +321,19 @@ class Runner:
         return (options.safety_poll_interval if relies_on_stream else options.poll_interval).total_seconds()
 
     async def _restore_indexes(self) -> None:
-        """Somebody may have dropped the collection, and our indexes with it."""
-        if self._context.options.create_indexes:
-            with suppress(PyMongoError):
-                await self._context.store.create_indexes()
+        """Create the indexes again: somebody may have dropped the collection, and our indexes with it.
+
+        Waits a while for it. With many jobs the server takes longer, and work goes on meanwhile.
+        """
+        if not self._context.options.create_indexes or not self.is_running:
+            return
+        if self._repair is None or self._repair.done():
+            self._repair = self._spawn(self._create_indexes())
+        await asyncio.wait({self._repair}, timeout=_REPAIR_PATIENCE)
+
+    async def _create_indexes(self) -> None:
+        with suppress(PyMongoError), limited(_REPAIR_LIMIT):
+            await self._context.store.create_indexes()
 
     # Upkeep
 

@@ -16,7 +16,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import PyMongoError
 
 from conftest import QUICK
-from monque import ConnectionError, Event, Job, Monque
+from monque import ConnectionError, Event, Job, Monque, Retention
 from support.clocks import ago, ahead
 from support.jobs import claimed, document
 from support.proxy import Proxy, command
@@ -405,6 +405,42 @@ async def test_a_pooled_connection_that_fell_silent_does_not_stop_the_heartbeats
     work.done.set()
     await heard.wait("job:complete")
     assert work.runs.total() == 1
+
+
+@pytest.mark.parametrize("fault", ["prune", "index repair"])
+async def test_no_upkeep_waits_for_ever_for_an_answer(
+    proxy: Proxy, collection: Collection, make_monque: Make, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """The command is lost on its way, and nobody says so. The limits are shortened."""
+    monkeypatch.setattr("monque._store.store.OPERATION_TIMEOUT", 0.5)
+    monkeypatch.setattr("monque._runner._REPAIR_PATIENCE", 0.5)
+    retention = Retention(completed=timedelta(hours=1), interval=timedelta(milliseconds=300))
+    options = replace(QUICK, change_streams=False, retention=retention)
+    monque = await make_monque(proxy.uri(collection.database.name), options=options).open()
+    monque.worker("work", Work())
+    heard = Heard(monque)
+    indexes = (await collection.index_information()).items()
+    trap = proxy.hold(command("delete" if fault == "prune" else "createIndexes"))
+    if fault == "prune":
+        await collection.insert_one(document(status="completed", updatedAt=ago(days=1)))
+    await monque.start()
+    if fault == "prune":
+        await heard.wait("job:error")
+
+        async def pruned() -> None:
+            assert await collection.count_documents({}) == 0
+
+        await eventually(pruned)
+    else:
+        await collection.drop()
+        await collection.insert_one(document())
+        await trap.wait()
+        for name, index in indexes:
+            options_of = {key: value for key, value in index.items() if key not in ("v", "key", "ns")}
+            if name != "_id_":
+                await collection.create_index(index["key"], name=name, **options_of)
+        await heard.wait("job:complete")
+    trap.release()
 
 
 # The server

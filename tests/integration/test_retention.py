@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 from bson import ObjectId
+from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 
 from monque import Job, Monque, Options, Retention
+from monque.embedded import EmbeddedMongo
 from support.clocks import ago
 from support.jobs import claimed, document
+from support.traffic import Traffic
 from support.waiting import Heard, eventually
 
 Collection = AsyncCollection[dict[str, Any]]
@@ -40,6 +43,24 @@ async def left(collection: Collection) -> list[str]:
 
 async def ids(collection: Collection) -> set[ObjectId]:
     return {doc["_id"] async for doc in collection.find({}, {"_id": 1})}
+
+
+async def test_many_old_jobs_are_removed_in_batches(
+    server: EmbeddedMongo, make_monque: Callable[..., Monque], collection: Collection
+) -> None:
+    """So that no write takes long, however many there are."""
+    await collection.insert_many([ended("completed", ago(days=1)) for _ in range(2_500)])
+    traffic = Traffic()
+    async with AsyncMongoClient(server.uri, event_listeners=[traffic]) as client:
+        options = Options(retention=Retention(completed=HOUR))
+        await make_monque(client[collection.database.name], options=options).start()
+
+        async def all_are_gone() -> None:
+            assert await collection.count_documents({}) == 0
+
+        await eventually(all_are_gone)
+
+        assert traffic.sent["delete"] == 3
 
 
 @pytest.mark.parametrize("status", ["completed", "failed", "cancelled"])

@@ -22,8 +22,8 @@ LOOPS: dict[str, tuple[str, Breaks]] = {
     "looking": ("find", lambda query, *_, **__: query.get("status") == "pending"),
     "claiming": ("find_one_and_update", lambda _, update, **__: _sets(update, "processing")),
     "heartbeat": ("update_many", lambda _, update, **__: "lastHeartbeat" in _stamps(update)),
-    "recovery": ("update_many", lambda _, update, **__: isinstance(update, list)),
-    "prune": ("delete_many", lambda *_, **__: True),
+    "recovery": ("find", lambda query, *_, **__: query.get("status") == "processing" and "$expr" in query),
+    "prune": ("find", lambda query, *_, **__: query.get("status") == "completed" and "updatedAt" in query),
     "listening": ("watch", lambda *_, **__: True),
     "settling": ("find_one_and_update", lambda _, update, **__: _sets(update, "completed")),
 }
@@ -64,10 +64,6 @@ class BuggyCollection(AsyncCollection[dict[str, Any]]):
     async def update_many(self, *args: Any, **kwargs: Any) -> Any:
         self._meet("update_many", *args, **kwargs)
         return await super().update_many(*args, **kwargs)
-
-    async def delete_many(self, *args: Any, **kwargs: Any) -> Any:
-        self._meet("delete_many", *args, **kwargs)
-        return await super().delete_many(*args, **kwargs)
 
     async def watch(self, *args: Any, **kwargs: Any) -> Any:
         self._meet("watch", *args, **kwargs)

@@ -50,6 +50,8 @@ _INSERT_CHUNK = 1000
 _MANY = 10
 # One answer for all that a claim may have taken; by default the server makes two of it.
 _ALL_AT_ONCE = 10_000
+# Fewer make more round trips; many more may take longer than one command may.
+_PRUNE_AT_ONCE = 1_000
 _INDEX_CONFLICTS = (85, 86)
 _NO_SUCH_INDEX_POSSIBLE = 67
 
@@ -505,10 +507,19 @@ class Store:
         return False
 
     async def prune(self, status: str, older_than: timedelta) -> int:
-        """Remove finished jobs that were last touched that long ago."""
-        limit = self._clock.now() - older_than
-        result = await self.collection.delete_many({"status": status, "updatedAt": {"$lt": limit}})
-        return result.deleted_count
+        """Remove finished jobs that were last touched that long ago; how many.
+
+        In batches, so that each write stays within the limit, however many there are.
+        """
+        old = {"status": status, "updatedAt": {"$lt": self._clock.now() - older_than}}
+        removed = 0
+        while True:
+            with limited(OPERATION_TIMEOUT):
+                found = await self.collection.find(old, {"_id": 1}, limit=_PRUNE_AT_ONCE).to_list()
+                if not found:
+                    return removed
+                ids = [document["_id"] for document in found]
+                removed += (await self.collection.delete_many({"_id": {"$in": ids}, **old})).deleted_count
 
     async def change(
         self, job_id: ObjectId, transition: Transition, session: AsyncClientSession | None = None
