@@ -400,7 +400,7 @@ async def test_recovery_that_fails_is_tried_again(
     heard = Heard(monque)
     monque.worker("work", lambda job: None)
     await monque.start()
-    async with failing(collection.database.client, ["update"], app_name=VICTIM, times=3, errorCode=8):
+    async with failing(collection.database.client, ["findAndModify"], app_name=VICTIM, times=3, errorCode=8):
         await collection.insert_one(
             document(
                 status="processing", claimedBy="dead", lockedAt=ago(minutes=5), lastHeartbeat=ago(minutes=5)

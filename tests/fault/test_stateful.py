@@ -391,7 +391,7 @@ class Jobs(RuleBasedStateMachine):
             self.claims.append(Claim(instance, document))
 
     async def _claim(self, instance: str, slots: dict[str, int], limit: int) -> list[Document]:
-        context = self.monques[instance]._context()
+        context = self.monques[instance]._open().context
         # An instance knows a lower bound of the server's time: what became due in this millisecond may
         # not be due yet by its reckoning.
         times = [job["nextRunAt"] for job in self.before.values()]
@@ -463,7 +463,7 @@ class Jobs(RuleBasedStateMachine):
 
     async def _settle(self, claim: Claim, end: str) -> Document | None:
         monque = self.monques[claim.instance]
-        context, worker = monque._context(), monque._workers.get(claim.document["name"])
+        context, worker = monque._open().context, monque._workers.get(claim.document["name"])
         assert worker is not None
         run = Run(claim.document, worker, context, last_write=time.monotonic())
         error = {"success": None, "failure": ValueError("no"), "release": asyncio.CancelledError()}[end]
@@ -518,7 +518,7 @@ class Jobs(RuleBasedStateMachine):
     def heartbeat(self, instance: str) -> None:
         claims = [claim for claim in self.claims if claim.instance == instance]
         lost = self.run(
-            self.monques[instance]._context().store.heartbeat([claim.document for claim in claims])
+            self.monques[instance]._open().context.store.heartbeat([claim.document for claim in claims])
         )
         kept = []
         for claim in claims:
@@ -568,7 +568,7 @@ class Jobs(RuleBasedStateMachine):
     def recover(self, instance: str) -> None:
         silent = {job_id: job for job_id, job in sorted(self.model.items()) if job.stale}
         kept = {job_id: _occurrence_id(self._now_stored(job_id)) for job_id in silent}
-        assert self.run(recover(self.monques[instance]._context())) == len(silent)
+        assert self.run(recover(self.monques[instance]._open().context)) == len(silent)
         for job_id, model in silent.items():
             crashes = model.crash_count + 1
             kind = "job" if model.cron is None else "schedule"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.errors import BulkWriteError, WriteError
+from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from monque import ConnectionError, Monque
 from support.jobs import document
@@ -49,5 +49,5 @@ async def test_one_refused_job_does_not_hide_that_the_others_of_its_write_are_in
             store.insert(dict(there)), store.insert(document()), return_exceptions=True
         )
 
-    assert type(refused) is WriteError
+    assert type(refused) is DuplicateKeyError
     assert type(in_doubt) is BulkWriteError

@@ -659,10 +659,10 @@ class TestHeartbeats:
         await eventually(later)
 
     async def is_recovering(self, collection: Collection) -> None:
-        """Wait until the server is at work on an update of the jobs that waits for somebody."""
+        """Wait until the server is at work on a write to the jobs that waits for somebody."""
         pipeline = [
             {"$currentOp": {"allUsers": True}},
-            {"$match": {"ns": collection.full_name, "op": "update", "writeConflicts": {"$gt": 0}}},
+            {"$match": {"ns": collection.full_name, "writeConflicts": {"$gt": 0}}},
         ]
 
         async def waits() -> None:
