@@ -138,6 +138,8 @@ class SyncMonque:
     `def` handlers run in threads and may call it; `async def` handlers run on its own loop and must not,
     since they would wait for themselves.
 
+    In place of a database it takes a `Monque` that is not open: its methods, which block then.
+
     Examples:
         >>> with SyncMonque("mongodb://localhost:27017/shop") as monque:
         ...     monque.enqueue("send-email", {"to": "ada@example.org"})
@@ -146,8 +148,13 @@ class SyncMonque:
     def __init__(
         self, database: object = None, *, options: Options = Options(), workers: Workers | None = None
     ) -> None:
-        self._monque = Monque(database, options=options, workers=workers)
-        self._monque._bond.hand_over(self)
+        if isinstance(database, Monque):
+            if options != Options() or workers is not None:
+                raise ConfigurationError("a Monque has options and workers of its own; pass it alone")
+            self._monque = database
+        else:
+            self._monque = Monque(database, options=options, workers=workers)
+            self._monque._bond.hand_over(self)
         self._thread = _LoopThread(self._monque)
 
     def __repr__(self) -> str:

@@ -139,7 +139,7 @@ def test_the_worker_says_so_once_and_ends_with_exit_code_2(
     )
 
     assert worker.returncode == 2
-    assert worker.stderr.startswith("Usage: monque worker [OPTIONS] MODULE:ATTR\n")
+    assert worker.stderr.startswith("Usage: monque worker [OPTIONS] [MODULE:ATTR]\n")
     assert worker.stderr.endswith(f"\nError: {sentence}\n")
     assert worker.stderr.count("Error") == 1
 

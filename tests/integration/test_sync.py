@@ -205,6 +205,25 @@ def test_workers_declared_apart_are_used(uri: str) -> None:
     assert seen == [7]
 
 
+def test_a_monque_can_be_used_with_methods_that_block(uri: str) -> None:
+    inner = Monque(uri, options=QUICK)
+    seen: list[int] = []
+
+    @inner.worker("work")
+    async def work(job: Job[int]) -> None:
+        seen.append(job.data)
+
+    with SyncMonque(inner) as monque:
+        assert monque.options is inner.options
+        monque.enqueue(work, 7)
+        monque.run_until_idle()
+
+    assert seen == [7]
+    for wrong in ({"options": QUICK}, {"workers": Workers()}):
+        with pytest.raises(ConfigurationError, match="has options and workers of its own"):
+            SyncMonque(inner, **wrong)
+
+
 def test_a_worker_registered_while_it_runs_is_used_at_once(monque: SyncMonque) -> None:
     done = threading.Event()
     monque.start()

@@ -67,7 +67,8 @@ def monque() -> None:
       monque enqueue send-email '{"to": "ada@example.org"}'
       monque jobs list --status failed
 
-    The database is the one of --uri, else of MONQUE_URI, else an embedded MongoDB on this machine.
+    The database is the one of --uri, else of the app (--app or MONQUE_APP), else of MONQUE_URI, else an
+    embedded MongoDB on this machine.
 
     Exit codes: 0 done, 1 it did not work, 2 wrong input and nothing was changed, 130 interrupted.
     """

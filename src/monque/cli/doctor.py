@@ -13,7 +13,7 @@ import click
 
 from monque import ConfigurationError, ConnectionError, Diagnosis, DueJobs
 from monque.cli.output import STYLES, as_json, clean, print_json
-from monque.cli.session import Database, connects
+from monque.cli.session import Database, connects, takes_app
 from monque.cli.times import span
 
 Level: TypeAlias = Literal["ok", "warning", "error"]
@@ -36,6 +36,7 @@ class Finding:
 
 
 @click.command()
+@takes_app
 @click.option("--strict", is_flag=True, help="Let warnings count as errors.")
 @as_json
 @connects
@@ -48,6 +49,7 @@ def doctor(ctx: click.Context, strict: bool, as_json: bool, database: Database) 
 
     \b
     Examples:
+      monque doctor shop.jobs:monque
       monque doctor --uri mongodb://localhost:27017/shop
       monque doctor --strict --json
     """

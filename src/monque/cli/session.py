@@ -1,17 +1,19 @@
-"""How commands reach the jobs: `--uri` and `--collection`, and errors as one sentence."""
+"""How commands reach the jobs: `--uri`, `--app` and `--collection`, and errors as one sentence."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 from pymongo.errors import PyMongoError
 
-from monque import ConfigurationError, MonqueError, Options, PayloadError, Retention
+from monque import ConfigurationError, MonqueError, PayloadError, Retention
+from monque.cli.target import find_blocking
 from monque.sync import SyncMonque
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -19,44 +21,102 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Where the jobs are."""
+    """Where the jobs are: at an address, or where the Monque of an app has them."""
 
     uri: str | None = field(repr=False)  # it may hold a password
-    collection: str
+    collection: str | None = None
+    app: str | None = None
 
     def open(
         self, *, create_indexes: bool = False, listing_indexes: bool = False, retention: bool = False
     ) -> SyncMonque:
         """Connect; looking must change nothing, so stale jobs stay, and indexes are made on demand only."""
-        options = Options(
-            collection=self.collection,
+        if self.uri is None and self.app is None and not create_indexes:
+            _require_embedded_data()
+        monque = SyncMonque(self.uri) if self.app is None else find_blocking(self.app)
+        own = monque.options
+        options = replace(
+            own,
+            collection=own.collection if self.collection is None else self.collection,
             create_indexes=create_indexes,
-            listing_indexes=listing_indexes,
-            retention=Retention() if retention else None,
+            listing_indexes=listing_indexes or own.listing_indexes,
+            retention=own.retention or (Retention() if retention else None),
             recover_stale_jobs=False,
+            instance_id=None,
         )
-        return SyncMonque(self.uri, options=options).open()
+        try:
+            monque.reconfigure(database=self.uri, options=options)
+        except ConfigurationError:
+            if self.uri is not None or self.collection is not None:
+                raise
+            # The app has opened it already, with what it names itself: that is the database that was meant.
+        return monque.open()
+
+
+def _require_embedded_data() -> None:
+    """Refuse to look at a server that would be made only to be looked at."""
+    from monque.embedded import EmbeddedMongo, EmbeddedMongoError
+
+    try:
+        if (EmbeddedMongo().data_dir / "WiredTiger").exists():
+            return
+    except EmbeddedMongoError:
+        pass
+    raise click.UsageError(
+        "no database was named, and there is no embedded one on this machine yet; give --uri or "
+        "--app MODULE:ATTR, or set MONQUE_URI or MONQUE_APP",
+        ctx=click.get_current_context(silent=True),
+    )
 
 
 def connects(command: F) -> F:
-    """A command that takes a `Database`, named by its options `--uri` and `--collection`."""
+    """A command that takes a `Database`, named by its options `--uri`, `--app` and `--collection`."""
 
     @click.option(
         "--uri",
         envvar="MONQUE_URI",
         metavar="URI",
-        help="The database, for example mongodb://localhost:27017/shop. Default: MONQUE_URI, else an "
-        "embedded MongoDB on this machine.",
+        help="The database, for example mongodb://localhost:27017/shop. Default: that of the app, else "
+        "MONQUE_URI, else the embedded MongoDB on this machine.",
     )
+    @names_app
     @click.option(
-        "--collection", default="monque_jobs", show_default=True, help="The collection the jobs live in."
+        "--collection", help="The collection of the jobs. Default: that of the app, else monque_jobs."
     )
     @functools.wraps(command)
-    def connected(*args: Any, uri: str | None, collection: str, **kwargs: Any) -> Any:
+    def connected(*args: Any, uri: str | None, app: str | None, collection: str | None, **kwargs: Any) -> Any:
+        target = kwargs.pop("target", None)
+        if target is None and app is not None and _is_typed("uri") and not _is_typed("app"):
+            app = None  # who types an address does not mean the app of the environment
+        app = chosen_app(target, app)
+        database = Database(uri if app is None or _is_typed("uri") else None, collection, app)
         with sentences():
-            return command(*args, database=Database(uri, collection), **kwargs)
+            return command(*args, database=database, **kwargs)
 
     return connected  # type: ignore[return-value]  # click calls it by keywords
+
+
+names_app = click.option(
+    "--app",
+    envvar="MONQUE_APP",
+    metavar="MODULE:ATTR",
+    help="A Monque, a FastAPI app that has one, or a function that returns one. Default: MONQUE_APP.",
+)
+takes_app = click.argument("target", metavar="[MODULE:ATTR]", required=False)
+"""The same as an argument."""
+
+
+def chosen_app(argument: str | None, option: str | None) -> str | None:
+    """The app, which may be named as an argument, by `--app` or by MONQUE_APP."""
+    if argument is not None and option is not None and argument != option and _is_typed("app"):
+        raise click.UsageError(f"the app is named twice: {argument} and --app {option}")
+    return option if argument is None else argument
+
+
+def _is_typed(parameter: str) -> bool:
+    """Whether it stands on the command line, and is not from the environment or a default."""
+    source = click.get_current_context().get_parameter_source(parameter)
+    return source is ParameterSource.COMMANDLINE
 
 
 @contextmanager

@@ -8,13 +8,14 @@ import click
 
 from monque import JobStatus, QueueStats
 from monque.cli.output import as_json, print_json, print_table
-from monque.cli.session import Database, connects
+from monque.cli.session import Database, connects, takes_app
 from monque.cli.times import span
 
 STATUSES = [status.value for status in JobStatus]
 
 
 @click.command()
+@takes_app
 @click.option("--name", help="Only jobs of this name.")
 @as_json
 @connects
@@ -23,6 +24,7 @@ def stats(name: str | None, as_json: bool, database: Database) -> None:
 
     \b
     Examples:
+      monque stats shop.jobs:monque
       monque stats
       monque stats --name send-email --json
     """

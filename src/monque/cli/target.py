@@ -56,19 +56,39 @@ async def find(spec: str) -> Target:
     Raises:
         click.UsageError: There is none; the message says in a sentence why.
     """
-    found, label = load(spec), spec
-    if not _is_instance(found) and callable(found):
-        found, label = await _made(found, spec), f"what {spec} returns"
+    found = await _instance(spec, load(spec))
     if isinstance(found, Monque):
         return Target(found, lambda: found)
     if isinstance(found, SyncMonque):
         blocking = Blocking(found)
         return Target(blocking, lambda: blocking)
-    if _is_app(found):
-        from monque.fastapi import monque_of, worker_lifespan
+    from monque.fastapi import monque_of, worker_lifespan
 
-        app = found
-        return Target(monque_of(app), lambda: worker_lifespan(app))
+    return Target(monque_of(found), lambda: worker_lifespan(found))
+
+
+def find_blocking(spec: str) -> SyncMonque:
+    """The Monque at `MODULE:ATTR`, for commands that use its database and run nothing.
+
+    Raises:
+        click.UsageError: There is none; the message says in a sentence why.
+    """
+    # Not loaded inside the loop: the module may run one of its own when it is imported.
+    found = asyncio.run(_instance(spec, load(spec)))
+    if _is_app(found):
+        from monque.fastapi import monque_of
+
+        found = monque_of(found)
+    return found if isinstance(found, SyncMonque) else SyncMonque(found)
+
+
+async def _instance(spec: str, found: object) -> Monque | SyncMonque | FastAPI:
+    """What was found at *spec*, or what that function returns."""
+    label = spec
+    if not _is_instance(found) and callable(found):
+        found, label = await _made(found, spec), f"what {spec} returns"
+    if isinstance(found, Monque | SyncMonque) or _is_app(found):
+        return found
     raise _wrong(f"{label} is {_kind(found)}, not a Monque, a FastAPI app or a function that returns one")
 
 

@@ -16,7 +16,7 @@ import click
 
 from monque import ConnectionError
 from monque.cli.output import as_json, clean, coloured_table, print_json, print_table
-from monque.cli.session import Database, connects
+from monque.cli.session import Database, connects, takes_app
 from monque.cli.snapshot import Snapshot, Watcher
 from monque.cli.times import span, stamp
 
@@ -25,6 +25,7 @@ _SHARE_OF_TIME = 5
 
 
 @click.command()
+@takes_app
 @click.option(
     "--interval",
     type=click.FloatRange(0.1, 3600),
@@ -42,6 +43,7 @@ def top(interval: float, count: int | None, as_json: bool, database: Database) -
 
     \b
     Examples:
+      monque top shop.jobs:monque
       monque top
       monque top --interval 10 --count 6 --json
     """

@@ -12,7 +12,7 @@ import click
 
 from monque.cli.log import FORMATS, LEVELS, set_up_logging
 from monque.cli.metrics import require_prometheus
-from monque.cli.session import sentences
+from monque.cli.session import chosen_app, names_app, sentences, takes_app
 from monque.cli.work import Place, Settings, run_worker
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -23,7 +23,8 @@ PORT = click.IntRange(1, 65535)
 def runs_target(command: F) -> F:
     """A command that takes `Settings`; what `worker` and `dev` have in common."""
 
-    @click.argument("target", metavar="MODULE:ATTR")
+    @takes_app
+    @names_app
     @click.option(
         "--concurrency",
         type=click.IntRange(min=1),
@@ -50,7 +51,10 @@ def runs_target(command: F) -> F:
     @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
     @click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True)
     @functools.wraps(command)
-    def running(**given: Any) -> Any:
+    def running(target: str | None, app: str | None, **given: Any) -> Any:
+        given["target"] = chosen_app(target, app)
+        if given["target"] is None:
+            raise click.UsageError("say what to run, for example shop.jobs:monque, or set MONQUE_APP")
         known = [field.name for field in fields(Settings) if field.name in given]
         settings = Settings(**{name: given.pop(name) for name in known})
         if settings.only and settings.excluding:
