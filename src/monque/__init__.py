@@ -47,11 +47,12 @@ if TYPE_CHECKING:
         WatchFailed,
         WatchUnavailable,
     )
-    from monque._job import Job, JobStatus
+    from monque._job import Job, JobStatus, StatusName
     from monque._logs import JobLogFilter, current_job
     from monque._monque import Monque
     from monque._newjob import NewJob
     from monque._options import Options, Retention
+    from monque._subscribe import EventKind
     from monque._telemetry import Observer
     from monque._views import (
         BulkError,
@@ -83,6 +84,7 @@ __all__ = [
     "EmbeddedMongo",
     "EnqueueOptions",
     "Event",
+    "EventKind",
     "IndexView",
     "InstanceConflictError",
     "InvalidCronError",
@@ -123,6 +125,7 @@ __all__ = [
     "ShutdownTimeoutError",
     "Sort",
     "StaleJobsRecovered",
+    "StatusName",
     "SyncMonque",
     "SyncWorker",
     "SyncWorkers",
@@ -143,7 +146,7 @@ __all__ = [
 # the driver takes longer to import than `monque --help` and a shell's completion may take in all.
 _HOMES = (
     *("_logs", "_errors", "_job", "_options", "_views", "_diagnosis", "_events", "_binding", "_workers"),
-    *("_newjob", "_telemetry", "_monque", "sync", "embedded"),
+    *("_newjob", "_subscribe", "_telemetry", "_monque", "sync", "embedded"),
 )
 
 

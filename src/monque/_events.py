@@ -169,6 +169,11 @@ def event_class(event: str | type[Event]) -> type[Event]:
         return event
     if isinstance(event, str) and event in KINDS:
         return KINDS[event]
+    if callable(event) and not isinstance(event, type):
+        raise ConfigurationError(
+            f"say which event {getattr(event, '__name__', repr(event))} is for, by class or by kind, as in "
+            "@monque.on(JobFailed) or @monque.on('job:fail')"
+        )
     raise ConfigurationError(f"unknown event {event!r}; known are: {', '.join(sorted(KINDS))}")
 
 

@@ -34,6 +34,14 @@ def payload_type(handler: Callable[..., Any], generic: type) -> Any:
     return get_args(annotation)[0] if get_origin(annotation) is generic else Any
 
 
+def argument_type(function: Callable[..., Any]) -> Any:
+    """What the first argument of a function is annotated with; `Any` without an annotation that is known."""
+    try:
+        return _annotation(function)
+    except (NameError, AttributeError, TypeError, ValueError, SyntaxError):
+        return Any
+
+
 def require_handler(handler: Callable[..., Any]) -> None:
     """Refuse generator functions, and what cannot be called with the job alone."""
     if _is_generator_function(handler):

@@ -8,7 +8,7 @@ from dataclasses import MISSING, dataclass, fields
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, overload
 
 from bson import ObjectId
 
@@ -29,6 +29,10 @@ class JobStatus(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
+
+
+StatusName: TypeAlias = Literal["pending", "processing", "completed", "failed", "cancelled"]
+"""A `JobStatus` as text."""
 
 
 @dataclass(frozen=True, kw_only=True)

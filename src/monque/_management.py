@@ -24,7 +24,7 @@ from monque._events import (
     JobsRetried,
 )
 from monque._execute import Context
-from monque._job import Job, JobStatus, as_object_id, check_time
+from monque._job import Job, JobStatus, StatusName, as_object_id, check_time
 from monque._options import Options
 from monque._store import facts, operations, reads, transitions
 from monque._store.document import Document, to_job
@@ -83,7 +83,7 @@ class Management:
         self,
         *,
         name: str | None = None,
-        status: JobStatus | str | Iterable[JobStatus | str] | None = None,
+        status: JobStatus | StatusName | Iterable[JobStatus | StatusName] | None = None,
         limit: int = 100,
         skip: int = 0,
     ) -> list[Job[Any]]:

@@ -29,7 +29,7 @@ from monque._errors import (
     NotOpenError,
     driver_errors,
 )
-from monque._events import E, Event, EventBus, Listener
+from monque._events import Event, EventBus, Listener, event_class
 from monque._execute import Context
 from monque._job import Job
 from monque._management import Management
@@ -42,6 +42,7 @@ from monque._store.document import Document, to_job
 from monque._store.settler import Settler
 from monque._store.store import Store
 from monque._storing import insert, insert_all, insert_or_update_schedule
+from monque._subscribe import EventKind, check_listener, subscribes
 from monque._telemetry import Observer, Telemetry
 from monque._threads import ThreadPool
 from monque._typescript import warn_if_misread
@@ -383,7 +384,7 @@ class Monque(Management):
         among the jobs given.
         """
         context, joined = self._within(session)
-        news = [_new_job(job) for job in jobs]
+        news = _new_jobs(jobs)
         now = context.clock.now()
         documents = [build(new, self._workers, self._options, now=now) for new in news]
         with driver_errors("store the jobs"), self._telemetry.storing(documents) as note:
@@ -476,18 +477,7 @@ class Monque(Management):
                     self._wake([stored], joined)
                     return to_job(stored, data=data)
 
-    @overload
-    def on(self, event: type[E], listener: None = None) -> Callable[[Listener[E]], Listener[E]]: ...
-
-    @overload
-    def on(self, event: str, listener: None = None) -> Callable[[Listener[Any]], Listener[Any]]: ...
-
-    @overload
-    def on(self, event: type[E], listener: Listener[E]) -> Listener[E]: ...
-
-    @overload
-    def on(self, event: str, listener: Listener[Any]) -> Listener[Any]: ...
-
+    @subscribes
     def on(self, event: str | type[Event], listener: Listener[Any] | None = None) -> Any:
         """Call *listener* on each *event*, given by class or by kind; a decorator without *listener*.
 
@@ -500,23 +490,12 @@ class Monque(Management):
         """
         return self._listen(event, listener, once=False)
 
-    @overload
-    def once(self, event: type[E], listener: None = None) -> Callable[[Listener[E]], Listener[E]]: ...
-
-    @overload
-    def once(self, event: str, listener: None = None) -> Callable[[Listener[Any]], Listener[Any]]: ...
-
-    @overload
-    def once(self, event: type[E], listener: Listener[E]) -> Listener[E]: ...
-
-    @overload
-    def once(self, event: str, listener: Listener[Any]) -> Listener[Any]: ...
-
+    @subscribes
     def once(self, event: str | type[Event], listener: Listener[Any] | None = None) -> Any:
         """As `on`, for the next such event only."""
         return self._listen(event, listener, once=True)
 
-    def off(self, event: str | type[Event], listener: Listener[Any]) -> None:
+    def off(self, event: EventKind | type[Event], listener: Listener[Any]) -> None:
         """Stop calling *listener* on *event*."""
         self._bus.remove(event, listener)
 
@@ -668,7 +647,11 @@ class Monque(Management):
             self._runner.wake()
 
     def _listen(self, event: str | type[Event], listener: Listener[Any] | None, *, once: bool) -> Any:
+        event_class(event)  # refuses what is no event, also while there is no listener yet
+
         def add(listener: Listener[Any]) -> Listener[Any]:
+            if callable(listener):
+                check_listener(event, listener)
             self._bus.add(event, listener, once=once)
             return listener
 
@@ -693,10 +676,14 @@ async def check_sharding(hello: Document, store: Store) -> None:
         )
 
 
-def _new_job(job: object) -> NewJob[Any]:
-    if not isinstance(job, NewJob):
-        raise ConfigurationError(f"enqueue_many takes NewJob(...) values, got {job!r}")
-    return job
+def _new_jobs(jobs: object) -> list[NewJob[Any]]:
+    if not isinstance(jobs, Iterable):
+        raise ConfigurationError(f"enqueue_many takes an iterable of NewJob(...) values, got {jobs!r}")
+    news = list(jobs)
+    for job in news:
+        if not isinstance(job, NewJob):
+            raise ConfigurationError(f"enqueue_many takes NewJob(...) values, got {job!r}")
+    return news
 
 
 def _running_loop() -> asyncio.AbstractEventLoop:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import bson
 
@@ -38,6 +38,32 @@ class NewJob(Generic[T]):
     run_at: datetime | None = None
     delay: timedelta | None = None
     unique_key: str | None = None
+
+    if TYPE_CHECKING:  # a worker with a payload needs one; at run time a dataclass has no such overloads
+
+        @overload
+        def __init__(
+            self: NewJob[None],
+            job: Worker[None] | str,
+            data: None = None,
+            *,
+            run_at: datetime | None = None,
+            delay: timedelta | None = None,
+            unique_key: str | None = None,
+        ) -> None: ...
+
+        @overload
+        def __init__(
+            self,
+            job: Worker[T] | str,
+            data: T,
+            *,
+            run_at: datetime | None = None,
+            delay: timedelta | None = None,
+            unique_key: str | None = None,
+        ) -> None: ...
+
+        def __init__(self, job: Any, data: Any = None, **options: Any) -> None: ...
 
 
 def build(new: NewJob[Any], workers: Workers, options: Options, *, now: datetime) -> Document:

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from bson import ObjectId
 
 from monque._errors import ConfigurationError
-from monque._job import Job, JobStatus, check_time
+from monque._job import Job, JobStatus, StatusName, check_time
 
 Sort = Literal["id", "created_at", "updated_at", "next_run_at"]
 Direction = Literal["forward", "backward"]
@@ -45,7 +45,7 @@ class JobFilter:
     """
 
     name: str | None = None
-    status: JobStatus | str | Iterable[JobStatus | str] | None = None
+    status: JobStatus | StatusName | Iterable[JobStatus | StatusName] | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None
     updated_after: datetime | None = None

@@ -30,6 +30,7 @@ from monque import (
     Direction,
     EnqueueOptions,
     Event,
+    EventKind,
     Job,
     JobFilter,
     JobPage,
@@ -43,16 +44,16 @@ from monque import (
     QueueView,
     ScheduleOptions,
     Sort,
+    StatusName,
     Worker,
     Workers,
 )
 from monque._sessions import Session
+from monque._subscribe import subscribes
 
 R = TypeVar("R")
 T = TypeVar("T")
-E = TypeVar("E", bound=Event)
 Handler = Callable[[Job[T]], Any]
-Listener = Callable[[E], Any]
 
 
 class SyncWorker(Worker[T]):
@@ -362,7 +363,7 @@ class SyncMonque:
         self,
         *,
         name: str | None = None,
-        status: JobStatus | str | Iterable[JobStatus | str] | None = None,
+        status: JobStatus | StatusName | Iterable[JobStatus | StatusName] | None = None,
         limit: int = 100,
         skip: int = 0,
     ) -> list[Job[Any]]:
@@ -452,39 +453,17 @@ class SyncMonque:
         """As `Monque.delete_jobs`."""
         return self._call(self._monque.delete_jobs(filter))
 
-    @overload
-    def on(self, event: type[E], listener: None = None) -> Callable[[Listener[E]], Listener[E]]: ...
-
-    @overload
-    def on(self, event: str, listener: None = None) -> Callable[[Listener[Any]], Listener[Any]]: ...
-
-    @overload
-    def on(self, event: type[E], listener: Listener[E]) -> Listener[E]: ...
-
-    @overload
-    def on(self, event: str, listener: Listener[Any]) -> Listener[Any]: ...
-
-    def on(self, event: str | type[Event], listener: Any = None) -> Any:
+    @subscribes
+    def on(self, event: Any, listener: Any = None) -> Any:
         """As `Monque.on`; listeners are called in this instance's own thread."""
         return self._monque.on(event, listener)
 
-    @overload
-    def once(self, event: type[E], listener: None = None) -> Callable[[Listener[E]], Listener[E]]: ...
-
-    @overload
-    def once(self, event: str, listener: None = None) -> Callable[[Listener[Any]], Listener[Any]]: ...
-
-    @overload
-    def once(self, event: type[E], listener: Listener[E]) -> Listener[E]: ...
-
-    @overload
-    def once(self, event: str, listener: Listener[Any]) -> Listener[Any]: ...
-
-    def once(self, event: str | type[Event], listener: Any = None) -> Any:
+    @subscribes
+    def once(self, event: Any, listener: Any = None) -> Any:
         """As `Monque.once`."""
         return self._monque.once(event, listener)
 
-    def off(self, event: str | type[Event], listener: Any) -> None:
+    def off(self, event: EventKind | type[Event], listener: Any) -> None:
         """As `Monque.off`."""
         self._monque.off(event, listener)
 

@@ -27,7 +27,14 @@ NAMES = [
     *(f"monque.pytest_plugin.{name}" for name in ("monque", "monque_uri", "monque_server")),
     *(f"monque.embedded.{name}" for name in ("EmbeddedMongo", "EmbeddedMongoError", "find_mongod")),
 ]
-ALIASES = {"monque.Sort", "monque.Direction", "monque.fastapi.MonqueDep"}  # of types: they have no docstring
+# Of types: they have no docstring.
+ALIASES = {
+    "monque.Sort",
+    "monque.Direction",
+    "monque.EventKind",
+    "monque.StatusName",
+    "monque.fastapi.MonqueDep",
+}
 
 
 @pytest.fixture(scope="module")

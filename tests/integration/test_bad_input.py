@@ -336,6 +336,29 @@ async def test_enqueue_many_takes_only_new_jobs(monque: Monque) -> None:
             await monque.enqueue_many([NewJob("work"), wrong])  # type: ignore[list-item]
 
 
+@pytest.mark.usefixtures("stores_nothing")
+async def test_enqueue_many_takes_an_iterable(monque: Monque) -> None:
+    async def news() -> AsyncIterator[NewJob[None]]:
+        yield NewJob("work")
+
+    for wrong in (NewJob("work"), None, 5, news()):
+        with refused(ConfigurationError, "enqueue_many takes an iterable of NewJob(...) values", repr(wrong)):
+            await monque.enqueue_many(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("stores_nothing")
+async def test_a_new_job_without_its_payload(monque: Monque) -> None:
+    @dataclass
+    class Order:
+        number: int
+
+    @monque.worker("ship")
+    async def ship(job: Job[Order]) -> None: ...
+
+    with refused(PayloadError, "the payload of 'ship' does not fit Order", "got None"):
+        await monque.enqueue_many([NewJob(ship)])  # type: ignore[arg-type]
+
+
 class TestOptions:
     """A wrong value is an error at construction that names the option and the allowed range."""
 

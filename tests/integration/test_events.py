@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import FrozenInstanceError, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -600,6 +601,56 @@ async def test_an_unknown_event_is_refused_with_the_known_ones(monque: Monque, e
         assert repr(event) in str(refused.value)
         for kind in ("job:start", "job:complete", "job:lost", "stale:recovered", "changestream:fallback"):
             assert kind in str(refused.value)
+
+
+async def test_a_decorator_without_its_event_is_refused_with_a_sentence(monque: Monque) -> None:
+    def alert(event: Any) -> None: ...
+
+    for listen in (monque.on, monque.once):
+        with pytest.raises(
+            ConfigurationError, match=r"which event alert is for, .* @monque\.on\(JobFailed\)"
+        ):
+            listen(alert)  # type: ignore[arg-type]  # `@monque.on` above the function
+
+
+@pytest.mark.parametrize("event", ["job:fial", None, Job])
+async def test_an_unknown_event_is_refused_before_a_listener_is_there(monque: Monque, event: Any) -> None:
+    for listen in (monque.on, monque.once):
+        with pytest.raises(ConfigurationError, match="unknown event"):
+            listen(event)
+
+
+class _Alert:
+    def __call__(self, event: JobFailed) -> None: ...
+
+    def listen(self, event: JobFailed) -> None: ...
+
+
+def _on_failed(event: JobFailed) -> None: ...
+
+
+def _on_some(event: JobFailed | JobStarted) -> None: ...
+
+
+@pytest.mark.parametrize("listener", [_on_failed, _Alert(), _Alert().listen, partial(_on_failed), _on_some])
+async def test_a_listener_for_another_event_is_refused(monque: Monque, listener: Any) -> None:
+    for event in ("job:complete", JobCompleted, Event):
+        with pytest.raises(ConfigurationError, match="takes JobFailed"):
+            monque.on(event, listener)
+    monque.on("job:fail", listener)
+    monque.once(JobFailed, listener)
+
+
+async def test_a_listener_whose_annotation_says_nothing_is_taken(monque: Monque) -> None:
+    def unknown(event: Unknown) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+    def wider(event: Event) -> None: ...
+
+    def other(event: str) -> None: ...
+
+    heard: list[Event] = []
+    for listener in (unknown, wider, other, print, heard.append, lambda event: None):
+        monque.on("job:complete", listener)
 
 
 async def test_a_listener_that_cannot_be_called_is_refused(monque: Monque) -> None:

@@ -21,9 +21,11 @@ from monque import (
     ConnectionError,
     EnqueueOptions,
     Event,
+    EventKind,
     Job,
     JobCompleted,
     JobFailed,
+    JobFilter,
     JobStatus,
     Monque,
     MonqueError,
@@ -118,6 +120,13 @@ async def right_calls() -> None:
     scheduled_by_name = await monque.schedule("0 * * * *", "clean-up")
     assert_type(scheduled_by_name, Job[None])
 
+    assert_type(NewJob(send_email, Email("ada@example.org"), delay=timedelta(minutes=5)), NewJob[Email])
+    assert_type(NewJob(clean_up), NewJob[None])
+    assert_type(NewJob("clean-up", unique_key="k"), NewJob[None])
+    of_a_row: NewJob[Row] = NewJob(importer, {"id": 1})
+    await monque.enqueue_many([of_a_row, NewJob(importer, Row(id=2))])
+    await monque.get_jobs(status="failed")
+
     stored = await monque.enqueue_many([NewJob(send_email, Email("ada@example.org")), NewJob("clean-up")])
     assert_type(stored, list[Job[Any]])
     await monque.enqueue_many(NewJob(ship, Order(number=number)) for number in range(10))
@@ -201,6 +210,8 @@ async def wrong_calls() -> None:
     await monque.now(send_email, 5)  # type: ignore[misc]  # the worker wants an Email
     await monque.schedule("@daily", send_email, 5)  # type: ignore[misc]  # the worker wants an Email
     await monque.schedule(send_email, Email("a"))  # type: ignore[call-overload]  # the cron comes first
+    await monque.get_jobs(status="bogus")  # type: ignore[arg-type]  # no such state
+    await monque.enqueue_many(NewJob("send-email"))  # type: ignore[arg-type]  # a single one
     await monque.enqueue_many([{"job": "send-email"}])  # type: ignore[list-item]  # not a NewJob
     await monque.get_job(5)  # type: ignore[arg-type]  # not an id
     await monque.stop(timeout="5 s")  # type: ignore[arg-type]  # not a duration
@@ -215,6 +226,10 @@ def wrong_values(job: Job[Email]) -> None:
     Options(pol_interval=timedelta(seconds=1))  # type: ignore[call-arg]  # no such option
     Retention(completed=30)  # type: ignore[arg-type]  # not a timedelta
     NewJob(send_email, 5)  # type: ignore[misc]  # the worker wants an Email
+    NewJob(send_email)  # type: ignore[arg-type]  # there is no Email
+    NewJob(clean_up, 5)  # type: ignore[misc]  # the worker wants nothing
+    NewJob(send_email, Email("a"), timedelta(1))  # type: ignore[call-overload]  # options are keywords
+    NewJob("send-email", delay=5)  # type: ignore[call-overload]  # not a timedelta
     Monque(options={"poll_interval": 1})  # type: ignore[arg-type]  # not an Options
 
 
@@ -254,6 +269,39 @@ monque.once(JobFailed, alert)
 monque.off(JobFailed, alert)
 monque.on(JobCompleted, alert)  # type: ignore[arg-type]  # it listens to another event
 monque.on(int, hear_all)  # type: ignore[type-var, arg-type]  # not an event
+monque.on("job:complete", hear_all)
+monque.once("job:fail", alert)
+monque.off("job:fail", alert)
+monque.on("job:fail", lambda event: print(event.error, event.will_retry))
+monque.on("job:complete", alert)  # type: ignore[call-overload]  # it listens to another event
+monque.once("job:fial", alert)  # type: ignore[call-overload]  # no such event
+monque.off("job:fial", alert)  # type: ignore[arg-type]  # no such event
+
+
+@monque.on("job:fial")  # type: ignore[call-overload, untyped-decorator]  # no such event
+def misspelt(event: JobFailed) -> None: ...
+
+
+@monque.on("job:complete")  # type: ignore[arg-type]  # it listens to another event
+def mistaken(event: JobFailed) -> None: ...
+
+
+@monque.on  # type: ignore[call-overload]  # which event?
+def forgotten(event: JobFailed) -> None: ...
+
+
+def by_any_kind(kind: EventKind) -> None:
+    monque.off(kind, hear_all)
+
+
+# A filter knows the states.
+
+JobFilter(status="failed")
+JobFilter(status=JobStatus.FAILED)
+JobFilter(status=["failed", JobStatus.CANCELLED])
+JobFilter(status={"failed", "cancelled"})
+JobFilter(status="bogus")  # type: ignore[arg-type]  # no such state
+JobFilter(status=["bogus"])  # type: ignore[list-item]  # no such state
 
 
 def errors(error: ConnectionError) -> MonqueError:

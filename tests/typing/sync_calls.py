@@ -93,6 +93,7 @@ def wrong_calls() -> None:
     monque.enqueue(send_email)  # type: ignore[arg-type]  # there is no Email
     monque.now(send_email, 5)  # type: ignore[misc]  # the worker wants an Email
     monque.schedule("@daily", send_email, 5)  # type: ignore[misc]  # the worker wants an Email
+    monque.enqueue_many(NewJob("x"))  # type: ignore[arg-type]  # a single one
     monque.enqueue_many([5])  # type: ignore[list-item]  # not a NewJob
 
 
@@ -100,4 +101,8 @@ def wrong_calls() -> None:
 def takes_the_data(_data: Email) -> None: ...
 
 
+monque.on("job:fail", alert)
+monque.on("job:complete", alert)  # type: ignore[call-overload]  # it listens to another event
+monque.once("job:fial", alert)  # type: ignore[call-overload]  # no such event
+monque.get_jobs(status="bogus")  # type: ignore[arg-type]  # no such state
 monque.on(JobFailed, clean)  # type: ignore[arg-type]  # a handler is no listener

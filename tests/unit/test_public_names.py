@@ -12,7 +12,7 @@ import monque
 
 NAMES = {
     "the scheduler": "Monque SyncMonque EmbeddedMongo Worker Workers SyncWorker SyncWorkers",
-    "values": "Job JobStatus NewJob Options Retention EnqueueOptions ScheduleOptions",
+    "values": "Job JobStatus NewJob Options Retention EnqueueOptions ScheduleOptions EventKind StatusName",
     "events": (
         "Event JobStarted JobCompleted JobFailed JobError JobCancelled JobRetried JobDeleted JobsCancelled "
         "JobsRetried JobsDeleted ClaimLost StaleJobsRecovered WatchConnected WatchFailed WatchClosed "

@@ -38,7 +38,8 @@ class Selection:
 
     def filter(self, *, now: datetime, among: frozenset[str] | None = None) -> JobFilter | None:
         """The filter, narrowed to the statuses *among*; None if no job can match."""
-        statuses = frozenset(self.status or JobStatus) & (among or frozenset(JobStatus))
+        given = frozenset(self.status or JobStatus) & (among or frozenset(JobStatus))
+        statuses = frozenset(map(JobStatus, given))
         times = {field: resolve(moment, now=now) for field, moment in self.times.items()}
         whole = not self.status and among is None
         return JobFilter(name=self.name, status=None if whole else statuses, **times) if statuses else None
