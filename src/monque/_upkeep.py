@@ -68,14 +68,14 @@ async def _give_up(found: Document, taken: _Taken, context: Context) -> None:
     if failed is None:
         return
     taken.given_up += 1
-    job, crashes = to_job(failed), context.options.max_retries
-    error = ProcessDiedError(transitions.crash_reason(crashes), job_id=job.id, crashes=crashes)
+    crashes = context.options.max_retries
+    error = ProcessDiedError(transitions.crash_reason(crashes), job_id=failed["_id"], crashes=crashes)
     if taken.given_up <= _MOST_LINES:
         message = "job %s (%s) of the dead owner %s was given up: %s"
         logger.error(message, *_named(found), error, extra=_fields(found, context))
     if (audience := context.telemetry.audience()) is not None:
-        audience.gave_up(job.name, error)
-    context.bus.tell(JobFailed(job=job, error=error, will_retry=False))
+        audience.gave_up(str(found.get("name")), error)
+    context.bus.tell(JobFailed(job=to_job(failed), error=error, will_retry=False))
 
 
 async def _abandon(found: Document, context: Context) -> Document | None:

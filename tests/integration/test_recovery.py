@@ -548,6 +548,24 @@ async def test_instances_that_open_together_tell_each_given_up_job_once(
     assert len(told) == 25
 
 
+@pytest.mark.parametrize("max_retries", [1, 10])
+async def test_schedules_written_by_hand_are_taken_like_others(
+    collection: Collection, make_monque: Make, max_retries: int
+) -> None:
+    nameless = claimed("dead", **DEAD, **hourly(uniqueKey="1"))
+    del nameless["name"]
+    timeless = claimed("dead", **DEAD, **hourly(uniqueKey="2"))
+    del timeless["nextRunAt"]
+    listed = claimed("dead", **DEAD, **hourly(uniqueKey="3", repeatInterval=["@hourly"]))
+    await collection.insert_many([nameless, timeless, listed, good := claimed("dead", **DEAD)])
+
+    await make_monque(options=replace(QUICK, max_retries=max_retries)).open()
+
+    assert await collection.count_documents({"status": "processing"}) == 0
+    assert (await get(collection, good))["status"] == ("failed" if max_retries == 1 else "pending")
+    await collection.delete_many({})  # no instance of ours would leave such documents
+
+
 class Ended(Observer):
     """Keeps what it is told."""
 

@@ -115,14 +115,14 @@ def failed_occurrence(
     """The run of a schedule that gave up, as a job of its own: it can be inspected and retried.
 
     Its id follows from the claim, so that storing it again (a second try, a second instance that
-    recovers the same run) stores it once.
+    recovers the same run) stores it once. A schedule written by hand may lack fields.
     """
     return {
         "_id": _occurrence_id(schedule),
-        "name": schedule["name"],
+        "name": schedule.get("name"),
         "data": schedule.get("data"),
         "status": "failed",
-        "nextRunAt": made_aware(schedule["nextRunAt"]),
+        "nextRunAt": made_aware(schedule.get("nextRunAt")) or now,
         "failCount": fail_count,
         "failReason": reason,
         "createdAt": now,

@@ -354,8 +354,11 @@ def give_up_crashed(stale: Document, *, max_crashes: int) -> Transition:
         to=JobStatus.FAILED,
         when={
             **stale,
-            "repeatInterval": {"$not": {"$type": "string"}},
-            "$and": [{"$expr": _is_hopeless(max_crashes)}],
+            # Not a query by `$type`, which also looks into arrays.
+            "$and": [
+                {"$expr": {"$ne": [{"$type": "$repeatInterval"}, "string"]}},
+                {"$expr": _is_hopeless(max_crashes)},
+            ],
         },
         then=_failed_by_crash(crash_reason(max_crashes)),
     )
