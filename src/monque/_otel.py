@@ -232,6 +232,9 @@ class Metrics(Observer):
         )
         self._ran = _seconds(meter, semconv.PROCESS_DURATION, "How long handlers ran.")
         self._waited = _seconds(meter, semconv.JOB_WAIT, "From the time a job was due to its handler's call.")
+        self._stalls = _seconds(
+            meter, semconv.STALL, "How long the event loop stood still, if over a second."
+        )
         self._depths: dict[str, Sequence[QueueDepth]] = {}
         meter.create_observable_gauge(
             semconv.QUEUE_DEPTH, [self._observe_depths], "{message}", "Jobs that wait or run."
@@ -261,6 +264,10 @@ class Metrics(Observer):
     def surveyed(self, depths: Sequence[QueueDepth], *, collection: str) -> None:
         """Keep it for the reader's next question, which comes from a thread."""
         self._depths = {**self._depths, collection: depths}
+
+    def stalled(self, duration: timedelta) -> None:
+        """Count it, and how long it was."""
+        self._stalls.record(duration.total_seconds(), {semconv.SYSTEM: semconv.MONQUE})
 
     def _observe_depths(self, _options: CallbackOptions) -> Iterable[Observation]:
         for depth, labels in self._surveyed():

@@ -24,6 +24,7 @@ from monque._execute import Context
 from monque._listening import Listening
 from monque._running import Running
 from monque._slots import Slots
+from monque._stalls import StallWatch, describe_stall
 from monque._store.watch import Hint
 from monque._survey import survey
 from monque._upkeep import prune, recover
@@ -36,9 +37,13 @@ logger = logging.getLogger("monque")
 _GRACE = 3.0
 _LONGEST_PAUSE = 5.0
 
+# A heartbeat that failed is tried again after this long, then twice as long, up to the longest pause.
+_FIRST_PAUSE = 0.1
+
 # After an outage longer than the tolerance every running job looks dead, here and elsewhere. Each owner
-# says within one interval that it lives; nobody's jobs are taken before that.
-_BEATS_BEFORE_RECOVERY = 3
+# says within one interval that it lives; nobody's jobs are taken before that. One interval would be too
+# close to that, two would let the third heartbeat pass, which may come a little early.
+_INTERVALS_BEFORE_RECOVERY = 1.5
 
 # While stopping: how often to see whether the database is gone, and so waiting for its answer is in vain.
 _CONTACT_CHECK = 0.5
@@ -92,8 +97,10 @@ class Runner:
         self._echoes: set[ObjectId] = set()
         self._last_thorough = 0.0
         self._thorough_wanted = True
-        self._beats = _BEATS_BEFORE_RECOVERY
         self._last_beat = elapsed()
+        self._recovers_from = 0.0
+        self._beat_due = asyncio.Event()
+        self._stalls = StallWatch(self._stood_still)
         self._closing = asyncio.Event()
         self._late = asyncio.Event()
         self._upkeep_over = asyncio.Event()
@@ -111,6 +118,7 @@ class Runner:
     def start(self) -> None:
         """Begin to work, in the background of the running loop."""
         self._supervisor = asyncio.create_task(self._supervise(), name="monque", context=without_deadline())
+        self._stalls.start()
 
     async def stop(self, timeout: float) -> None:
         """Stop in order; concurrent calls share one drain and the earliest deadline."""
@@ -148,7 +156,7 @@ class Runner:
             async with asyncio.TaskGroup() as group:
                 self._loops = group
                 self._claiming = self._spawn(self._claim_loop())
-                self._spawn(self._every(self._context.options.heartbeat_interval, self._beat))
+                self._spawn(self._beat_loop())
                 self._spawn(self.contact.watch())
                 self._spawn(survey(self._context, self._workers, self._upkeep_over))
                 if self._context.options.retention is not None:
@@ -363,22 +371,51 @@ class Runner:
         self.contact.worked()
         return True
 
+    async def _beat_loop(self) -> None:
+        """Beat at each interval; at once after the process stood still, and soon again if it failed."""
+        interval = self._context.options.heartbeat_interval.total_seconds()
+        pause = interval
+        while not self._upkeep_over.is_set():
+            self._beat_due.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause * random.uniform(0.9, 1.0)):  # noqa: S311 - as in `_every`
+                    await self._beat_due.wait()
+            if self._upkeep_over.is_set():
+                return
+            if await self._do(self._beat):
+                pause = interval
+            else:
+                pause = min(_FIRST_PAUSE if pause == interval else pause * 2, _LONGEST_PAUSE, interval)
+
     async def _beat(self) -> None:
-        await self._context.store.refresh_clock()
+        # First of all: after the process stood still, what was lost meanwhile must not go on.
         await self._running.beat()
         await self._running.beat_completing()
-        self._count_beat()
-        if self._context.options.recover_stale_jobs and self._beats >= _BEATS_BEFORE_RECOVERY:
+        await self._context.store.refresh_clock()
+        if self._may_recover() and self._context.options.recover_stale_jobs:
             await self._do(self._recover)
 
-    def _count_beat(self) -> None:
-        """Count heartbeats since the last gap so long that others, too, may seem dead without being it."""
-        # Whoever beat just before the gap began is silent for up to one interval longer than the gap.
+    def _may_recover(self) -> bool:
+        """Whether no gap in our own heartbeats means that others, too, may seem dead without being it."""
         interval = self._context.options.heartbeat_interval.total_seconds()
         now = elapsed()
-        outage = now - self._last_beat > self._context.silence - interval
-        self._beats = 1 if outage else self._beats + 1
+        # Whoever beat just before the gap began is silent for up to one interval longer than the gap.
+        if now - self._last_beat > self._context.silence - interval:
+            self._recovers_from = now + _INTERVALS_BEFORE_RECOVERY * interval
         self._last_beat = now
+        return now >= self._recovers_from
+
+    def _stood_still(self, blocked: float) -> None:
+        """The process goes on after it stood still, because the event loop was *blocked* or for all of it."""
+        self._beat_due.set()
+        if blocked:
+            logger.warning(
+                "%s",
+                describe_stall(blocked, self._running.handling(blocked)),
+                extra={"instance_id": self._context.store.instance_id},
+            )
+            if (audience := self._context.telemetry.audience()) is not None:
+                audience.stalled(timedelta(seconds=blocked))
 
     async def _recover(self) -> None:
         if await recover(self._context):
@@ -425,6 +462,8 @@ class Runner:
         if self._running:
             await self._interrupt()
         self._upkeep_over.set()
+        self._beat_due.set()
+        self._stalls.stop()
         await self._end_loops()
         remaining = self._deadline.when() - asyncio.get_running_loop().time() if self._deadline else 0.0
         await self._context.bus.settle(max(remaining, 0.1), besides=self._stoppers)

@@ -36,6 +36,7 @@ from monque._job import JobStatus
 from monque._logs import about
 from monque._raised import is_closing
 from monque._slots import Slots
+from monque._stalls import Handling
 from monque._store import transitions
 from monque._store.document import EARLIEST, Document, attempt_of, key_of, size_of
 from monque._store.transitions import Transition
@@ -48,6 +49,9 @@ logger = logging.getLogger("monque")
 _LONGEST_HOLD = 1.0
 
 _STARTS_IN_ONE_TURN = 16
+
+# Handlers that ran for less than this while the event loop stood still did not block it.
+_SHORTEST_SHARE = 0.05
 
 
 class Running:
@@ -294,6 +298,18 @@ class Running:
             self._ending.remove(run)
             if not self._ending:
                 self._ended.set()
+
+    def handling(self, seconds: float) -> list[Handling]:
+        """The handlers that ran on the event loop during the last *seconds*, in which it stood still."""
+        now = time.perf_counter()
+        found = []
+        for run in self._runs.values():
+            if run.worker.is_async and run.started:
+                ended = run.started + run.outcome.seconds if run.settling else now
+                # Not what began when the loop went on, nor what ended before it stood still.
+                if ended - max(run.started, now - seconds) > _SHORTEST_SHARE:
+                    found.append(Handling(run.worker.name, run.claim["_id"], ended - run.started))
+        return found
 
     def close(self) -> None:
         """Start nothing any more; what runs goes on."""

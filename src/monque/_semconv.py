@@ -33,6 +33,7 @@ PROCESS_DURATION: Final = "messaging.process.duration"
 JOB_WAIT: Final = "monque.job.wait"
 QUEUE_DEPTH: Final = "monque.queue.depth"
 OLDEST_DUE: Final = "monque.queue.oldest_due"
+STALL: Final = "monque.event_loop.stall"
 
 # Of the conventions, in seconds; waits and runs of jobs may take longer than the requests they were made for.
 SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)

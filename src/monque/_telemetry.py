@@ -73,6 +73,12 @@ class Observer:
         instance stops, an empty list is told.
         """
 
+    def stalled(self, duration: timedelta) -> None:
+        """The event loop stood still for so long: a handler, or something else in this process, blocked it.
+
+        Told when it goes on, if it was more than a second.
+        """
+
 
 Stored: TypeAlias = "Callable[[Sequence[Document]], None]"
 
@@ -145,6 +151,10 @@ class Audience:
     def surveyed(self, depths: Sequence[QueueDepth], collection: str) -> None:
         """The waiting jobs were counted."""
         self._tell(lambda observer: observer.surveyed(depths, collection=collection))
+
+    def stalled(self, duration: timedelta) -> None:
+        """The event loop stood still."""
+        self._tell(lambda observer: observer.stalled(duration))
 
     def _tell(self, what: Callable[[Observer], None]) -> None:
         for observer in self.observers:

@@ -60,6 +60,13 @@ class MonqueCollector(Collector, Observer):
         self._oldest = _gauge(
             namespace, "queue_oldest_due_seconds", "How long the first due job has been waiting."
         )
+        self._stalls = Histogram(
+            "event_loop_stall_seconds",
+            "How long the event loop stood still, if over a second.",
+            namespace=namespace,
+            registry=None,
+            buckets=_SECONDS,
+        )
         self._surveyed: set[str] = set()
         monque.observe(self)
 
@@ -67,7 +74,7 @@ class MonqueCollector(Collector, Observer):
         """What is known at this moment; called by the registry, in whatever thread."""
         for metric in (
             *(self._enqueued, *self._ended.values(), self._ran, self._waited),
-            *(self._depth, self._oldest),
+            *(self._depth, self._oldest, self._stalls),
         ):
             yield from metric.collect()
 
@@ -93,6 +100,10 @@ class MonqueCollector(Collector, Observer):
             return  # nobody has measured it
         self._ran.labels(name).observe(ran.total_seconds())
         self._waited.labels(name).observe(waited.total_seconds())
+
+    def stalled(self, duration: timedelta) -> None:
+        """Count it, and how long it was."""
+        self._stalls.observe(duration.total_seconds())
 
     def surveyed(self, depths: Sequence[QueueDepth], *, collection: str) -> None:  # noqa: ARG002
         """Take the new numbers in; a name that has no jobs any more has zero of them."""

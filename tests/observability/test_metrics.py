@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 from pymongo.asynchronous.collection import AsyncCollection
 
 from conftest import QUICK
 from monque import ConfigurationError, Job, JobStatus, Monque, NewJob, Observer, QueueDepth
 from monque._store import reads
+from monque.prometheus import MonqueCollector
 from observability.conftest import Numbers
 from support.clocks import ago, ahead, now
 from support.filling import fill
@@ -313,6 +316,21 @@ async def test_the_meter_counts_what_is_stored_and_what_runs(
     assert failed.explicit_bounds[:3] == (0.005, 0.01, 0.025)
     assert numbers.value("monque.job.wait", {NAME: "greet"}).count == 4
     assert {given["messaging.system"] for given, _ in numbers.read(ended)} == {"monque"}
+
+
+async def test_a_blocked_event_loop_is_measured_for_opentelemetry_and_prometheus(
+    monque: Monque, numbers: Numbers
+) -> None:
+    registry = CollectorRegistry()
+    registry.register(MonqueCollector(monque))
+    await monque.start()
+    time.sleep(1.7)  # noqa: ASYNC251 - that is the fault
+
+    def both_have_it() -> None:
+        assert numbers.value("monque.event_loop.stall", {"messaging.system": "monque"}).count == 1
+        assert registry.get_sample_value("monque_event_loop_stall_seconds_count") == 1
+
+    await eventually(both_have_it)
 
 
 async def test_the_meter_observes_how_many_wait(monque: Monque, numbers: Numbers, collection: Jobs) -> None:

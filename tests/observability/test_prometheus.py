@@ -288,4 +288,5 @@ def test_the_page_lists_every_metric(make_monque: Callable[..., Monque]) -> None
     assert set(re.findall(r"^\| `([\w.]+)`", table, re.MULTILINE)) == ours | {
         semconv.QUEUE_DEPTH,
         semconv.OLDEST_DUE,
+        semconv.STALL,
     }
