@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from monque._errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from datetime import datetime, timedelta
+    from datetime import datetime, timedelta, tzinfo
 
     from monque._sessions import Session
 
@@ -27,7 +27,7 @@ class ScheduleOptions(TypedDict, total=False):
     """The keyword arguments of `Worker.schedule`: those of `Monque.schedule`."""
 
     unique_key: str | None
-    timezone: str
+    timezone: str | tzinfo
     session: Session | None
 
 

@@ -18,7 +18,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, cast
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
@@ -34,8 +34,8 @@ class Cron:
     timezone: str
 
     @classmethod
-    def parse(cls, expression: str, timezone: str = "UTC") -> Cron:
-        """Check five fields or an @name, and an IANA zone.
+    def parse(cls, expression: str, timezone: str | tzinfo = "UTC") -> Cron:
+        """Check five fields or an @name, and an IANA zone: its name, or a `ZoneInfo` of that name.
 
         The expression is kept as given; only blanks around it go, @names become lower case, and
         `@midnight` becomes `@daily`, the name TypeScript instances know.
@@ -44,8 +44,9 @@ class Cron:
             InvalidCronError: The expression is wrong, or no date ever matches it.
             ConfigurationError: There is no such zone.
         """
-        _zone(timezone)
-        return _parse(_require_text(expression), str.__str__(timezone))
+        name = _zone_name(timezone)
+        _zone(name)
+        return _parse(_require_text(expression), str.__str__(name))
 
     def next_after(self, moment: datetime) -> datetime:
         """The first run strictly after *moment* (aware), in UTC.
@@ -68,6 +69,7 @@ _NAMED = {
     "@daily": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
+_ALL_NAMES = [*list(_NAMED)[:-1], "@midnight", "@hourly"]
 
 
 class _Field(NamedTuple):
@@ -97,6 +99,13 @@ def _require_text(expression: object) -> str:
             f"a cron expression is text, got {expression!r}; {_EXAMPLE}", expression=expression
         )
     return expression.strip()
+
+
+def _zone_name(zone: str | tzinfo) -> str:
+    """The name that is stored. A zone without one, such as a fixed offset, stays as it is and is refused."""
+    if isinstance(zone, str):
+        return zone
+    return "UTC" if zone is UTC else cast("str", getattr(zone, "key", None) or zone)
 
 
 def _zone(name: object) -> tzinfo:
@@ -139,7 +148,7 @@ def _known_name(expression: str) -> str:
         return "@daily"
     if name not in _NAMED:
         raise InvalidCronError(
-            f"unknown cron name {expression!r}; known are {', '.join(_NAMED)}; {_EXAMPLE}",
+            f"unknown cron name {expression!r}; known are {', '.join(_ALL_NAMES)}; {_EXAMPLE}",
             expression=expression,
         )
     return name

@@ -48,6 +48,8 @@ class Diagnosis:
         indexes: Those that are there, and those that should be.
         stale: Jobs whose owner is dead, the longest silent first; at most 100 of them.
         due: The jobs that wait for a free worker, by name; the one waiting longest first.
+        finished: How many jobs are completed, failed for good or cancelled.
+        retention: Whether an instance with a `Retention` has been here: then there is an index for it.
     """
 
     taken_at: datetime
@@ -59,6 +61,8 @@ class Diagnosis:
     indexes: list[IndexView]
     stale: list[Job[Any]]
     due: list[DueJobs]
+    finished: int = 0
+    retention: bool = False
 
     def of(self, *states: IndexState) -> list[IndexView]:
         """The indexes in one of these states."""

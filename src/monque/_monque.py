@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
@@ -415,7 +415,7 @@ class Monque(Management):
         data: None = None,
         *,
         unique_key: str | None = None,
-        timezone: str = "UTC",
+        timezone: str | tzinfo = "UTC",
         session: Session | None = None,
     ) -> Job[None]: ...
 
@@ -427,7 +427,7 @@ class Monque(Management):
         data: T,
         *,
         unique_key: str | None = None,
-        timezone: str = "UTC",
+        timezone: str | tzinfo = "UTC",
         session: Session | None = None,
     ) -> Job[T]: ...
 
@@ -438,7 +438,7 @@ class Monque(Management):
         data: Any = None,
         *,
         unique_key: str | None = None,
-        timezone: str = "UTC",
+        timezone: str | tzinfo = "UTC",
         session: Session | None = None,
     ) -> Job[Any]:
         """Store a recurring job, or bring the one that is there up to date; safe at every start.
@@ -448,11 +448,12 @@ class Monque(Management):
         not fit the cron is repaired: a TypeScript instance may leave one.
 
         Args:
-            cron: Five fields, or one of @yearly @monthly @weekly @daily @hourly.
+            cron: Five fields, or a name such as @daily or @hourly.
             job: A job name or a `Worker`.
             data: The payload of every run.
             unique_key: Tells schedules of one job name apart; default: the name.
-            timezone: The IANA zone the fields are meant in; daylight saving as in vixie cron.
+            timezone: The IANA zone the fields are meant in, as a name or a `ZoneInfo`; daylight saving as in
+                vixie cron.
             session: As in `enqueue`.
 
         Raises:

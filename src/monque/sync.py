@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from concurrent.futures import CancelledError, Future, InvalidStateError, wait
 from contextlib import contextmanager, suppress
 from dataclasses import fields
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from types import FrameType, TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
@@ -319,7 +319,7 @@ class SyncMonque:
         data: None = None,
         *,
         unique_key: str | None = None,
-        timezone: str = "UTC",
+        timezone: str | tzinfo = "UTC",
         session: Session | None = None,
     ) -> Job[None]: ...
 
@@ -331,7 +331,7 @@ class SyncMonque:
         data: T,
         *,
         unique_key: str | None = None,
-        timezone: str = "UTC",
+        timezone: str | tzinfo = "UTC",
         session: Session | None = None,
     ) -> Job[T]: ...
 
@@ -342,7 +342,7 @@ class SyncMonque:
         data: Any = None,
         *,
         unique_key: str | None = None,
-        timezone: str = "UTC",
+        timezone: str | tzinfo = "UTC",
         session: Session | None = None,
     ) -> Job[Any]:
         """As `Monque.schedule`."""

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 from pymongo.collection import Collection
 
-from monque import Diagnosis, DueJobs, IndexView
+from monque import Diagnosis, DueJobs, IndexView, Options, Retention
 from monque.cli.commands import monque as command
 from monque.cli.doctor import findings
 from monque.sync import SyncMonque
@@ -25,6 +25,7 @@ Jobs = Collection[dict[str, Any]]
 CHECKS = [
     *("server", "replica set", "change streams", "transactions", "clock"),
     *("indexes", "superfluous indexes", "jobs without a worker", "stale jobs", "oldest due job"),
+    "finished jobs",
 ]
 
 
@@ -145,6 +146,9 @@ def test_a_server_that_stands_alone_is_named() -> None:
         ({"replica_set": None}, "replica set", "ok", "sharded"),
         ({"change_streams": False}, "change streams", "warning", "polling"),
         ({"indexes": []}, "indexes", "ok", "not there yet"),
+        ({"finished": 5}, "finished jobs", "ok", "5, kept for ever: no Retention removes them"),
+        ({"finished": 200_000}, "finished jobs", "warning", "200,000, kept for ever"),
+        ({"finished": 200_000, "retention": True}, "finished jobs", "ok", "200,000, removed in their time"),
     ],
 )
 def test_what_cannot_be_arranged_here_is_judged_too(
@@ -168,6 +172,18 @@ def test_what_cannot_be_arranged_here_is_judged_too(
     assert found[check].level == level
     assert part in found[check].message
     assert (found[check].advice is None) == (level == "ok")
+
+
+def test_finished_jobs_and_whether_somebody_removes_them_are_found_out(
+    call: Call, uri: str, jobs: Jobs
+) -> None:
+    jobs.insert_many([document(status=status) for status in ("completed", "failed", "cancelled", "pending")])
+    assert checks(call("doctor", "--json"))["finished jobs"]["message"].startswith("3, kept for ever")
+
+    with SyncMonque(uri, options=Options(retention=Retention(completed=timedelta(days=1)))):
+        pass
+    told = checks(call("doctor", "--json"))["finished jobs"]["message"]
+    assert told == "3, removed in their time by a Retention"
 
 
 def test_an_unreachable_server_is_a_finding(start: Callable[..., Any]) -> None:

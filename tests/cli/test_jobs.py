@@ -122,11 +122,10 @@ def test_what_json_does_not_know_is_shown_as_extended_json(call: Call, jobs: Job
     assert "$date" in told["data"]["at"]
 
 
-@pytest.mark.parametrize("job_id", [NOBODY, "nonsense"])
-def test_a_job_that_is_not_there_is_exit_code_1(job_id: str, call: Call) -> None:
-    told = call("jobs", "show", job_id)
+def test_a_job_that_is_not_there_is_exit_code_1(call: Call) -> None:
+    told = call("jobs", "show", NOBODY)
 
-    assert (told.exit_code, told.stderr) == (1, f"Error: no job with id {job_id}\n")
+    assert (told.exit_code, told.stderr) == (1, f"Error: no job with id {NOBODY}\n")
 
 
 def test_statistics_by_name(call: Call, three: list[dict[str, Any]], jobs: Jobs) -> None:
@@ -305,3 +304,25 @@ def test_wrong_input_is_told_with_exit_code_2_and_nothing_is_changed(
     assert told.output.startswith(f"Usage: monque jobs {arguments[0]} ")
     assert problem in told.output
     assert list(jobs.find()) == three
+
+
+@pytest.mark.parametrize("words", [["show", "abc"], ["cancel", "abc"], ["delete", "abc"]], ids=" ".join)
+def test_what_is_no_id_is_answered_with_how_one_looks(call: Call, words: list[str]) -> None:
+    told = call("jobs", *words)
+
+    assert told.exit_code == 1
+    assert told.stderr == (
+        "Error: no job with id abc; an id has 24 hexadecimal characters, as `monque jobs list` shows them\n"
+    )
+
+
+def test_cancelling_a_running_job_says_what_can_be_done(call: Call, jobs: Jobs) -> None:
+    job = claimed("me", name="render")
+    jobs.insert_one(job)
+    told = call("jobs", "cancel", str(job["_id"]))
+
+    assert told.exit_code == 1
+    assert told.stderr == (
+        f"Error: cannot cancel job {job['_id']}: it is processing; only a pending one can be; it runs in "
+        "the instance me: wait for its end, or stop that process, which gives it back\n"
+    )

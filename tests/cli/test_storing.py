@@ -62,6 +62,14 @@ def test_a_unique_key_is_stored_once(call: Call, jobs: Jobs) -> None:
 
     assert (first["id"], first["data"]) == (second["id"], second["data"]) == (first["id"], 1)
     assert jobs.count_documents({}) == 1
+    assert (first["stored"], second["stored"]) == (True, False)
+
+    told = call("enqueue", "sync", "3", "--unique-key", "user-7")
+    assert told.exit_code == 0
+    assert told.stdout.startswith(f"{first['id']} sync is pending, due at ")
+    assert told.stderr == "nothing was stored: that job holds the key 'user-7'\n"
+    other = call("enqueue", "sync", "3", "--unique-key", "user-8")
+    assert other.stderr == ""
 
 
 def test_json_tells_the_whole_job(call: Call) -> None:
@@ -70,7 +78,7 @@ def test_json_tells_the_whole_job(call: Call) -> None:
     assert set(told) == {
         *("id", "name", "status", "data", "next_run_at", "fail_count", "fail_reason", "cron", "timezone"),
         *("unique_key", "claimed_by", "locked_at", "last_heartbeat", "heartbeat_interval", "attempt"),
-        *("created_at", "updated_at"),
+        *("created_at", "updated_at", "stored"),
     }
     assert (told["name"], told["status"], told["data"], told["attempt"]) == ("work", "pending", {"n": 1}, 0)
 

@@ -70,10 +70,18 @@ def test_an_attribute_of_an_attribute(tmp_path: Path, monkeypatch: pytest.Monkey
         ("shop:monk", "'shop' has no attribute 'monk'; did you mean shop:monque or "),
         ("shop:monque.x", "'shop' has no attribute 'monque.x'; did you mean shop:monque or "),
         ("shop:number", "shop:number is of type int, not a Monque, a FastAPI app or a function"),
+        (
+            "shop:work",
+            "shop:work is the worker 'work'; name the Monque that it belongs to; did you mean shop:",
+        ),
+        (
+            "shop:workers",
+            "shop:workers is a collection of workers; name the Monque that they were given to; did you mean ",
+        ),
         ("shop:make_nothing", "what shop:make_nothing returns is of type NoneType, not a Monque"),
         (
             "shop:make_from",
-            "shop:make_from is a function that needs arguments (missing a required argument: 'uri')",
+            "shop:make_from is a function that needs arguments (missing a required argument: 'uri'); did you",
         ),
         ("shop:Options", "what shop:Options returns is of type Options, not a Monque"),
     ],

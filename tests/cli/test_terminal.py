@@ -50,7 +50,7 @@ def test_top_shows_what_happens_until_q_is_typed(start: Start, jobs: Jobs) -> No
     top.hears(r"mail +0 +0 +7 +1 +0")
     top.hears(rf"{running['_id']} +render +1 +≥ 5m \d+s +somebody")
     top.hears(rf"{broken['_id']} +mail +[\w.]+ ago +10 +SMTPError: refused")
-    top.hears(rf"{retried['_id']} +sync +[\w.]+ ago +2 +TimeoutError: late")
+    top.hears(rf"{retried['_id']} +sync +in 59m \d+s +2 +TimeoutError: late")
     jobs.insert_many(document(name="mail", status="completed") for _ in range(5))
     top.hears(r"mail +0 +0 +12 +1 +0 +[1-9][\d.]* +0.0")
     top.types("x")

@@ -46,10 +46,26 @@ def test_as_json_each_look_is_a_line(call: Call, jobs: Jobs) -> None:
     counts = {"pending": 1, "processing": 0, "completed": 0, "failed": 1, "cancelled": 0}
     assert first["names"][0] == {"name": "mail", **counts, "completed_rate": None, "failed_rate": None}
     assert second["names"][0] == {"name": "mail", **counts, "completed_rate": 0.0, "failed_rate": 0.0}
-    assert set(first) == {"taken_at", "names", "running", "failures"}
+    assert set(first) == {"taken_at", "names", "running", "failures", "retries"}
     assert set(first["running"][0]) == {"id", "name", "attempt", "claimed_by", "age", "age_is_exact"}
     assert set(first["failures"][0]) == {"id", "name", "status", "fail_count", "fail_reason", "updated_at"}
     assert first["taken_at"] < second["taken_at"]
+
+
+def test_a_job_that_waits_for_its_next_try_is_not_listed_as_failed(
+    call: Call, watcher: Watcher, jobs: Jobs
+) -> None:
+    failed = document(name="mail", status="failed", failReason="for good", failCount=10)
+    waiting = document(name="mail", failReason="for now", failCount=1, nextRunAt=ago(seconds=-3600))
+    jobs.insert_many([failed, waiting])
+    look = watcher.look()
+
+    assert [job.id for job in look.failures] == [failed["_id"]]
+    assert [job.id for job in look.retries] == [waiting["_id"]]
+    printed = call("top").stdout
+    assert "for good" in printed.partition("failed job")[2].partition("job to retry")[0]
+    assert "for now" in printed.partition("job to retry")[2]
+    assert "in 59m" in printed.partition("job to retry")[2]
 
 
 def test_the_age_of_a_run_is_exact_if_its_beginning_was_seen(watcher: Watcher, jobs: Jobs) -> None:

@@ -280,13 +280,43 @@ def test_without_its_supervisor_a_process_stops_by_itself(start: Start, jobs: Jo
     assert jobs.find_one()["status"] == "completed"
 
 
-def test_a_process_that_dies_at_its_start_is_tried_again_ever_later(start: Start, tmp_path: Path) -> None:
-    (tmp_path / "broken.py").write_text("1 / 0")
-    worker = start("worker", "broken:monque", "--processes", "2", folder=tmp_path)
+BROKEN_LATER = """
+import asyncio, os
+from pathlib import Path
+from monque import Monque
 
-    assert worker.hears(r"ended with exit code 1; the next one starts in ([\d.]+) s", times=2) == ["0.5", "1"]
+if Path("loaded").exists():
+    1 / 0
+Path("loaded").touch()
+monque = Monque()
+
+@monque.worker("die")
+async def die(job):
+    os._exit(9)
+"""
+
+
+def test_a_process_that_dies_at_its_start_is_tried_again_ever_later(
+    start: Start, jobs: Jobs, tmp_path: Path
+) -> None:
+    """The code was loaded once, so it may be good again."""
+    (tmp_path / "later.py").write_text(BROKEN_LATER)
+    jobs.insert_one(document(name="die"))
+    worker = start("worker", "later:monque", "--processes", "2", folder=tmp_path)
+
+    worker.hears(r"ended with exit code 1; the next one starts in 0.5 s")
+    worker.hears(r"ended with exit code 1; the next one starts in 1 s")
     worker.send(signal.SIGTERM)
     assert worker.ends() == 0
+
+
+def test_code_that_cannot_be_imported_ends_all_processes(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("1 / 0")
+    worker = start("worker", "broken:monque", "--processes", "3", folder=tmp_path)
+
+    assert worker.ends() == 1
+    assert worker.text.count("ZeroDivisionError: division by zero") == 1
+    assert "broken:monque cannot be loaded, so no worker process runs" in worker.text
 
 
 # Reloading

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from fastapi import Depends
@@ -175,7 +176,7 @@ class TestSchedules:
         @jobs.cron("0 9 * * *", timezone="Europe/Berlin")
         async def morning_report(job: Job) -> None: ...
 
-        @jobs.cron("@hourly", "named")
+        @jobs.cron("@hourly", "named", timezone=ZoneInfo("Europe/Berlin"))
         async def hourly(job: Job) -> None: ...
 
         async with shop(routers=[jobs]) as it:
@@ -187,6 +188,7 @@ class TestSchedules:
         assert stored["reports.morning_report"].cron == "0 9 * * *"
         assert stored["reports.morning_report"].timezone == "Europe/Berlin"
         assert stored["reports.named"].cron == "@hourly"
+        assert stored["reports.named"].timezone == "Europe/Berlin"
         assert await collection.count_documents({}) == 2
 
     async def test_an_expression_nobody_understands_fails_the_start(self, shop: OpenShop) -> None:

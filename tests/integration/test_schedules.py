@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from bson import ObjectId
@@ -475,3 +476,12 @@ class TestChangedWhileRunning:
         assert (copy["data"], copy["scheduleId"]) == ("old", stored["_id"])
         [failed] = heard.of("job:fail")
         assert (failed.job.id, failed.job.data, failed.will_retry) == (copy["_id"], "old", False)
+
+
+async def test_the_zone_may_be_given_as_an_object(monque: Monque) -> None:
+    by_object = await monque.schedule("0 9 * * *", "report", timezone=ZoneInfo("Europe/Berlin"))
+    by_name = await monque.schedule("0 9 * * *", "report", timezone="Europe/Berlin")
+    universal = await monque.schedule("0 9 * * *", "other", timezone=UTC)
+
+    assert by_object == by_name
+    assert (by_object.timezone, universal.timezone) == ("Europe/Berlin", "UTC")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypedDict, TypeVar, assert_type
+from zoneinfo import ZoneInfo
 
 from bson import ObjectId
 from pydantic import BaseModel
@@ -155,6 +156,7 @@ async def right_calls_of_workers(session: AsyncClientSession) -> None:
     assert_type(await send_email.schedule("@daily", Email("ada@example.org"), unique_key="k"), Job[Email])
     assert_type(await importer.schedule("@daily", {"id": 1}, session=session), Job[Row])
     assert_type(await clean_up.schedule("@daily", timezone="Europe/Berlin"), Job[None])
+    assert_type(await clean_up.schedule("@daily", timezone=ZoneInfo("Europe/Berlin")), Job[None])
 
 
 async def generic_calls(worker: Worker[T], data: T, options: EnqueueOptions) -> None:

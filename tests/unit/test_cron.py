@@ -1,8 +1,9 @@
 """Times with daylight saving are written as the wall clock shows them, with the UTC offset."""
 
 from dataclasses import FrozenInstanceError
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -372,3 +373,27 @@ def test_across_clock_changes_it_is_the_minute_vixie_cron_would_pick(expression,
     run = Cron.parse(expression, zone).next_after(moment)
 
     assert minute_by_minute(expression, zone, moment, horizon) == (run if run <= horizon else None)
+
+
+def test_an_unknown_name_is_answered_with_all_that_are_known() -> None:
+    with pytest.raises(InvalidCronError) as refused:
+        Cron.parse("@reboot")
+
+    names = "@yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly"
+    assert f"known are {names};" in str(refused.value)
+    for name in names.split(", "):
+        assert Cron.parse(name)
+
+
+@pytest.mark.parametrize(
+    ("zone", "name"),
+    [(ZoneInfo("Europe/Berlin"), "Europe/Berlin"), (ZoneInfo("UTC"), "UTC"), (UTC, "UTC"), ("UTC", "UTC")],
+)
+def test_a_zone_may_be_an_object(zone: Any, name: str) -> None:
+    assert Cron.parse("0 9 * * *", zone) == Cron.parse("0 9 * * *", name)
+
+
+@pytest.mark.parametrize("zone", [timezone(timedelta(hours=2)), 7, None])
+def test_a_zone_without_an_iana_name_is_refused(zone: Any) -> None:
+    with pytest.raises(ConfigurationError, match="unknown time zone"):
+        Cron.parse("0 9 * * *", zone)

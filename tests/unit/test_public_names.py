@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -123,3 +125,18 @@ def test_the_package_says_that_it_is_typed() -> None:
     from importlib.resources import files
 
     assert files("monque").joinpath("py.typed").is_file()
+
+
+def test_without_fastapi_its_integration_says_what_to_install(tmp_path: Path) -> None:
+    """As if FastAPI were not there."""
+    (tmp_path / "fastapi.py").write_text("raise ModuleNotFoundError('No module', name='fastapi')")
+    program = subprocess.run(
+        [sys.executable, "-c", "import monque.fastapi"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+
+    assert program.returncode == 1
+    advice = "monque.fastapi needs FastAPI; install it with: pip install 'pymonque[fastapi]'"
+    assert program.stderr.endswith(f"ModuleNotFoundError: {advice}\n")

@@ -27,6 +27,7 @@ async def examine(store: Store, options: Options) -> Diagnosis:
     """Everything, one question after the other."""
     hello = await store.hello()
     build = await store.collection.database.client.admin.command("buildInfo")
+    found = await _indexes(store, options)
     stale = transitions.stale(tolerance=options.heartbeat_tolerance, lock_timeout=options.lock_timeout)
     return Diagnosis(
         taken_at=hello["localTime"],
@@ -35,9 +36,11 @@ async def examine(store: Store, options: Options) -> Diagnosis:
         change_streams=await _has_change_streams(store),
         transactions=await _has_transactions(store),
         clock_offset=await _clock_offset(store),
-        indexes=await _indexes(store, options),
+        indexes=found,
         stale=await _stale(store, stale),
         due=await _due(store, stale, now=hello["localTime"]),
+        finished=await _finished(store),
+        retention=_has(found, indexes.RETENTION),
     )
 
 
@@ -115,6 +118,16 @@ def _what_counts(index: Mapping[str, Any]) -> list[Any]:
 
 def _view(index: Mapping[str, Any], state: IndexState) -> IndexView:
     return IndexView(name=index["name"], keys=tuple(index["key"]), state=state)
+
+
+def _has(found: Sequence[IndexView], model: IndexModel) -> bool:
+    return any(index.name == model.document["name"] and index.state != "missing" for index in found)
+
+
+async def _finished(store: Store) -> int:
+    finished = {"status": {"$in": ["completed", "failed", "cancelled"]}}
+    groups = await operations.aggregate(store.collection, [{"$match": finished}, {"$count": "count"}])
+    return groups[0]["count"] if groups else 0
 
 
 async def _stale(store: Store, stale: Document) -> list[Job[Any]]:

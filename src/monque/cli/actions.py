@@ -10,8 +10,9 @@ from datetime import datetime, timedelta
 from typing import Any, TypeAlias, TypeVar
 
 import click
+from bson import ObjectId
 
-from monque import BulkResult, JobFilter, JobNotFoundError, JobStateError, JobStatus
+from monque import BulkResult, Job, JobFilter, JobNotFoundError, JobStateError, JobStatus
 from monque.cli.output import print_json, progress
 from monque.cli.selection import Selection, selects
 from monque.cli.session import Database
@@ -85,9 +86,26 @@ def _by_id(action: Action, monque: SyncMonque, ids: tuple[str, ...], as_json: bo
 def _problem(action: Action, monque: SyncMonque, job_id: str) -> str | None:
     try:
         action.one(monque, job_id)
-    except (JobNotFoundError, JobStateError) as error:
-        return str(error)
+    except JobNotFoundError as error:
+        return unknown_id(error.job_id)
+    except JobStateError as error:
+        running = error.attempted_action == "cancel" and error.current_status == JobStatus.PROCESSING
+        return f"{error}{_how_to_end(monque.get_job(job_id)) if running else ''}"
     return None
+
+
+def unknown_id(job_id: object) -> str:
+    """That there is no such job; if it does not look like an id, how one looks."""
+    looks_like_one = ObjectId.is_valid(str(job_id))
+    advice = (
+        "" if looks_like_one else "; an id has 24 hexadecimal characters, as `monque jobs list` shows them"
+    )
+    return f"no job with id {job_id}{advice}"
+
+
+def _how_to_end(job: Job[Any] | None) -> str:
+    where = "" if job is None or job.claimed_by is None else f" in the instance {job.claimed_by}"
+    return f"; it runs{where}: wait for its end, or stop that process, which gives it back"
 
 
 def _by_filter(action: Action, monque: SyncMonque, selection: Selection, yes: bool, as_json: bool) -> None:

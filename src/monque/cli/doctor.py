@@ -23,6 +23,8 @@ Level: TypeAlias = Literal["ok", "warning", "error"]
 _NOBODY_CAME = timedelta(seconds=30)
 _LONG_WAIT = timedelta(minutes=5)
 _LARGE_OFFSET = timedelta(seconds=5)
+# Fewer finished jobs do no harm; from here on, statistics and disk space begin to show them.
+_MANY_FINISHED = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,7 @@ def findings(facts: Diagnosis) -> Iterator[Finding]:
     yield _jobs_without_worker(facts)
     yield _stale_jobs(facts)
     yield _oldest_due_job(facts)
+    yield _finished_jobs(facts)
 
 
 _MAKE_REPLICA_SET = "run the server as a replica set; one member is enough (mongod --replSet, rs.initiate())"
@@ -171,6 +174,21 @@ def _oldest_due_job(facts: Diagnosis) -> Finding:
         return Finding("oldest due job", "ok", message)
     advice = "there are more jobs than the workers can do: add processes or concurrency"
     return Finding("oldest due job", "warning", message, advice)
+
+
+def _finished_jobs(facts: Diagnosis) -> Finding:
+    if facts.retention:
+        return Finding("finished jobs", "ok", f"{facts.finished:,}, removed in their time by a Retention")
+    if not facts.finished:
+        return Finding("finished jobs", "ok", "none")
+    message = f"{facts.finished:,}, kept for ever: no Retention removes them"
+    if facts.finished < _MANY_FINISHED:
+        return Finding("finished jobs", "ok", message)
+    advice = (
+        "set Options(retention=Retention(completed=timedelta(days=7))), or remove them with: "
+        "monque jobs delete --status completed --updated-before 30d"
+    )
+    return Finding("finished jobs", "warning", message, advice)
 
 
 def _waiting(due: DueJobs, facts: Diagnosis) -> str:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import click
+from bson import ObjectId
 
 from monque.cli.output import as_json, job_fields, print_json
 from monque.cli.payload import payload
@@ -42,9 +43,18 @@ def enqueue(
     """
     if delay is not None and at is not None:
         raise click.UsageError("--delay and --at cannot be given together; give one of them")
+    before = ObjectId()
     with database.open(create_indexes=True) as monque:
         job = monque.enqueue(name, data, delay=delay, run_at=at, unique_key=unique_key)
+    stored = _was_made(job.id, after=before)
     if as_json:
-        print_json(job_fields(job))
-    else:
-        click.echo(f"{job.id} {job.name} is {job.status}, due at {stamp(job.next_run_at)}")
+        print_json({**job_fields(job), "stored": stored})
+        return
+    click.echo(f"{job.id} {job.name} is {job.status}, due at {stamp(job.next_run_at)}")
+    if not stored:
+        click.echo(f"nothing was stored: that job holds the key {unique_key!r}", err=True)
+
+
+def _was_made(job_id: object, *, after: ObjectId) -> bool:
+    """Whether this process made the id after that other one: both begin with the same random bytes then."""
+    return isinstance(job_id, ObjectId) and job_id.binary[4:9] == after.binary[4:9] and job_id > after

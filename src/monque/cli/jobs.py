@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from monque import Job
-from monque.cli.actions import CANCEL, DELETE, acts, perform, rescheduling, retrying
+from monque.cli.actions import CANCEL, DELETE, acts, perform, rescheduling, retrying, unknown_id
 from monque.cli.output import as_json, clean, job_fields, print_json, print_table
 from monque.cli.selection import Selection, selects
 from monque.cli.session import Database, connects
@@ -90,7 +90,7 @@ def show(job_id: str, as_json: bool, database: Database) -> None:
     with database.open() as monque:
         job = monque.get_job(job_id)
     if job is None:
-        raise click.ClickException(f"no job with id {job_id}")
+        raise click.ClickException(unknown_id(job_id))
     if as_json:
         print_json(job_fields(job))
         return

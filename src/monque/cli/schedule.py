@@ -31,7 +31,7 @@ def schedule(
 ) -> None:
     """Store a recurring job, or change it.
 
-    CRON has five fields, or is one of @yearly @monthly @weekly @daily @hourly. The same NAME (and key) again
+    CRON has five fields, or is a name such as @daily or @hourly. The same NAME (and key) again
     changes the schedule that is there.
 
     \b

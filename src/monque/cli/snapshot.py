@@ -43,6 +43,9 @@ class Snapshot:
     names: list[Line]
     running: list[Run]
     failures: list[Job[Any]]
+    """Failed for good, the latest first."""
+    retries: list[Job[Any]]
+    """Failed and waiting for the next try, the latest first."""
 
     def fields(self) -> dict[str, Any]:
         """For `--json`."""
@@ -68,18 +71,24 @@ class Snapshot:
                 }
                 for run in self.running
             ],
-            "failures": [
-                {
-                    "id": str(job.id),
-                    "name": job.name,
-                    "status": job.status.value,
-                    "fail_count": job.fail_count,
-                    "fail_reason": job.fail_reason,
-                    "updated_at": job.updated_at.isoformat(timespec="milliseconds"),
-                }
-                for job in self.failures
-            ],
+            "failures": [_failure(job) for job in self.failures],
+            "retries": [{**_failure(job), "next_run_at": _text(job.next_run_at)} for job in self.retries],
         }
+
+
+def _failure(job: Job[Any]) -> dict[str, Any]:
+    return {
+        "id": str(job.id),
+        "name": job.name,
+        "status": str(job.status),
+        "fail_count": job.fail_count,
+        "fail_reason": job.fail_reason,
+        "updated_at": _text(job.updated_at),
+    }
+
+
+def _text(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat(timespec="milliseconds")
 
 
 class Watcher:
@@ -95,7 +104,11 @@ class Watcher:
         stats = {view.name: view.stats for view in self._monque.queue_views()}
         running = self._monque.list_jobs(JobFilter(status=JobStatus.PROCESSING), limit=1000).jobs
         snapshot = Snapshot(
-            self._monque.server_time(), self._lines(stats), self._runs(running), self._failures()
+            self._monque.server_time(),
+            self._lines(stats),
+            self._runs(running),
+            self._lately(JobStatus.FAILED, _MOST_FAILURES),
+            self._retries(),
         )
         self._before = (time.monotonic(), stats)
         return snapshot
@@ -137,11 +150,10 @@ class Watcher:
         ]
         return sorted(runs, key=lambda run: run.age, reverse=True)[:_MOST_RUNNING]
 
-    def _failures(self) -> list[Job[Any]]:
-        """The last attempts that failed: for good, or to be tried again."""
-        failed = self._lately(JobStatus.FAILED, _MOST_FAILURES)
-        waiting = [job for job in self._lately(JobStatus.PENDING, _LATELY) if job.fail_reason is not None]
-        return sorted(failed + waiting, key=lambda job: job.updated_at, reverse=True)[:_MOST_FAILURES]
+    def _retries(self) -> list[Job[Any]]:
+        """Of the pending jobs that changed last, those whose last attempt failed."""
+        pending = self._lately(JobStatus.PENDING, _LATELY)
+        return [job for job in pending if job.fail_reason is not None][:_MOST_FAILURES]
 
     def _lately(self, status: JobStatus, limit: int) -> list[Job[Any]]:
         jobs = JobFilter(status=status)

@@ -119,6 +119,12 @@ class Supervisor:
         if code == 0 and self._settings.until_idle:
             logger.info("%s found nothing more to do", child)
             return True
+        if code > 0 and self._folder is None and not self._loaded.is_set() and code != WRONG_INPUT:
+            # Its traceback was printed. Nothing was ever loaded, and nobody will change the files.
+            logger.error("%s cannot be loaded, so no worker process runs", self._settings.target)
+            self._exit_code = code
+            self._stop(signal.SIGTERM)
+            return True
         if code == WRONG_INPUT and self._folder is None:
             self._exit_code = WRONG_INPUT
             self._stop(signal.SIGTERM)

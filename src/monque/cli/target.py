@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeGuard
 
 import click
 
-from monque import JobFilter, Monque, Observer, Options, SyncMonque, Workers
+from monque import JobFilter, Monque, Observer, Options, SyncMonque, Worker, Workers
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -85,11 +85,17 @@ def find_blocking(spec: str) -> SyncMonque:
 async def _instance(spec: str, found: object) -> Monque | SyncMonque | FastAPI:
     """What was found at *spec*, or what that function returns."""
     label = spec
-    if not _is_instance(found) and callable(found):
+    if not _is_instance(found) and not isinstance(found, Worker) and callable(found):
         found, label = await _made(found, spec), f"what {spec} returns"
     if isinstance(found, Monque | SyncMonque) or _is_app(found):
         return found
-    raise _wrong(f"{label} is {_kind(found)}, not a Monque, a FastAPI app or a function that returns one")
+    if isinstance(found, Worker):
+        problem = f"is the worker {found.name!r}; name the Monque that it belongs to"
+    elif isinstance(found, Workers):
+        problem = "is a collection of workers; name the Monque that they were given to"
+    else:
+        problem = f"is {_kind(found)}, not a Monque, a FastAPI app or a function that returns one"
+    raise _wrong(f"{label} {problem}{_instances_hint(spec)}")
 
 
 def load(spec: str) -> object:
@@ -122,9 +128,21 @@ def _module(name: str) -> ModuleType:
 
 def _hint(module: ModuleType, missing: str) -> str:
     """What may have been meant: an instance that is there, or a similar name."""
-    instances = [name for name, value in vars(module).items() if _is_instance(value)]
-    meant = instances or get_close_matches(missing, vars(module), n=1)
-    return f"; did you mean {' or '.join(f'{module.__name__}:{name}' for name in meant)}?" if meant else ""
+    return _did_you_mean(module, _instances(module) or get_close_matches(missing, vars(module), n=1))
+
+
+def _instances_hint(spec: str) -> str:
+    """The instances that stand in the module of a target that is none."""
+    module = sys.modules[spec.partition(":")[0]]
+    return _did_you_mean(module, _instances(module))
+
+
+def _instances(module: ModuleType) -> list[str]:
+    return [name for name, value in vars(module).items() if _is_instance(value)]
+
+
+def _did_you_mean(module: ModuleType, names: list[str]) -> str:
+    return f"; did you mean {' or '.join(f'{module.__name__}:{name}' for name in names)}?" if names else ""
 
 
 async def _made(factory: Callable[..., Any], spec: str) -> object:
@@ -132,7 +150,8 @@ async def _made(factory: Callable[..., Any], spec: str) -> object:
     try:
         inspect.signature(factory).bind()
     except (TypeError, ValueError) as error:
-        raise _wrong(f"{spec} is {_kind(factory)} that needs arguments ({error})") from error
+        problem = f"{spec} is {_kind(factory)} that needs arguments ({error})"
+        raise _wrong(problem + _instances_hint(spec)) from error
     made = factory()
     return await made if inspect.isawaitable(made) else made
 

@@ -9,12 +9,13 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import datetime
 from itertools import repeat
 from typing import Any
 
 import click
 
-from monque import ConnectionError
+from monque import ConnectionError, Job
 from monque.cli.output import as_json, clean, coloured_table, print_json, print_table
 from monque.cli.session import Database, connects, takes_app
 from monque.cli.snapshot import Snapshot, Watcher
@@ -133,6 +134,7 @@ def _keys() -> Iterator[Keys]:
 _NAMES = ["name", "pending", "processing", "completed", "failed", "cancelled", "completed/s", "failed/s"]
 _RUNNING = ["running job", "name", "attempt", "age", "instance"]
 _FAILURES = ["failed job", "name", "when", "failures", "reason"]
+_RETRIES = ["job to retry", "name", "when", "failures", "reason"]
 
 
 def _print(snapshot: Snapshot) -> None:
@@ -176,19 +178,23 @@ def _tables(snapshot: Snapshot) -> Iterator[tuple[list[str], list[list[object]]]
             for run in snapshot.running
         ],
     )
-    yield (
-        _FAILURES,
-        [
-            [
-                job.id,
-                job.name,
-                f"{span(snapshot.taken_at - job.updated_at)} ago",
-                job.fail_count,
-                job.fail_reason,
-            ]
-            for job in snapshot.failures
-        ],
-    )
+    now = snapshot.taken_at
+    yield _FAILURES, [_failure(job, _ago(job.updated_at, now)) for job in snapshot.failures]
+    yield _RETRIES, [_failure(job, _until(job.next_run_at, now)) for job in snapshot.retries]
+
+
+def _failure(job: Job[Any], when: str) -> list[object]:
+    return [job.id, job.name, when, job.fail_count, job.fail_reason]
+
+
+def _ago(moment: datetime | None, now: datetime) -> str:
+    return "" if moment is None else f"{span(now - moment)} ago"
+
+
+def _until(moment: datetime | None, now: datetime) -> str:
+    if moment is None:
+        return ""
+    return f"in {span(moment - now)}" if moment > now else "now"
 
 
 def _numbers(columns: list[str]) -> list[str]:

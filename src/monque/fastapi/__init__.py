@@ -1,5 +1,14 @@
 """Monque in a FastAPI application: declared jobs with dependencies, started and stopped with the app."""
 
+try:
+    import fastapi as _fastapi  # noqa: F401 - to say what is missing
+except ModuleNotFoundError as error:
+    if error.name != "fastapi":
+        raise
+    raise ModuleNotFoundError(
+        "monque.fastapi needs FastAPI; install it with: pip install 'pymonque[fastapi]'", name="fastapi"
+    ) from error
+
 from monque.fastapi.declared import JobClass, JobMethod
 from monque.fastapi.deps import MonqueDep, get_monque
 from monque.fastapi.handler import JobHandler

@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import tzinfo
 from pathlib import Path
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, cast
 
@@ -28,7 +29,7 @@ class Wish:
     name: str | None
     concurrency: int | None
     cron: str | None = None
-    timezone: str = "UTC"
+    timezone: str | tzinfo = "UTC"
 
     def __post_init__(self) -> None:
         for given in (self.name, self.cron):
@@ -52,7 +53,7 @@ class JobHandler(Worker[T], Generic[T, P, R]):
 
     recipe: Recipe
     cron: str | None
-    timezone: str
+    timezone: str | tzinfo
     _advice: ClassVar[str] = "hand its router or package to setup_monque and let the application start"
 
     # It takes more than the worker it extends: the function's dependencies.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from datetime import tzinfo
 from types import FunctionType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
@@ -77,15 +78,15 @@ class JobRouter:
         expression: str,
         name: str | None = None,
         *,
-        timezone: str = "UTC",
+        timezone: str | tzinfo = "UTC",
         concurrency: int | None = None,
     ) -> Declare:
         """As `job`, for a recurring job: it is scheduled when the application starts.
 
         Args:
-            expression: Five fields, or one of @yearly @monthly @weekly @daily @hourly.
+            expression: Five fields, or a name such as @daily or @hourly.
             name: The job name; default: the name of the function or class.
-            timezone: The IANA zone the fields are meant in.
+            timezone: The IANA zone the fields are meant in, as a name or a `ZoneInfo`.
             concurrency: How many of these jobs run at once in this process.
         """
         return self._declare(Wish(name=name, concurrency=concurrency, cron=expression, timezone=timezone))
@@ -120,7 +121,11 @@ def job(name: str, *, concurrency: int | None = None) -> Declare:
 
 
 def cron(
-    expression: str, name: str | None = None, *, timezone: str = "UTC", concurrency: int | None = None
+    expression: str,
+    name: str | None = None,
+    *,
+    timezone: str | tzinfo = "UTC",
+    concurrency: int | None = None,
 ) -> Declare:
     """As `job`, for a recurring job; the arguments are those of `JobRouter.cron`."""
     return _declare_apart(Wish(name=name, concurrency=concurrency, cron=expression, timezone=timezone))

@@ -4,7 +4,7 @@ import asyncio
 import os
 from datetime import timedelta
 
-from monque import Job, Monque, Options, SyncMonque
+from monque import Job, Monque, Options, SyncMonque, Workers
 
 QUICK = Options(
     poll_interval=timedelta(milliseconds=200),
@@ -17,6 +17,7 @@ blocking = SyncMonque(options=QUICK)
 elsewhere = Monque("mongodb://127.0.0.1:1/nowhere", options=QUICK)
 idle = Monque()
 number = 42
+workers = Workers()
 
 
 @elsewhere.worker("work")
