@@ -10,6 +10,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, overload
 
+import bson
 from bson import ObjectId
 
 from monque._errors import ConfigurationError, InvalidJobIdentifierError, JobStateError
@@ -40,11 +41,14 @@ class Job(Generic[T]):
     """One job, as it was when it was read: a value, not a live view.
 
     Attributes:
-        id: Its id, the `_id` of its document.
+        id: Its id, the `_id` of its document. An `ObjectId`, unless somebody else wrote the document with
+            another kind of `_id`: then that.
         name: The job name, by which it finds its worker.
         data: The payload; in a handler, of the type its annotation names.
-        status: Where it is in its life.
-        next_run_at: When it is due, or was.
+        status: Where it is in its life. Of a document that somebody else wrote with an unknown status,
+            what is stored.
+        next_run_at: When it is due, or was. This and the other times are None where a document that
+            somebody else wrote has no date.
         fail_count: Failures since the last success or the last retry by an operator.
         fail_reason: Type and text of the last error; None after a success.
         cron: The expression of a recurring job.
@@ -244,9 +248,17 @@ def check_time(label: str, moment: object) -> datetime:
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
-def as_object_id(job_id: Any) -> ObjectId | None:
-    """The id as an `ObjectId`, or None if it is none."""
-    return ObjectId(job_id) if isinstance(job_id, ObjectId | str) and ObjectId.is_valid(job_id) else None
+def ids_meant(given: Any) -> list[Any]:
+    """The values of `_id` that a given id may mean, the likeliest first; none for what BSON cannot hold."""
+    if isinstance(given, ObjectId):
+        return [given]
+    try:
+        bson.encode({"_id": given})
+    except Exception:  # noqa: BLE001 - whatever the codec says of a foreign object: there is no such id
+        return []
+    if isinstance(given, str) and ObjectId.is_valid(given):
+        return [ObjectId(given), given]
+    return [given]
 
 
 def _text(field: str, value: object, *, limit: int, example: str) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from bson import ObjectId
 from pymongo.asynchronous.client_session import AsyncClientSession
@@ -24,10 +26,10 @@ from monque._events import (
     JobsRetried,
 )
 from monque._execute import Context
-from monque._job import Job, JobStatus, StatusName, as_object_id, check_time
+from monque._job import Job, JobStatus, StatusName, check_time, ids_meant
 from monque._options import Options
 from monque._store import facts, operations, reads, transitions
-from monque._store.document import Document, to_job
+from monque._store.document import Document, name_of, status_of, to_job
 from monque._store.reads import Listing, Position
 from monque._views import (
     BulkResult,
@@ -44,6 +46,8 @@ from monque._views import (
     check_spread,
 )
 from monque._workers import Workers
+
+R = TypeVar("R")
 
 
 class Management:
@@ -70,14 +74,18 @@ class Management:
         return self._clock().now()
 
     async def get_job(self, id: ObjectId | str) -> Job[Any] | None:  # noqa: A002 - part of the public API
-        """The job with this id (an `ObjectId` or 24 hex characters), or None."""
+        """The job with this id (an `ObjectId` or 24 hex characters), or None.
+
+        A document that others wrote may have any `_id`: give the one that `Job.id` shows.
+        """
         context = self._context()
-        job_id = as_object_id(id)
-        if job_id is None:
-            return None
-        with driver_errors("read the job"):
-            document = await context.store.get(job_id)
-        return None if document is None else to_job(document)
+
+        async def get(job_id: Any) -> Job[Any]:
+            return to_job({**await _found(context, job_id), "_id": job_id})
+
+        with driver_errors("read the job"), suppress(JobNotFoundError):
+            return await _of_job(id, get)
+        return None
 
     async def get_jobs(
         self,
@@ -93,9 +101,7 @@ class Management:
         check_range("skip", skip, 0, 2**31 - 1)
         query = reads.matching(JobFilter(name=name, status=status))
         with driver_errors("read the jobs"):
-            found = await context.store.collection.find(
-                query, sort={"nextRunAt": 1, "_id": 1}, skip=skip, limit=limit
-            ).to_list()
+            found = await operations.read_earliest(context.store.collection, query, skip=skip, limit=limit)
         return [to_job(document) for document in found]
 
     async def list_jobs(
@@ -200,7 +206,7 @@ class Management:
             groups = await operations.aggregate(context.store.collection, reads.statistics(by_name=True))
         stored: dict[str, list[Document]] = {worker.name: [] for worker in self._workers}
         for group in groups:
-            stored.setdefault(group["_id"]["name"], []).append(group)
+            stored.setdefault(name_of(group["_id"].get("name")), []).append(group)
         return [self._view(name, stored[name]) for name in sorted(stored)]
 
     def _view(self, name: str, groups: list[Document]) -> QueueView:
@@ -226,19 +232,20 @@ class Management:
             JobNotFoundError: There is no such job.
             JobStateError: It is processing, completed or failed.
         """
-        context, job_id = self._context(), _existing(id)
-        with driver_errors("cancel the job"):
-            while True:
-                after = await context.store.change(job_id, transitions.cancel())
-                if after is not None:
-                    break
+        context = self._context()
+
+        async def cancel(job_id: Any) -> Job[Any]:
+            while (after := await context.store.change(job_id, transitions.cancel())) is None:
                 before = await _found(context, job_id)
-                if before["status"] == "cancelled":
+                if status_of(before) is JobStatus.CANCELLED:
                     return to_job(before)
-                _check_state(before, "cancel", {"pending"})
-        job = to_job(after)
-        self._bus.tell(JobCancelled(job=job))
-        return job
+                _check_state(before, "cancel", JobStatus.PENDING)
+            job = to_job(after)
+            self._bus.tell(JobCancelled(job=job))
+            return job
+
+        with driver_errors("cancel the job"):
+            return await _of_job(id, cancel)
 
     async def retry_job(self, id: ObjectId | str) -> Job[Any]:  # noqa: A002 - part of the public API
         """Put a failed or cancelled job back, due now, with all its retries before it.
@@ -247,21 +254,25 @@ class Management:
             JobNotFoundError: There is no such job.
             JobStateError: It is pending, processing or completed, or its unique key is taken.
         """
-        context, job_id = self._context(), _existing(id)
-        after = None
-        with driver_errors("retry the job"):
+        context = self._context()
+
+        async def retry(job_id: Any) -> Job[Any]:
+            after = None
             while after is None:
                 before = await _found(context, job_id)
-                _check_state(before, "retry", {"failed", "cancelled"})
+                _check_state(before, "retry", JobStatus.CANCELLED, JobStatus.FAILED)
                 outcome = await operations.retry_one(context.store.collection, job_id, before["status"])
                 if isinstance(outcome, DuplicateKeyError):
                     await _refuse_taken_key(context, before)
                 else:
                     after = outcome
-        job = to_job(after)
-        self._wake([after])
-        self._bus.tell(JobRetried(job=job, previous_status=JobStatus(before["status"])))
-        return job
+            job = to_job(after)
+            self._wake([after])
+            self._bus.tell(JobRetried(job=job, previous_status=status_of(before)))
+            return job
+
+        with driver_errors("retry the job"):
+            return await _of_job(id, retry)
 
     async def reschedule_job(self, id: ObjectId | str, run_at: datetime) -> Job[Any]:  # noqa: A002
         """Let a pending job run at another time.
@@ -270,13 +281,17 @@ class Management:
             JobNotFoundError: There is no such job.
             JobStateError: It is not pending.
         """
-        context, job_id = self._context(), _existing(id)
+        context = self._context()
         transition = transitions.reschedule_by_operator(run_at=check_time("run_at", run_at))
-        with driver_errors("reschedule the job"):
+
+        async def reschedule(job_id: Any) -> Job[Any]:
             while (after := await context.store.change(job_id, transition)) is None:
-                _check_state(await _found(context, job_id), "reschedule", {"pending"})
-        self._wake([after])
-        return to_job(after)
+                _check_state(await _found(context, job_id), "reschedule", JobStatus.PENDING)
+            self._wake([after])
+            return to_job(after)
+
+        with driver_errors("reschedule the job"):
+            return await _of_job(id, reschedule)
 
     async def delete_job(self, id: ObjectId | str) -> None:  # noqa: A002 - part of the public API
         """Remove a job in whatever state. A running one has its handler cancelled when its owner notices.
@@ -284,11 +299,15 @@ class Management:
         Raises:
             JobNotFoundError: There is no such job.
         """
-        context, job_id = self._context(), _existing(id)
-        with driver_errors("delete the job"):
+        context = self._context()
+
+        async def delete(job_id: Any) -> None:
             if not await operations.delete_one(context.store.collection, job_id):
                 raise JobNotFoundError(job_id)
-        self._bus.tell(JobDeleted(job_id=job_id))
+            self._bus.tell(JobDeleted(job_id=job_id))
+
+        with driver_errors("delete the job"):
+            await _of_job(id, delete)
 
     async def cancel_jobs(self, filter: JobFilter) -> BulkResult:  # noqa: A002 - part of the public API
         """Cancel all pending jobs that match; others are left alone. `JobFilter()` means all."""
@@ -352,9 +371,10 @@ async def _page(
     found, more = await operations.read_page(collection, listing, start, direction, limit)
     back: Direction = "backward" if direction == "forward" else "forward"
     if found:
-        first, last = listing.position_of(found[0]), listing.position_of(found[-1])
+        first = listing.position_of(found[0], direction)
+        last = listing.position_of(found[-1], direction)
     elif start is not None:
-        first = last = Position(start.job_id, start.value, beyond=direction)
+        first = last = replace(start, beyond=direction)
     else:
         return JobPage(
             jobs=[],
@@ -379,28 +399,29 @@ async def _page(
     )
 
 
-def _existing(job_id: ObjectId | str) -> ObjectId:
-    found = as_object_id(job_id)
-    if found is None:
-        raise JobNotFoundError(job_id)
-    return found
+async def _of_job(given: Any, act: Callable[[Any], Awaitable[R]]) -> R:
+    """Act on the job that an id means: text of 24 hex characters may be an `ObjectId`, or the very `_id`."""
+    for job_id in ids_meant(given):
+        with suppress(JobNotFoundError):
+            return await act(job_id)
+    raise JobNotFoundError(given)
 
 
-async def _found(context: Context, job_id: ObjectId) -> Document:
+async def _found(context: Context, job_id: Any) -> Document:
     document = await context.store.get(job_id)
     if document is None:
         raise JobNotFoundError(job_id)
     return document
 
 
-def _check_state(document: Document, action: str, allowed: set[str]) -> None:
-    status = document["status"]
+def _check_state(document: Document, action: str, *allowed: JobStatus) -> None:
+    status = status_of(document)
     if status not in allowed:
         raise JobStateError(
-            f"cannot {action} job {document['_id']}: it is {status}; only a "
-            f"{' or '.join(sorted(allowed))} one can be",
+            f"cannot {action} job {document['_id']}: it is {status}; "
+            f"only a {' or '.join(allowed)} one can be",
             job_id=document["_id"],
-            current_status=JobStatus(status),
+            current_status=status,
             attempted_action=action,
         )
 
@@ -414,6 +435,6 @@ async def _refuse_taken_key(context: Context, document: Document) -> None:
         f"cannot retry job {document['_id']}: its unique key {document['uniqueKey']!r} is held by the "
         f"{holder['status']} job {holder['_id']}",
         job_id=document["_id"],
-        current_status=JobStatus(document["status"]),
+        current_status=status_of(document),
         attempted_action="retry",
     )

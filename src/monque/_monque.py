@@ -635,10 +635,14 @@ class Monque(Management):
             return
         due: dict[str, datetime] = {}
         for document in documents:
-            name, run_at = document["name"], document["nextRunAt"]
+            name, run_at = document.get("name"), document.get("nextRunAt")
+            if type(name) is not str or not isinstance(run_at, datetime):
+                continue  # somebody else wrote it, and nobody can claim it
             if name not in due or run_at < due[name]:
                 due[name] = run_at
         job_id = documents[0]["_id"] if len(documents) == 1 else None
+        if not isinstance(job_id, ObjectId):
+            job_id = None
         for name, run_at in due.items():
             if self._workers.serves(name):
                 runner.wake_for_stored(name, run_at, job_id)

@@ -123,7 +123,7 @@ def decode(new: NewJob[Any], stored: Document, workers: Workers) -> Any:
     A payload that does not fit, such as one of an older release of the program, is returned as it is stored:
     the call did what it was asked to do, and the run of that job will tell.
     """
-    name, data = stored["name"], stored.get("data")
+    name, data = name_of(new.job), stored.get("data")
     worker = _worker_of(new.job, name, workers)
     if worker is None:
         return data

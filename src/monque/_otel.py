@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -191,7 +191,9 @@ def _is_direct(job: Job[Any]) -> bool:
 
     A later run gets a trace of its own, with a link: the one that stored the job may be long over.
     """
-    return job.cron is None and job.attempt <= 1 and job.next_run_at <= job.created_at
+    created: datetime | None = job.created_at  # None if somebody else wrote the document
+    is_first = job.cron is None and job.attempt <= 1
+    return is_first and created is not None and job.next_run_at <= created
 
 
 def _attributes(operation: str, name: str) -> dict[str, str | int]:

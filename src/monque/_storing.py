@@ -9,9 +9,8 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 
 from monque._cron import Cron
 from monque._errors import JobStateError
-from monque._job import JobStatus
 from monque._store import transitions, unique
-from monque._store.document import Document, count_of, made_aware, trace_of
+from monque._store.document import Document, count_of, made_aware, status_of, trace_of
 from monque._store.store import Store
 
 # Longer than any error in our reading of the server's clock. Times of a cron are at least as far apart.
@@ -63,7 +62,7 @@ async def _bring_up_to_date(
             f"the key {wanted['uniqueKey']!r} of {wanted['name']!r} is held by the one-off job "
             f"{holder['_id']}; give the schedule a unique_key of its own",
             job_id=holder["_id"],
-            current_status=JobStatus(holder["status"]),
+            current_status=status_of(holder),
             attempted_action="schedule",
         )
     changes = _changes(holder, wanted)

@@ -140,7 +140,8 @@ class Audience:
     def ended(self, job: Job[Any], ending: Ending, outcome: Outcome, *, at: datetime) -> None:
         """A run is over and settled; *at* is when its handler returned."""
         ran, error = outcome.duration, outcome.error
-        waited = max(at - ran - job.next_run_at, timedelta(0))
+        due: datetime | None = job.next_run_at  # None if somebody changed the document by hand
+        waited = timedelta(0) if due is None else max(at - ran - due, timedelta(0))
         self._tell(lambda observer: observer.ended(job.name, ending, waited=waited, ran=ran, error=error))
 
     def gave_up(self, name: str, error: ProcessDiedError) -> None:

@@ -125,6 +125,7 @@ class JobPage:
 class QueueStats:
     """How many jobs there are in each state.
 
+    *other* counts the documents in none of these states, which somebody else must have written.
     *avg_processing_duration* is that of completed jobs: of the run itself, not of the wait before it;
     None without data.
     """
@@ -134,12 +135,14 @@ class QueueStats:
     completed: int = 0
     failed: int = 0
     cancelled: int = 0
+    other: int = 0
     avg_processing_duration: timedelta | None = None
 
     @property
     def total(self) -> int:
         """All jobs, in whatever state."""
-        return self.pending + self.processing + self.completed + self.failed + self.cancelled
+        known = self.pending + self.processing + self.completed + self.failed + self.cancelled
+        return known + self.other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

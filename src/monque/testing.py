@@ -239,8 +239,16 @@ def _contains(actual: Any, wanted: Any) -> bool:
 
 
 def _is_due(job: Job[Any], due: datetime | timedelta) -> bool:
+    if _lacks_times(job):
+        return False
     when = job.created_at + due if isinstance(due, timedelta) else due
     return abs(job.next_run_at - when) < timedelta(milliseconds=1)  # what BSON keeps of a time
+
+
+def _lacks_times(job: Job[Any]) -> bool:
+    """Whether somebody wrote the document by hand, without dates."""
+    times: list[datetime | None] = [job.next_run_at, job.created_at]
+    return None in times
 
 
 def _description(data: Any, unique_key: Any, due: Any) -> str:
@@ -258,6 +266,7 @@ def _what_is_there(jobs: list[Job[Any]]) -> str:
 
 
 def _line(job: Job[Any]) -> str:
-    wait = job.next_run_at - job.created_at
-    due = f"due {job.next_run_at} (after {wait})"
+    due = f"due {job.next_run_at}"
+    if not _lacks_times(job):
+        due += f" (after {job.next_run_at - job.created_at})"
     return f"{job.status}, data {job.data!r}, unique_key {job.unique_key!r}, {due}"

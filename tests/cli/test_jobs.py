@@ -326,3 +326,37 @@ def test_cancelling_a_running_job_says_what_can_be_done(call: Call, jobs: Jobs) 
         f"Error: cannot cancel job {job['_id']}: it is processing; only a pending one can be; it runs in "
         "the instance me: wait for its end, or stop that process, which gives it back\n"
     )
+
+
+# Documents that others wrote
+
+
+ODD_IDS: list[Any] = ["text", 7, {"tenant": 7, "number": 1}, b"bytes", None, True, "ab" * 12]
+
+
+def test_jobs_that_others_wrote_are_listed_shown_counted_and_deleted(call: Call, jobs: Jobs) -> None:
+    jobs.insert_many([{"_id": _id, "name": "odd", "status": "parked"} for _id in ODD_IDS])
+    jobs.insert_one({"name": ["odd"], "status": ["failed"], "nextRunAt": "soon", "updatedAt": 7})
+    listed = lines(call("jobs", "list", "--json"))
+    plain = call("jobs", "list", "--sort", "updated_at")
+    stats = json.loads(call("stats", "--json").stdout)
+
+    assert len(listed) == len(ODD_IDS) + 1
+    assert plain.exit_code == 0, plain.output
+    assert len(plain.stdout.splitlines()) == len(ODD_IDS) + 2
+    assert stats["total"] == len(ODD_IDS) + 1
+    for job in listed:
+        shown = call("jobs", "show", job["id"])
+        assert shown.exit_code == 0, shown.output
+        assert json.loads(call("jobs", "show", job["id"], "--json").stdout) == job
+        told = call("jobs", "delete", job["id"])
+        assert (told.exit_code, told.stdout) == (0, f"deleted {job['id']}\n")
+    assert jobs.count_documents({}) == 0
+
+
+def test_top_shows_jobs_that_others_wrote(call: Call, jobs: Jobs) -> None:
+    jobs.insert_many([{"_id": {"a": n}, "name": "odd", "status": "failed", "updatedAt": n} for n in range(3)])
+    jobs.insert_many([{"_id": {"b": n}, "name": "odd", "status": "processing"} for n in range(3)])
+
+    assert call("top").exit_code == 0
+    assert len(json.loads(call("top", "--json").stdout)["failures"]) == 3

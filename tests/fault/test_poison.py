@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -12,11 +14,12 @@ import pytest
 from bson import Code, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Timestamp
 from bson.datetime_ms import DatetimeMS
 from bson.errors import InvalidBSON
+from pymongo import UpdateOne
 from pymongo.asynchronous.collection import AsyncCollection
-from pymongo.errors import DuplicateKeyError
+from pymongo.errors import BulkWriteError
 
 from conftest import QUICK
-from monque import Job, Monque
+from monque import Job, JobFilter, JobNotFoundError, JobStateError, Monque, NewJob, Retention
 from support.clocks import ago, ahead
 from support.jobs import claimed, document
 from support.waiting import Heard, eventually
@@ -26,107 +29,153 @@ Make = Callable[..., Monque]
 
 BRISK = replace(
     QUICK,
+    poll_interval=timedelta(milliseconds=50),
     heartbeat_interval=timedelta(milliseconds=100),
     heartbeat_tolerance=timedelta(seconds=1),
+    retention=Retention(completed=timedelta(days=30), interval=timedelta(milliseconds=100)),
     max_retries=2,
 )
 ODD: list[Any] = [
-    *(None, "", "text", "\x00", 7, -1, 2**62, 1.5, float("nan"), float("inf"), True, b"\x00"),
-    *(
-        [],
-        [1],
-        {},
-        {"$gt": 1},
-        ObjectId(),
-        Decimal128("1"),
-        Int64(1),
-        Regex("x"),
-        Code("x"),
-        MinKey(),
-        MaxKey(),
-    ),
-    *(Timestamp(1, 1), DatetimeMS(2**62), DatetimeMS(-(2**62)), ago(days=1)),
+    *(None, "", "text", "\x00", 7, -1, 2**62, 1.5, float("nan"), float("inf"), True, b"\x00", {}, {"a": 1}),
+    *({"$gt": 1}, [], [1], ["work"], [ago(days=1)], [["work"]], ObjectId(), Decimal128("1"), Int64(1)),
+    *(Regex("x"), Code("x"), Code("x", {}), MinKey(), MaxKey(), Timestamp(1, 1), DatetimeMS(2**62)),
+    *(DatetimeMS(-(2**62)), ago(days=1)),
 ]
 FIELDS = [
-    *("failCount", "attempt", "uniqueKey", "failReason", "repeatInterval", "timezone", "crashCount"),
-    *("createdAt", "updatedAt", "nextRunAt", "lockedAt", "lastHeartbeat", "claimedBy", "heartbeatInterval"),
-    *("lostAttempt", "startedAt", "finishedAt", "scheduleId", "data"),
+    *("_id", "name", "status", "nextRunAt", "data", "failCount", "attempt", "uniqueKey", "failReason"),
+    *("repeatInterval", "timezone", "crashCount", "createdAt", "updatedAt", "lockedAt", "lastHeartbeat"),
+    *("claimedBy", "heartbeatInterval", "lostAttempt", "startedAt", "finishedAt", "scheduleId"),
 ]
+GOOD = 100
+DEAD = {"lastHeartbeat": ago(hours=1), "lockedAt": ago(hours=1), "heartbeatInterval": 100}
 
 
 @pytest.fixture
 async def worker(make_monque: Make) -> Monque:
-    monque = await make_monque(options=replace(BRISK, create_indexes=True)).open()
-    monque.worker("work", lambda job: None, concurrency=20)
+    monque = await make_monque(options=BRISK).open()
+    monque.worker("work", work, concurrency=50)
     monque.worker("fails", failing, concurrency=20)
     return monque
+
+
+async def work(job: Job[Any]) -> None:
+    """Read all of the job, as a curious handler does."""
+    assert repr(job)
 
 
 def failing(job: Job[Any]) -> None:
     raise ValueError("no")
 
 
+@pytest.mark.parametrize("moment", ["before start", "inserted while live", "updated while live"])
 @pytest.mark.parametrize("field", FIELDS)
-@pytest.mark.parametrize("name", ["work", "fails"])
-async def test_a_pending_document_with_any_value_in_any_field_harms_nobody(
-    worker: Monque, collection: Collection, field: str, name: str
+async def test_no_value_in_any_field_ends_a_loop_or_keeps_others_from_their_jobs(
+    worker: Monque,
+    collection: Collection,
+    caplog: pytest.LogCaptureFixture,
+    field: str,
+    moment: str,
 ) -> None:
-    odd = [document(name=name, **{field: value, **unique(field, number)}) for number, value in enumerate(ODD)]
-    for doc in odd:
-        await insert_if_possible(collection, doc)
+    """All wrong types in one field at once; 100 good jobs of the same name are worked off meanwhile."""
     heard = Heard(worker)
+    if moment == "before start":
+        await insert_poison(collection, field)
     await worker.start()
-    mine = await worker.enqueue("work", "mine")
-    await completed(heard, mine)
+    await heard.wait("changestream:connected")
+    if moment == "inserted while live":
+        await insert_poison(collection, field)
+    elif moment == "updated while live":
+        await update_to_poison(collection, field)
+    good = await worker.enqueue_many(NewJob("work", {"good": number}) for number in range(GOOD))
+    dead = claimed("dead", **DEAD, data={"good": GOOD}, nextRunAt=ago(seconds=5))
+    old = document(status="completed", updatedAt=ago(days=40))
+    await collection.insert_many([dead, old])
+    await operate(worker)
+    await eventually(lambda: all_done(collection, [*(job.id for job in good), dead["_id"]], old), within=20)
 
     assert worker.is_healthy()
-    await collection.delete_many({"name": name, "_id": {"$in": [doc["_id"] for doc in odd]}})
-    again = await worker.enqueue("work", "again")
-    await completed(heard, again)
+    assert not [record for record in caplog.records if record.levelno >= logging.CRITICAL]
+    # Claiming, beating, recovering and pruning never failed; a job that fails is no error of theirs.
+    assert [event.error for event in heard.of("job:error")] == []
+    lines = Counter(vars(record)["job_id"] for record in caplog.records if "cannot be" in record.msg)
+    assert set(lines.values()) <= {1}
+    await remove_all(worker)
+    assert await collection.count_documents({}) == 0
 
 
-@pytest.mark.parametrize("field", FIELDS)
-async def test_a_claimed_document_with_any_value_in_any_field_harms_nobody(
-    worker: Monque, collection: Collection, field: str
-) -> None:
-    """Its owner is dead, and recovery has to look at it."""
-    dead = {"lastHeartbeat": ago(hours=1), "lockedAt": ago(hours=1), "heartbeatInterval": 100}
+async def insert_poison(collection: Collection, field: str) -> None:
+    """Pending, failed, completed and abandoned jobs, recurring or not, with every odd value in the field."""
+    schedule = {"repeatInterval": "@daily", "timezone": "UTC", "crashCount": 5}
+    poison: list[dict[str, Any]] = []
     for number, value in enumerate(ODD):
-        for more in ({}, {"repeatInterval": "@daily", "crashCount": 5}):
-            doc = claimed("dead", **{**dead, **more, field: value, **unique(field, number)})
-            await insert_if_possible(collection, doc)
-    heard = Heard(worker)
-    await worker.start()
-    normal = claimed("dead", **dead, data="normal")
-    await collection.insert_one(normal)
-
-    async def recovered() -> None:
-        doc = await collection.find_one({"_id": normal["_id"]})
-        assert doc is not None
-        assert doc["status"] == "completed"
-
-    await eventually(recovered, within=20)
-    mine = await worker.enqueue("work", "mine")
-    await completed(heard, mine)
-    assert worker.is_healthy()
-    await collection.delete_many({"_id": {"$nin": [mine.id, normal["_id"]]}})
+        kinds = [
+            document(name="work"),
+            document(name="fails"),
+            document(status="failed"),
+            document(status="completed"),
+            claimed("dead", **DEAD),
+            claimed("dead", **DEAD, **schedule),
+        ]
+        for kind, doc in enumerate(kinds):
+            doc["uniqueKey"] = f"key-{number}-{kind}"
+            doc[field] = {"kind": kind, "value": value} if field == "_id" and kind else value
+        poison += kinds
+    with suppress(BulkWriteError, InvalidBSON):  # not every `_id` and key can be stored, or refused in words
+        await collection.insert_many(poison, ordered=False)
 
 
-def unique(field: str, number: int) -> dict[str, Any]:
-    """Keys of their own, except where the key itself is odd."""
-    return {} if field == "uniqueKey" else {"uniqueKey": f"key-{number}-{ObjectId()}"}
+async def update_to_poison(collection: Collection, field: str) -> None:
+    """The same by updates of jobs that were good, and not due; an `_id` cannot be changed."""
+    later = [
+        document(name=name, nextRunAt=ahead(hours=1), uniqueKey=f"{name} {number}")
+        for name in ("work", "fails", "nobody's")
+        for number in range(len(ODD))
+    ]
+    await collection.insert_many(later)
+    updates = []
+    for place, doc in enumerate(later):
+        changes = {"nextRunAt": ago(hours=1), "status": "pending"}
+        if field != "_id":
+            changes[field] = ODD[place % len(ODD)]
+        updates.append(UpdateOne({"_id": doc["_id"]}, {"$set": changes}))
+    with suppress(BulkWriteError, InvalidBSON):
+        await collection.bulk_write(updates, ordered=False)
 
 
-async def insert_if_possible(collection: Collection, doc: dict[str, Any]) -> None:
-    with suppress(DuplicateKeyError, InvalidBSON):  # 1 and 1.0 are one key; not every refusal can be read
-        await collection.insert_one(doc)
+async def operate(monque: Monque) -> None:
+    """List, count, cancel, retry, reschedule and delete what is odd, whatever it is."""
+    odd = [job async for job in monque.iter_jobs(limit=30) if not is_good(job)]
+    assert len([job async for job in monque.iter_jobs(sort="updated_at", limit=50)]) >= len(odd) - 1
+    assert len(await monque.get_jobs(limit=1000)) >= GOOD
+    assert (await monque.queue_stats()).total >= GOOD
+    assert await monque.queue_views()
+    assert await monque.count_jobs(JobFilter(name="work")) >= GOOD
+    for number, job in enumerate(odd[::7]):
+        with suppress(JobNotFoundError, JobStateError):  # it may have run, or been recovered, meanwhile
+            await monque.cancel_job(job.id)
+            await monque.retry_job(job.id)
+            await monque.reschedule_job(job.id, ago(hours=1))
+            if number % 2:
+                await monque.delete_job(job.id)
+    assert (await monque.retry_jobs(JobFilter(status="failed"))).count >= 0
 
 
-async def completed(heard: Heard, job: Job[Any]) -> None:
-    def check() -> None:
-        assert job.id in [event.job.id for event in heard.of("job:complete")]
+def is_good(job: Job[Any]) -> bool:
+    return isinstance(job.data, dict) and "good" in job.data
 
-    await eventually(check, within=20)
+
+async def all_done(collection: Collection, good: list[ObjectId], old: dict[str, Any]) -> None:
+    assert await collection.count_documents({"_id": {"$in": good}, "status": "completed"}) == len(good)
+    assert await collection.count_documents({"_id": old["_id"]}) == 0  # pruned
+
+
+async def remove_all(monque: Monque) -> None:
+    """Stop, and delete each job by the id that is shown."""
+    await monque.stop(timeout=5)
+    odd = [job async for job in monque.iter_jobs() if not is_good(job)]
+    for job in odd[::4]:
+        await monque.delete_job(job.id)
+    await monque.delete_jobs(JobFilter())
 
 
 @pytest.mark.parametrize("count", [-5, "text", None, [1], float("nan"), Int64(0)], ids=repr)

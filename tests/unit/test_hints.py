@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from bson import Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Timestamp
+from bson import Code, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Timestamp
 
 from monque._store.watch import Hint, hint_of
 
@@ -14,7 +14,14 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 JOB = ObjectId("0123456789abcdef01234567")  # fixed: it is part of the names of tests
 NO_DATES = ["", "now", 7, 1.5, True, [], [NOW], {}, {"$gt": NOW}, b"x", JOB, Int64(1), Decimal128("1")]
 NO_DATES += [Timestamp(1, 1), Regex("x"), MinKey(), MaxKey()]
-NO_NAMES = [None, *(value for value in NO_DATES if not isinstance(value, str)), ["work"], [["work"]], NOW]
+NO_NAMES = [
+    None,
+    Code("work"),
+    *(value for value in NO_DATES if not isinstance(value, str)),
+    ["work"],
+    [["work"]],
+    NOW,
+]
 ODD_IDS = [None, "text", 7, True, {"a": 1}, {}, b"x", NOW, float("nan"), MinKey()]
 
 

@@ -7,8 +7,9 @@ from dataclasses import FrozenInstanceError, fields, replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any, get_args
 
+import bson
 import pytest
-from bson import ObjectId
+from bson import Binary, Code, Decimal128, Int64, MaxKey, MinKey, ObjectId, Timestamp
 from bson.datetime_ms import DatetimeMS
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -197,9 +198,9 @@ def test_values_are_frozen(value: Any) -> None:
 
 
 def test_the_total_is_the_sum_of_all_states() -> None:
-    stats = QueueStats(pending=1, processing=20, completed=300, failed=4000, cancelled=50000)
+    stats = QueueStats(pending=1, processing=20, completed=300, failed=4000, cancelled=50000, other=600000)
 
-    assert stats.total == 54321
+    assert stats.total == 654321
 
 
 # Cursors
@@ -215,6 +216,33 @@ def test_a_cursor_is_read_as_the_place_it_was_written_for(place: tuple[Listing, 
     assert listing.read_cursor(cursor) == position
     assert cursor.isascii()
     assert len(cursor) < 64
+
+
+ODD: list[Any] = [
+    *(None, "", "text", "0" * 24, 7, -1, Int64(2**62), 1.5, float("inf"), True, b"bytes", Binary(b"x", 128)),
+    *({"a": 1}, {}, {"$gt": 1}, {"a": DatetimeMS(2**62)}, DatetimeMS(2**62), Decimal128("1"), Code("x")),
+    *(MinKey(), MaxKey(), Timestamp(1, 1), ObjectId()),
+]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+@pytest.mark.parametrize("sort", get_args(Sort))
+def test_a_cursor_carries_any_id_and_any_sort_value(sort: Sort, odd: Any) -> None:
+    listing = Listing(JobFilter(), sort, False)
+    for side in (None, *get_args(Direction)):
+        places = [Position(odd, None if sort == "id" else DatetimeMS(7), side)]
+        if sort != "id":
+            places += [Position(ObjectId(), odd, side), Position(odd, None, side, apart="backward")]
+        for place in places:
+            assert listing.read_cursor(listing.write_cursor(place)) == place
+
+
+def test_a_place_that_nobody_wrote_is_refused() -> None:
+    """A seal is no secret: whoever computes one must not get further than to an error."""
+    listing = Listing(JobFilter(), "id", False)
+    for place in (b"\x03", b"\x00", b"\x05" + b"x" * 20, b"\xff" * 21, b"\x03" + bson.encode({"id": 1})):
+        with pytest.raises(InvalidCursorError):
+            listing.read_cursor(reads._text(place + listing._seal(place)))
 
 
 @patient
@@ -272,8 +300,8 @@ def test_the_two_directions_from_a_place_share_no_job_and_leave_out_at_most_the_
     listing, position = place
     opposite = {"$gt": "$lt", "$gte": "$lte", "$lt": "$gt", "$lte": "$gte"}
 
-    there = _by_id(listing.query(position, "forward"))
-    back = _by_id(listing.query(position, "backward"))
+    there = _by_id(listing.stretches(position, "forward")[0].query)
+    back = _by_id(listing.stretches(position, "backward")[0].query)
 
     assert opposite[there[:3]] == back[:3]
     inclusive = [operator.endswith("e") for operator in (there, back)]
@@ -283,16 +311,21 @@ def test_the_two_directions_from_a_place_share_no_job_and_leave_out_at_most_the_
 def _by_id(query: dict[str, Any]) -> str:
     """The operator that compares ids."""
     stretch = query["$or"][1] if "$or" in query else query
-    [operator] = stretch["$and"][1]["_id"]
+    [(operator, [field, _])] = stretch["$and"][-1]["$expr"].items()
+    assert field == "$_id"
     return str(operator)
 
 
 @patient
 @given(listings)
 def test_reading_backward_is_the_sort_turned_around(listing: Listing) -> None:
-    there, back = listing.order("forward"), listing.order("backward")
+    for forward, backward in zip(
+        listing.stretches(None, "forward"), listing.stretches(None, "backward"), strict=True
+    ):
+        there, back = forward.order, backward.order
 
-    assert list(there) == list(back)
-    assert [-way for way in there.values()] == list(back.values())
-    assert list(there)[-1] == "_id"
-    assert set(there.values()) == ({-1} if listing.descending else {1})
+        assert forward.query == backward.query
+        assert list(there) == list(back)
+        assert [-way for way in there.values()] == list(back.values())
+        assert list(there)[-1] == "_id"
+        assert set(there.values()) == ({-1} if listing.descending else {1})

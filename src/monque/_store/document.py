@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -104,6 +104,11 @@ def key_of(job_id: Any) -> bytes:
     return job_id.binary if type(job_id) is ObjectId else bson.encode({"_id": job_id})
 
 
+def is_clamped(value: object) -> bool:
+    """Whether a date that was read may stand for one that Python cannot represent."""
+    return isinstance(value, datetime) and value.year in (MINYEAR, MAXYEAR)
+
+
 def size_of(document: Document) -> int:
     """How many bytes it has where it is stored."""
     return len(bson.encode(document))
@@ -122,7 +127,7 @@ def failed_occurrence(
         "name": schedule.get("name"),
         "data": schedule.get("data"),
         "status": "failed",
-        "nextRunAt": made_aware(schedule.get("nextRunAt")) or now,
+        "nextRunAt": _time(schedule.get("nextRunAt")) or now,
         "failCount": fail_count,
         "failReason": reason,
         "createdAt": now,
@@ -155,33 +160,48 @@ def as_settled(
 def to_job(document: Mapping[str, Any], *, data: Any = ...) -> Job[Any]:
     """The job a document describes; *data* takes the place of the stored payload.
 
-    Only what a claim needs must be there: a document that somebody wrote by hand, without stamps,
-    must not stop the others.
+    Every document has one. Operators must be able to see what somebody wrote by hand: a field holds
+    what is stored, and a time that is no date is None.
     """
     return read_later(_fields, document, data=document.get("data") if data is ... else data)
 
 
 def _fields(document: Mapping[str, Any]) -> dict[str, Any]:
     get = document.get
-    interval = get("heartbeatInterval")
     return {
         "id": document["_id"],
-        "name": document["name"],
-        "status": _STATUS[document["status"]],
-        "next_run_at": made_aware(document["nextRunAt"]),
+        "name": get("name"),
+        "status": status_of(document),
+        "next_run_at": _time(get("nextRunAt")),
         "fail_count": count_of(document, "failCount"),
         "fail_reason": get("failReason"),
         "cron": get("repeatInterval"),
         "timezone": get("timezone"),
         "unique_key": get("uniqueKey"),
         "claimed_by": get("claimedBy"),
-        "locked_at": made_aware(get("lockedAt")),
-        "last_heartbeat": made_aware(get("lastHeartbeat")),
-        "heartbeat_interval": _duration(interval) if isinstance(interval, (int, float)) else None,
+        "locked_at": _time(get("lockedAt")),
+        "last_heartbeat": _time(get("lastHeartbeat")),
+        "heartbeat_interval": _duration(get("heartbeatInterval")),
         "attempt": attempt_of(document),
-        "created_at": made_aware(get("createdAt") or document["nextRunAt"]),
-        "updated_at": made_aware(get("updatedAt") or document["nextRunAt"]),
+        "created_at": _time(get("createdAt")),
+        "updated_at": _time(get("updatedAt")),
     }
+
+
+def status_of(document: Mapping[str, Any]) -> Any:
+    """The status of a job; what is stored if that is none of ours."""
+    status = document.get("status")
+    # Not an instance of a subclass: `bson.Code` is one that cannot be hashed. The same holds for names.
+    return _STATUS.get(status, status) if type(status) is str else status
+
+
+def name_of(name: object) -> str:
+    """A stored name as text: a document that somebody wrote by hand may have any value there, or none."""
+    return name if type(name) is str else str(name)
+
+
+def _time(value: Any) -> datetime | None:
+    return made_aware(value) if isinstance(value, datetime) else None
 
 
 def attempt_of(document: Mapping[str, Any]) -> int:
@@ -208,7 +228,7 @@ def _whole(value: object) -> int:
 
 def trace_of(document: Mapping[str, Any]) -> dict[str, str]:
     """The trace context that came with the job, if any."""
-    return {field: document[field] for field in TRACE_FIELDS if isinstance(document.get(field), str)}
+    return {field: document[field] for field in TRACE_FIELDS if type(document.get(field)) is str}
 
 
 def put_trace(document: Document, trace: Mapping[str, str]) -> None:
@@ -223,8 +243,17 @@ def milliseconds(duration: timedelta) -> int:
     return round(duration / timedelta(milliseconds=1))
 
 
+def _duration(interval: object) -> timedelta | None:
+    if not isinstance(interval, int | float):
+        return None
+    try:
+        return _milliseconds(interval)
+    except (ValueError, OverflowError):  # not a number, or more days than there are
+        return None
+
+
 @lru_cache(maxsize=64)  # the same few come again and again
-def _duration(interval: float) -> timedelta:
+def _milliseconds(interval: float) -> timedelta:
     return timedelta(milliseconds=interval)
 
 

@@ -15,7 +15,7 @@ from monque._diagnosis import Diagnosis, DueJobs, IndexState, IndexView
 from monque._job import Job
 from monque._options import Options
 from monque._store import indexes, operations, transitions
-from monque._store.document import Document, to_job
+from monque._store.document import Document, name_of, to_job
 from monque._store.store import Store
 from monque._store.watch import Watch, WatchUnavailableError
 
@@ -151,13 +151,14 @@ async def _due(store: Store, stale: Document, *, now: datetime) -> list[DueJobs]
             {"$group": {"_id": "$name", "count": {"$sum": 1}}},
         ],
     )
-    alive = {group["_id"]: group["count"] for group in running}
+    alive = {name_of(group["_id"]): group["count"] for group in running}
     return [
         DueJobs(
-            name=group["_id"],
+            name=name_of(group["_id"]),
             count=group["count"],
-            oldest=group["oldest"],
-            running=alive.get(group["_id"], 0),
+            # An array of dates matches, too, and sorts before them.
+            oldest=group["oldest"] if isinstance(group["oldest"], datetime) else now,
+            running=alive.get(name_of(group["_id"]), 0),
         )
         for group in waiting
     ]

@@ -17,7 +17,7 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError, ExecutionTimeout
 from monque._errors import AggregationTimeoutError
 from monque._store import transitions
 from monque._store.document import CODEC_OPTIONS, Document
-from monque._store.reads import Listing, Position
+from monque._store.reads import Listing, Position, beyond_id, with_id
 from monque._store.unique import DUPLICATE_KEY, is_key_taken
 from monque._views import BulkError, Direction
 
@@ -34,6 +34,10 @@ _EXACT: CodecOptions[RawBSONDocument] = CodecOptions(
 )
 
 
+# In an `_id`, a date that Python cannot hold stays what it is.
+_EXACT_ID = CODEC_OPTIONS.with_options(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
+
+
 async def read_page(
     collection: AsyncCollection[Document],
     listing: Listing,
@@ -42,23 +46,40 @@ async def read_page(
     limit: int,
 ) -> tuple[list[RawBSONDocument], bool]:
     """The documents beyond a position, in the order of reading; and whether there are more."""
-    query, order = listing.query(position, direction), listing.order(direction)
     exact = collection.with_options(codec_options=_EXACT)
-    found = await exact.find(query, sort=order, limit=limit + 1).to_list()
+    found: list[RawBSONDocument] = []
+    for query, order in listing.stretches(position, direction):
+        found += await exact.find(query, sort=order, limit=limit + 1 - len(found)).to_list()
+        if len(found) > limit:
+            break
     return found[:limit], len(found) > limit
 
 
+async def read_earliest(
+    collection: AsyncCollection[Document], query: Document, *, skip: int, limit: int
+) -> list[Document]:
+    """The jobs that match, the earliest first."""
+    exact = collection.with_options(codec_options=_EXACT)
+    found = await exact.find(query, sort={"nextRunAt": 1, "_id": 1}, skip=skip, limit=limit).to_list()
+    return [decoded(document) for document in found]
+
+
 def decoded(document: RawBSONDocument) -> Document:
-    """The document as everywhere else."""
-    return bson.decode(document.raw, CODEC_OPTIONS)
+    """The document as everywhere else, with its exact `_id`: users ask for a job by the one that they see."""
+    found = bson.decode(document.raw, CODEC_OPTIONS)
+    if type(found["_id"]) is not ObjectId:
+        found["_id"] = bson.decode(document.raw, _EXACT_ID)["_id"]
+    return found
 
 
 async def is_there_any(
     collection: AsyncCollection[Document], listing: Listing, position: Position, direction: Direction
 ) -> bool:
     """Whether any job lies beyond a position."""
-    query = listing.query(position, direction)
-    return await collection.find_one(query, {"_id": 1}, sort=listing.order(direction)) is not None
+    for query, order in listing.stretches_behind(position, direction):
+        if await collection.find_one(query, {"_id": 1}, sort=order) is not None:
+            return True
+    return False
 
 
 async def aggregate(collection: AsyncCollection[Document], pipeline: list[Document]) -> list[Document]:
@@ -81,9 +102,9 @@ async def cancel_many(collection: AsyncCollection[Document], query: Document) ->
     return result.modified_count
 
 
-async def delete_one(collection: AsyncCollection[Document], job_id: ObjectId) -> bool:
+async def delete_one(collection: AsyncCollection[Document], job_id: Any) -> bool:
     """Delete one job; whether it was there. The driver tries this again by itself, unlike a `delete_many`."""
-    return (await collection.delete_one({"_id": job_id})).deleted_count == 1
+    return (await collection.delete_one(with_id(job_id))).deleted_count == 1
 
 
 async def delete_many(collection: AsyncCollection[Document], query: Document) -> int:
@@ -110,23 +131,22 @@ async def retry_many(
     return count, errors
 
 
-async def _batches(collection: AsyncCollection[Document], query: Document) -> AsyncIterator[list[ObjectId]]:
+async def _batches(collection: AsyncCollection[Document], query: Document) -> AsyncIterator[list[Any]]:
     """The ids that match, in batches by id: a job retried, run and failed again is not met twice."""
     last: Document = {}
+    exact = collection.with_options(codec_options=_EXACT_ID)
     while True:
-        found = await collection.find(
-            {"$and": [query, last]}, {"_id": 1}, sort={"_id": 1}, limit=_BATCH
-        ).to_list()
+        found = await exact.find({"$and": [query, last]}, {"_id": 1}, sort={"_id": 1}, limit=_BATCH).to_list()
         if not found:
             return
         yield [document["_id"] for document in found]
-        last = {"_id": {"$gt": found[-1]["_id"]}}
+        last = beyond_id(found[-1]["_id"], "$gt")
 
 
 async def _retry_batch(
-    collection: AsyncCollection[Document], ids: list[ObjectId], transition: transitions.Transition
+    collection: AsyncCollection[Document], ids: list[Any], transition: transitions.Transition
 ) -> tuple[int, list[BulkError]]:
-    writes = [UpdateOne({"_id": job_id, **transition.when}, transition.then) for job_id in ids]
+    writes = [UpdateOne({**with_id(job_id), **transition.when}, transition.then) for job_id in ids]
     try:
         return (await collection.bulk_write(writes, ordered=False)).modified_count, []
     except BulkWriteError as error:
@@ -144,13 +164,13 @@ def _why_refused(entry: Mapping[str, Any]) -> str:
 
 
 async def retry_one(
-    collection: AsyncCollection[Document], job_id: ObjectId, status: str
+    collection: AsyncCollection[Document], job_id: Any, status: str
 ) -> Document | DuplicateKeyError | None:
     """Put one job back if it is still in *status*; the error if its key is taken."""
     transition = transitions.retry_by_operator(spread=timedelta(0))
     try:
         return await collection.find_one_and_update(
-            {"_id": job_id, "status": status}, transition.then, return_document=True
+            {**with_id(job_id), "status": status}, transition.then, return_document=True
         )
     except DuplicateKeyError as error:
         if not is_key_taken(error.details):

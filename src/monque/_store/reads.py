@@ -7,16 +7,21 @@ import binascii
 import hashlib
 import json
 import struct
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
+import bson
 from bson import ObjectId
+from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.datetime_ms import DatetimeMS
+from bson.errors import BSONError
 
 from monque._errors import InvalidCursorError
-from monque._store.document import Document
+from monque._job import JobStatus
+from monque._store.document import EARLIEST, Document, name_of
 from monque._views import Direction, JobFilter, QueueDepth, QueueStats, Sort
 
 _FIELDS: dict[Sort, str] = {
@@ -25,10 +30,17 @@ _FIELDS: dict[Sort, str] = {
     "updated_at": "updatedAt",
     "next_run_at": "nextRunAt",
 }
+_STATUSES = frozenset(status.value for status in JobStatus)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _PLACE = struct.Struct(">Bq12s")
+_SEAL_SIZE = 8
 _SIDES: tuple[Direction | None, ...] = (None, "forward", "backward")
+_EXACT: CodecOptions[Document] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_MS)
+
+# Runs are measured between dates that both lie in here: the server fails on a difference of other values,
+# and on one that is too large. Nothing but a date sorts between two dates.
+_LATEST = datetime.max.replace(tzinfo=UTC)
 
 
 def matching(jobs: JobFilter) -> Document:
@@ -62,6 +74,24 @@ def _milliseconds(moment: datetime) -> int:
     return -((_EPOCH - moment) // _MILLISECOND)
 
 
+def with_id(job_id: Any) -> Document:
+    """Match the job with this id. Whoever gave the id cannot make an operator of it."""
+    return {"_id": job_id if type(job_id) is ObjectId else {"$eq": job_id}}
+
+
+def beyond_id(job_id: Any, comparison: str) -> Document:
+    """Match the jobs whose id comes before or after this one, whatever the types of both are.
+
+    A plain `$gt` compares values of one type only: ids of another type would be skipped. The server
+    uses the index for this form, too.
+    """
+    return _compared("_id", comparison, job_id)
+
+
+def _compared(field: str, comparison: str, value: Any) -> Document:
+    return {"$expr": {comparison: [f"${field}", {"$literal": value}]}}
+
+
 @dataclass(frozen=True, slots=True)
 class Position:
     """A place in a sorted list of jobs: that of one job, given by its sort value and its id.
@@ -69,11 +99,21 @@ class Position:
     The value is kept as BSON has it: a year that Python cannot hold must not become another time.
     """
 
-    job_id: ObjectId
-    value: DatetimeMS | None = None
+    job_id: Any
+    value: Any = None
+    """The stored sort value; None if there is none, and for a list that is sorted by id."""
     beyond: Direction | None = None
     """Not on the job but just beyond it in this direction, where an empty page was found: the way back
     begins with the job itself."""
+    apart: Direction | None = None
+    """Among the jobs whose sort value is an array, which are read last: the direction of that reading."""
+
+
+class Stretch(NamedTuple):
+    """A part of a list that one query reads, and the order in which it does."""
+
+    query: Document
+    order: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,44 +121,73 @@ class Listing:
     """A sorted, filtered list of jobs, and how to read it from any place in either direction.
 
     Ids break ties, so that jobs with equal sort values have an order too and no page overlaps or
-    skips.
+    skips. Values of all types have their place, in MongoDB's order of types. Only arrays have none: the
+    server sorts one by its smallest element when it reads upwards, and by its largest when it reads
+    downwards. So jobs with an array come last, sorted by id, whichever way the list is read.
     """
 
     jobs: JobFilter
     sort: Sort
     descending: bool
 
-    def order(self, direction: Direction) -> dict[str, int]:
-        """How to sort when reading in this direction."""
-        way = -1 if self._falls(direction) else 1
-        field = _FIELDS[self.sort]
-        return {"_id": way} if field == "_id" else {field: way, "_id": way}
+    def stretches(self, position: Position | None, direction: Direction) -> list[Stretch]:
+        """The parts of the list beyond *position* in this direction, as they are read; all without one."""
+        if self.sort == "id":
+            return [self._sorted(position, direction)]
+        if position is None or position.apart is None:
+            return [self._sorted(position, direction), self._arrays(None, direction)]
+        rest = self._arrays(position, direction)
+        return [rest] if direction == position.apart else [rest, self._sorted(None, direction)]
 
-    def query(self, position: Position | None, direction: Direction) -> Document:
-        """The jobs that lie beyond *position* in this direction; all without one."""
+    def stretches_behind(self, position: Position, direction: Direction) -> list[Stretch]:
+        """As `stretches`, without the arrays that would be read last in this direction."""
+        stretches = self.stretches(position, direction)
+        return stretches if position.apart is not None else stretches[:1]
+
+    def _sorted(self, position: Position | None, direction: Direction) -> Stretch:
+        """The jobs that the server can sort."""
+        field, way = _FIELDS[self.sort], self._way(direction)
         query = matching(self.jobs)
-        if position is None:
-            return query
-        beyond = "$lt" if self._falls(direction) else "$gt"
-        back_to_it = position.beyond not in (None, direction)
-        by_id = {"_id": {beyond + ("e" if back_to_it else ""): position.job_id}}
-        field = _FIELDS[self.sort]
         if field == "_id":
-            return {"$and": [query, by_id]}
+            by_id = [] if position is None else [self._by_id(position, direction)]
+            return Stretch({"$and": [query, *by_id]} if by_id else query, {"_id": way})
+        order = {field: way, "_id": way}
+        query = {"$and": [query, {field: {"$not": {"$type": "array"}}}]}
+        if position is None:
+            return Stretch(query, order)
         # Two ranges rather than one with a remainder to skip: each is an exact stretch of the index,
         # however many jobs share the value.
-        stretches = [{field: {beyond: position.value}}, {field: {"$eq": position.value}, **by_id}]
-        return {"$or": [{"$and": [query, stretch]} for stretch in stretches]}
+        equal = {field: {"$eq": position.value}, **self._by_id(position, direction)}
+        either = [self._by_value(field, position.value, direction), equal]
+        return Stretch({"$or": [{"$and": [*query["$and"], stretch]} for stretch in either]}, order)
 
-    def position_of(self, document: Mapping[str, Any]) -> Position:
-        """The place of a job in this list; the document's times as `DatetimeMS`."""
-        value = None if self.sort == "id" else document[_FIELDS[self.sort]]
+    def _arrays(self, position: Position | None, direction: Direction) -> Stretch:
+        """The jobs whose sort value is an array."""
+        arrays = {_FIELDS[self.sort]: {"$type": "array"}}
+        by_id = [] if position is None else [self._by_id(position, direction)]
+        return Stretch({"$and": [matching(self.jobs), arrays, *by_id]}, {"_id": self._way(direction)})
+
+    def _by_value(self, field: str, value: Any, direction: Direction) -> Document:
+        if value is None and self._falls(direction):
+            # A missing field sorts as null does, but an expression takes it for less than null.
+            return {field: {"$type": "minKey"}}
+        return _compared(field, "$lt" if self._falls(direction) else "$gt", value)
+
+    def _by_id(self, position: Position, direction: Direction) -> Document:
+        back_to_it = position.beyond not in (None, direction)
+        comparison = "$lt" if self._falls(direction) else "$gt"
+        return beyond_id(position.job_id, comparison + ("e" if back_to_it else ""))
+
+    def position_of(self, document: Mapping[str, Any], direction: Direction = "forward") -> Position:
+        """The place of a job in this list, read in *direction*; the document's times as `DatetimeMS`."""
+        value = None if self.sort == "id" else document.get(_FIELDS[self.sort])
+        if isinstance(value, list):
+            return Position(document["_id"], apart=direction)
         return Position(document["_id"], value)
 
     def write_cursor(self, position: Position) -> str:
         """The place as text that only the same list accepts."""
-        milliseconds = 0 if position.value is None else int(position.value)
-        place = _PLACE.pack(_SIDES.index(position.beyond), milliseconds, position.job_id.binary)
+        place = _write_place(position, by_id=self.sort == "id")
         return _text(place + self._seal(place))
 
     def read_cursor(self, cursor: object) -> Position:
@@ -133,15 +202,16 @@ class Listing:
             raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         except (binascii.Error, ValueError):
             raw = b""
-        place, seal = raw[: _PLACE.size], raw[_PLACE.size :]
-        if len(place) < _PLACE.size or seal != self._seal(place) or _text(raw) != cursor:
+        place, seal = raw[:-_SEAL_SIZE], raw[-_SEAL_SIZE:]
+        position = None
+        if place and seal == self._seal(place) and _text(raw) == cursor:
+            position = _read_place(place, by_id=self.sort == "id")
+        if position is None:
             raise InvalidCursorError(
                 f"the cursor {cursor[:60]!r} does not belong to this list: it was changed on the way, or it "
                 "comes from another sort or filter; start again without a cursor"
             )
-        side, milliseconds, job_id = _PLACE.unpack(place)
-        value = None if self.sort == "id" else DatetimeMS(milliseconds)
-        return Position(ObjectId(job_id), value, _SIDES[side])
+        return position
 
     def _seal(self, place: bytes) -> bytes:
         """Binds a place to this list. Not a secret: it guards against mistakes, there is nothing to steal."""
@@ -163,10 +233,40 @@ class Listing:
                 [None if time is None else _milliseconds(time) for time in times],
             ]
         )
-        return hashlib.blake2b(described.encode() + b"\0" + place, digest_size=8).digest()
+        return hashlib.blake2b(described.encode() + b"\0" + place, digest_size=_SEAL_SIZE).digest()
 
     def _falls(self, direction: Direction) -> bool:
         return self.descending != (direction == "backward")
+
+    def _way(self, direction: Direction) -> int:
+        return -1 if self._falls(direction) else 1
+
+
+def _write_place(position: Position, *, by_id: bool) -> bytes:
+    """An ordinary place in 21 bytes; one with any other id or value with these as BSON."""
+    side = _SIDES.index(position.beyond)
+    ordinary = position.value is None if by_id else type(position.value) is DatetimeMS
+    if ordinary and type(position.job_id) is ObjectId:
+        milliseconds = 0 if by_id else int(position.value)
+        return _PLACE.pack(side, milliseconds, position.job_id.binary)
+    where = {"id": position.job_id, "value": position.value, "apart": position.apart}
+    return bytes([len(_SIDES) + side]) + bson.encode(where)
+
+
+def _read_place(place: bytes, *, by_id: bool) -> Position | None:
+    """The place that was written; None if nobody wrote it."""
+    side = place[0]
+    if side < len(_SIDES):
+        if len(place) != _PLACE.size:
+            return None
+        _, milliseconds, job_id = _PLACE.unpack(place)
+        return Position(ObjectId(job_id), None if by_id else DatetimeMS(milliseconds), beyond=_SIDES[side])
+    try:
+        where = bson.decode(place[1:], _EXACT)
+        beyond = _SIDES[side - len(_SIDES)]
+        return Position(where["id"], where["value"], beyond, where["apart"]) if len(where) == 3 else None
+    except (BSONError, LookupError):
+        return None
 
 
 def _text(raw: bytes) -> str:
@@ -176,7 +276,12 @@ def _text(raw: bytes) -> str:
 def statistics(name: str | None = None, *, by_name: bool = False) -> list[Document]:
     """Count jobs by status, and by name if asked; and how long completed ones ran."""
     run = {"$subtract": ["$finishedAt", "$startedAt"]}
-    measured = {"$eq": ["$status", "completed"]}
+    dates = [
+        condition
+        for stamp in ("$startedAt", "$finishedAt")
+        for condition in ({"$gte": [stamp, EARLIEST]}, {"$lte": [stamp, _LATEST]})
+    ]
+    measured = {"$and": [{"$eq": ["$status", "completed"]}, *dates]}
     return [
         *([{"$match": {"name": {"$eq": name}}}] if name is not None else []),
         {
@@ -192,11 +297,12 @@ def statistics(name: str | None = None, *, by_name: bool = False) -> list[Docume
 
 def stats_from(groups: Iterable[Mapping[str, Any]]) -> QueueStats:
     """The statistics that groups of one name, or of all, add up to."""
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     average = None
     for group in groups:
-        status = group["_id"]["status"]
-        counts[status] = group["count"]
+        status = group["_id"].get("status")
+        known = type(status) is str and status in _STATUSES
+        counts[status if known else "other"] += group["count"]
         if status == "completed" and group["duration"] is not None:
             average = timedelta(milliseconds=group["duration"])
     return QueueStats(**counts, avg_processing_duration=average)
@@ -204,11 +310,13 @@ def stats_from(groups: Iterable[Mapping[str, Any]]) -> QueueStats:
 
 def depths(now: datetime) -> list[Document]:
     """Count the jobs that wait or run, by name; the index of active jobs holds all that is needed."""
+    # A job whose time is no date never runs: it is not due.
+    due = {"$and": [{"$gte": ["$nextRunAt", EARLIEST]}, {"$lte": ["$nextRunAt", now]}]}
     return [
         {"$match": {"status": {"$in": ["pending", "processing"]}}},
         {
             "$group": {
-                "_id": {"name": "$name", "status": "$status", "due": {"$lte": ["$nextRunAt", now]}},
+                "_id": {"name": "$name", "status": "$status", "due": due},
                 "count": {"$sum": 1},
                 "oldest": {"$min": "$nextRunAt"},
             }
@@ -222,14 +330,14 @@ def depths_from(
     """The depths that groups add up to, sorted by name; *besides* are names to tell of in any case."""
     found = {name: QueueDepth(name=name) for name in besides}
     for group in groups:
-        name = str(group["_id"].get("name"))  # a document made by hand may have none
+        name = name_of(group["_id"].get("name"))
         depth, count = found.get(name, QueueDepth(name=name)), group["count"]
         if group["_id"]["status"] == "processing":
             depth = replace(depth, processing=depth.processing + count)
         elif group["_id"]["due"]:
-            oldest = group["oldest"] if isinstance(group["oldest"], datetime) else now
-            depth = replace(depth, due=count, oldest_due=now - oldest)
+            oldest_due = max(depth.oldest_due, now - group["oldest"])
+            depth = replace(depth, due=depth.due + count, oldest_due=oldest_due)
         else:
-            depth = replace(depth, later=count)
+            depth = replace(depth, later=depth.later + count)
         found[name] = depth
     return [found[name] for name in sorted(found)]

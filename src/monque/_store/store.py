@@ -35,6 +35,7 @@ from monque._store import indexes, transitions, unique
 from monque._store.candidates import Candidates
 from monque._store.document import CODEC_OPTIONS, NAIVE_CODEC_OPTIONS, Document, key_of, made_aware
 from monque._store.gather import Gather
+from monque._store.reads import with_id
 from monque._store.transitions import Transition
 from monque._store.unique import DUPLICATE_KEY
 
@@ -219,9 +220,9 @@ class Store:
 
     # Reading
 
-    async def get(self, job_id: ObjectId, session: AsyncClientSession | None = None) -> Document | None:
+    async def get(self, job_id: Any, session: AsyncClientSession | None = None) -> Document | None:
         """The document with this id."""
-        return await self.collection.find_one({"_id": job_id}, session=session)
+        return await self.collection.find_one(with_id(job_id), session=session)
 
     async def get_lasting(self, job_id: ObjectId) -> Document | None:
         """The document as most members have it: what a primary shows that lost them may be rolled back."""
@@ -522,11 +523,11 @@ class Store:
                 removed += (await self.collection.delete_many({"_id": {"$in": ids}, **old})).deleted_count
 
     async def change(
-        self, job_id: ObjectId, transition: Transition, session: AsyncClientSession | None = None
+        self, job_id: Any, transition: Transition, session: AsyncClientSession | None = None
     ) -> Document | None:
         """Perform a transition on one job; the document after it, or None if it did not apply."""
         return await self.collection.find_one_and_update(
-            {"_id": job_id, **transition.when},
+            {**with_id(job_id), **transition.when},
             transition.then,
             return_document=ReturnDocument.AFTER,
             session=session,

@@ -17,7 +17,7 @@ expression: it stands in `$literal`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -31,6 +31,7 @@ from monque._store.document import (
     attempt_of,
     count_of,
     failures_with,
+    is_clamped,
     milliseconds,
 )
 from monque._store.owners import allowed_silence_of
@@ -394,7 +395,16 @@ def abandon_schedule(schedule: Mapping[str, Any], *, reason: str) -> Transition:
 
 def _untouched(schedule: Mapping[str, Any]) -> Document:
     claim = ("status", "claimedBy", "attempt", "lastHeartbeat", "repeatInterval", "timezone")
-    return {field: schedule.get(field) for field in claim}
+    return _as_read(schedule, claim)
+
+
+def _as_read(document: Mapping[str, Any], fields: Iterable[str]) -> Document:
+    """Match while these fields are as they were read, whatever they hold; a null matches what is not there.
+
+    A date that Python cannot represent was clamped when it was read, and would never match again.
+    """
+    read = {field: document.get(field) for field in fields}
+    return {field: {"$eq": value} for field, value in read.items() if not is_clamped(value)}
 
 
 def crash_reason(crashes: int) -> str:
@@ -412,12 +422,8 @@ def change_schedule(schedule: Mapping[str, Any], *, changes: Document) -> Transi
     decided when it settles, with the new values.
     """
     return Transition(
-        to=JobStatus(schedule["status"]),
-        when={
-            "status": schedule["status"],
-            "updatedAt": schedule["updatedAt"],
-            "repeatInterval": schedule["repeatInterval"],
-        },
+        to=JobStatus.PROCESSING if schedule["status"] == "processing" else JobStatus.PENDING,
+        when=_as_read(schedule, ("status", "updatedAt", "repeatInterval")),
         then={"$set": changes, "$currentDate": {"updatedAt": True}},
     )
 

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from pymongo import ReturnDocument, UpdateOne
@@ -138,7 +139,8 @@ async def _holders(
     for start in range(0, len(documents), 1000):
         either = [holder_of(document) for document in documents[start : start + 1000]]
         async for holder in collection.find({"$or": either}):
-            found[holder["name"], holder["uniqueKey"]] = holder
+            for name, key in product(_elements(holder["name"]), _elements(holder["uniqueKey"])):
+                found[name, key] = holder
     return found
 
 
@@ -148,6 +150,11 @@ def is_key_taken(details: Mapping[str, Any] | None) -> bool:
     The name decides: an index of the user's own may have the same fields and another filter.
     """
     return f" index: {_INDEX} dup key" in (details or {}).get("errmsg", "")
+
+
+def _elements(value: Any) -> list[str]:
+    """What the index has of a stored name or key: of an array, which somebody else wrote, its elements."""
+    return [one for one in value if type(one) is str] if isinstance(value, list) else [value]
 
 
 def holder_of(document: Document) -> Document:

@@ -139,7 +139,7 @@ def hint_of(change: Mapping[str, Any]) -> Hint | None:
     is never claimed, so it is no reason to poll.
     """
     name, run_at, job_id = change.get("name"), change.get("run_at"), change.get("job_id")
-    if change["operationType"] == "insert" and not isinstance(name, str):
+    if change["operationType"] == "insert" and type(name) is not str:
         return None
     # An update may leave the time as it was. Then the event has none, and the job may be due.
     if not isinstance(run_at, datetime) and (change["operationType"] == "insert" or run_at is not None):

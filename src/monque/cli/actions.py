@@ -13,7 +13,7 @@ import click
 from bson import ObjectId
 
 from monque import BulkResult, Job, JobFilter, JobNotFoundError, JobStateError, JobStatus
-from monque.cli.output import print_json, progress
+from monque.cli.output import ids_meant, print_json, progress, shown_id
 from monque.cli.selection import Selection, selects
 from monque.cli.session import Database
 from monque.sync import SyncMonque
@@ -32,7 +32,7 @@ class Action:
     done: str
     among: frozenset[str] | None = None
     """The states it applies to; None for all."""
-    one: Callable[[SyncMonque, str], object]
+    one: Callable[[SyncMonque, Any], object]
     many: Callable[[SyncMonque, JobFilter, int, Tell], BulkResult]
 
 
@@ -71,7 +71,7 @@ def perform(
 def _by_id(action: Action, monque: SyncMonque, ids: tuple[str, ...], as_json: bool) -> None:
     problems = 0
     for job_id in ids:
-        error = _problem(action, monque, job_id)
+        error = _problem(action, monque, _meant(monque, job_id))
         problems += error is not None
         if as_json:
             print_json({"id": job_id, "done": error is None, "error": error})
@@ -83,7 +83,15 @@ def _by_id(action: Action, monque: SyncMonque, ids: tuple[str, ...], as_json: bo
         click.get_current_context().exit(1)
 
 
-def _problem(action: Action, monque: SyncMonque, job_id: str) -> str | None:
+def _meant(monque: SyncMonque, text: str) -> Any:
+    """The id that a text means: itself, unless there is only a job with the value that it is the JSON of."""
+    itself, *values = ids_meant(text)
+    if not values or monque.get_job(itself) is not None:
+        return itself
+    return next((value for value in values if monque.get_job(value) is not None), itself)
+
+
+def _problem(action: Action, monque: SyncMonque, job_id: Any) -> str | None:
     try:
         action.one(monque, job_id)
     except JobNotFoundError as error:
@@ -124,7 +132,7 @@ def _by_filter(action: Action, monque: SyncMonque, selection: Selection, yes: bo
 
 
 def _report(action: Action, result: BulkResult, as_json: bool) -> None:
-    errors = [{"id": str(error.job_id), "error": error.error} for error in result.errors]
+    errors = [{"id": shown_id(error.job_id), "error": error.error} for error in result.errors]
     if as_json:
         print_json({"count": result.count, "errors": errors})
     else:
@@ -177,12 +185,12 @@ def retrying(spread: timedelta) -> Action:
 def rescheduling(at: datetime | None, delay: timedelta | None) -> Action:
     """Move jobs to a time, or to a while from now by the server's clock."""
 
-    def one(monque: SyncMonque, job_id: str) -> object:
+    def one(monque: SyncMonque, job_id: Any) -> object:
         return monque.reschedule_job(job_id, at or monque.server_time() + (delay or timedelta(0)))
 
     def many(monque: SyncMonque, jobs: JobFilter, _count: int, tell: Tell) -> BulkResult:
         # First all ids, then the changes: a job that was moved must not be met again.
-        ids = [str(job.id) for job in monque.iter_jobs(jobs)]
+        ids = [job.id for job in monque.iter_jobs(jobs)]
         moved = 0
         for done, job_id in enumerate(ids, 1):
             moved += _problem(action, monque, job_id) is None  # one that began to run meanwhile is left alone

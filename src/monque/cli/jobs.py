@@ -10,7 +10,7 @@ import click
 
 from monque import Job
 from monque.cli.actions import CANCEL, DELETE, acts, perform, rescheduling, retrying, unknown_id
-from monque.cli.output import as_json, clean, job_fields, print_json, print_table
+from monque.cli.output import as_json, clean, ids_meant, job_fields, print_json, print_table, shown_id
 from monque.cli.selection import Selection, selects
 from monque.cli.session import Database, connects
 from monque.cli.times import duration, moment, stamp
@@ -73,7 +73,7 @@ def list_jobs(
 
 
 def _row(job: Job[Any]) -> list[object]:
-    return [job.id, job.name, job.status, stamp(job.next_run_at), job.fail_count, job.fail_reason]
+    return [shown_id(job.id), job.name, job.status, stamp(job.next_run_at), job.fail_count, job.fail_reason]
 
 
 @jobs.command()
@@ -88,7 +88,7 @@ def show(job_id: str, as_json: bool, database: Database) -> None:
       monque jobs show 65f1c0ffee65f1c0ffee0001 --json
     """
     with database.open() as monque:
-        job = monque.get_job(job_id)
+        job = next(filter(None, map(monque.get_job, ids_meant(job_id))), None)
     if job is None:
         raise click.ClickException(unknown_id(job_id))
     if as_json:

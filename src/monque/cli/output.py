@@ -10,7 +10,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
-from bson.json_util import RELAXED_JSON_OPTIONS, dumps
+from bson import ObjectId
+from bson.json_util import RELAXED_JSON_OPTIONS, dumps, loads
 
 from monque import Job
 
@@ -51,9 +52,9 @@ def _plain(value: Any) -> Any:
 def job_fields(job: Job[Any]) -> dict[str, Any]:
     """A job for `--json`: the names of `Job`, absent ones as null; times as text, durations in seconds."""
     return {
-        "id": str(job.id),
+        "id": shown_id(job.id),
         "name": job.name,
-        "status": job.status.value,
+        "status": job.status,
         "data": job.data,
         "next_run_at": job.next_run_at,
         "fail_count": job.fail_count,
@@ -69,6 +70,21 @@ def job_fields(job: Job[Any]) -> dict[str, Any]:
         "created_at": job.created_at,
         "updated_at": job.updated_at,
     }
+
+
+def shown_id(job_id: Any) -> str:
+    """An id as text that commands take again: other kinds than `ObjectId` and text as Extended JSON."""
+    plain = isinstance(job_id, ObjectId) or type(job_id) is str
+    return str(job_id) if plain else dumps(job_id, json_options=RELAXED_JSON_OPTIONS)
+
+
+def ids_meant(text: str) -> list[Any]:
+    """What an id on the command line may mean: the text, or the value that it is the Extended JSON of."""
+    try:
+        value = loads(text, json_options=RELAXED_JSON_OPTIONS)
+    except Exception:  # noqa: BLE001 - the codec raises many kinds of errors: the text is an id, not JSON
+        return [text]
+    return [text, value]
 
 
 def print_table(

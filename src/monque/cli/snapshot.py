@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from bson import ObjectId
-
 from monque import Job, JobFilter, JobStatus, QueueStats, SyncMonque
+from monque.cli.output import shown_id
 
 _MOST_RUNNING = 20
 _MOST_FAILURES = 8
@@ -62,7 +61,7 @@ class Snapshot:
             ],
             "running": [
                 {
-                    "id": str(run.job.id),
+                    "id": shown_id(run.job.id),
                     "name": run.job.name,
                     "attempt": run.job.attempt,
                     "claimed_by": run.job.claimed_by,
@@ -78,7 +77,7 @@ class Snapshot:
 
 def _failure(job: Job[Any]) -> dict[str, Any]:
     return {
-        "id": str(job.id),
+        "id": shown_id(job.id),
         "name": job.name,
         "status": str(job.status),
         "fail_count": job.fail_count,
@@ -97,7 +96,7 @@ class Watcher:
     def __init__(self, monque: SyncMonque) -> None:
         self._monque = monque
         self._before: tuple[float, dict[str, QueueStats]] | None = None
-        self._since: dict[tuple[ObjectId, int], tuple[datetime, bool]] = {}
+        self._since: dict[tuple[str, int], tuple[datetime, bool]] = {}
 
     def look(self) -> Snapshot:
         """How things are now."""
@@ -143,11 +142,9 @@ class Watcher:
         since = {}
         for job in running:
             seen = (job.locked_at or now, not is_first)
-            since[job.id, job.attempt] = self._since.get((job.id, job.attempt), seen)
+            since[_run(job)] = self._since.get(_run(job), seen)
         self._since = since
-        runs = [
-            Run(job, now - since[job.id, job.attempt][0], since[job.id, job.attempt][1]) for job in running
-        ]
+        runs = [Run(job, now - since[_run(job)][0], since[_run(job)][1]) for job in running]
         return sorted(runs, key=lambda run: run.age, reverse=True)[:_MOST_RUNNING]
 
     def _retries(self) -> list[Job[Any]]:
@@ -158,3 +155,7 @@ class Watcher:
     def _lately(self, status: JobStatus, limit: int) -> list[Job[Any]]:
         jobs = JobFilter(status=status)
         return self._monque.list_jobs(jobs, sort="updated_at", descending=True, limit=limit).jobs
+
+
+def _run(job: Job[Any]) -> tuple[str, int]:
+    return shown_id(job.id), job.attempt

@@ -48,9 +48,9 @@ def resolve(given: datetime | timedelta, *, now: datetime) -> datetime:
         raise click.BadParameter("an age must not lead beyond the year 1") from None
 
 
-def stamp(when: datetime) -> str:
-    """A moment for people: to the second, in UTC."""
-    return when.strftime("%Y-%m-%dT%H:%M:%SZ")
+def stamp(when: datetime | None) -> str:
+    """A moment for people: to the second, in UTC; nothing for a document without one."""
+    return "" if when is None else when.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def span(time: timedelta) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from monque import ConnectionError, Job
-from monque.cli.output import as_json, clean, coloured_table, print_json, print_table
+from monque.cli.output import as_json, clean, coloured_table, print_json, print_table, shown_id
 from monque.cli.session import Database, connects, takes_app
 from monque.cli.snapshot import Snapshot, Watcher
 from monque.cli.times import span, stamp
@@ -169,7 +169,7 @@ def _tables(snapshot: Snapshot) -> Iterator[tuple[list[str], list[list[object]]]
         _RUNNING,
         [
             [
-                run.job.id,
+                shown_id(run.job.id),
                 run.job.name,
                 run.job.attempt,
                 f"{'' if run.is_exact else '≥ '}{span(run.age)}",
@@ -184,7 +184,7 @@ def _tables(snapshot: Snapshot) -> Iterator[tuple[list[str], list[list[object]]]
 
 
 def _failure(job: Job[Any], when: str) -> list[object]:
-    return [job.id, job.name, when, job.fail_count, job.fail_reason]
+    return [shown_id(job.id), job.name, when, job.fail_count, job.fail_reason]
 
 
 def _ago(moment: datetime | None, now: datetime) -> str:
