@@ -60,6 +60,9 @@ _BACKLOG_POLL = 0.1
 _REPAIR_PATIENCE = 20.0
 _REPAIR_LIMIT = 3600.0
 
+# More than one at a time, for the connection of one may be dead. The server builds each index once.
+_MOST_REPAIRS = 3
+
 # Before this many seconds have passed, the server's clock is what it was.
 _CLOCK_LASTS = 1.0
 
@@ -108,7 +111,7 @@ class Runner:
         self._claiming: asyncio.Task[None] | None = None
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._stopping: asyncio.Task[None] | None = None
-        self._repair: asyncio.Task[None] | None = None
+        self._repairs: set[asyncio.Task[None]] = set()
         self._stoppers: set[asyncio.Task[Any]] = set()
         self.failure: BaseException | None = None
         self.ended = asyncio.Event()
@@ -335,9 +338,10 @@ class Runner:
         """
         if not self._context.options.create_indexes or not self.is_running:
             return
-        if self._repair is None or self._repair.done():
-            self._repair = self._spawn(self._create_indexes())
-        await asyncio.wait({self._repair}, timeout=_REPAIR_PATIENCE)
+        if len(self._repairs) < _MOST_REPAIRS:
+            self._repairs.add(repair := self._spawn(self._create_indexes()))
+            repair.add_done_callback(self._repairs.discard)
+        await asyncio.wait(self._repairs, timeout=_REPAIR_PATIENCE, return_when=asyncio.FIRST_COMPLETED)
 
     async def _create_indexes(self) -> None:
         with suppress(PyMongoError), limited(_REPAIR_LIMIT):
