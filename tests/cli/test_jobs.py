@@ -142,7 +142,15 @@ def test_statistics_by_name(call: Call, three: list[dict[str, Any]], jobs: Jobs)
 
 
 def test_statistics_as_one_object(call: Call, three: list[dict[str, Any]]) -> None:
-    counts = {"pending": 1, "processing": 0, "completed": 0, "failed": 1, "cancelled": 0, "total": 2}
+    counts = {
+        "pending": 1,
+        "processing": 0,
+        "completed": 0,
+        "failed": 1,
+        "cancelled": 0,
+        "other": 0,
+        "total": 2,
+    }
     mail = {"name": "mail", **counts, "avg_processing_duration": None}
 
     assert lines(call("stats", "--name", "mail", "--json")) == [mail]

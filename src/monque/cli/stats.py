@@ -45,6 +45,7 @@ def fields(stats: QueueStats) -> dict[str, Any]:
     average = stats.avg_processing_duration
     return {
         **{status: getattr(stats, status) for status in STATUSES},
+        "other": stats.other,
         "total": stats.total,
         "avg_processing_duration": None if average is None else average.total_seconds(),
     }
