@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.monitoring import CommandListener, CommandStartedEvent
 
 from conftest import QUICK
-from monque import Job, JobStatus, Monque, NewJob
+from monque import Job, JobStatus, Monque, NewJob, Workers
 from monque._clock import Clock
 from monque._store import transitions
 from monque._store.document import failed_occurrence
@@ -158,26 +158,26 @@ async def test_a_settlement_whose_answer_is_lost_counts_once(
 async def test_the_wait_for_the_settling_write_does_not_count_as_run(
     proxy: Proxy, collection: Collection, make_monque: Make, jobs: int
 ) -> None:
-    """The network holds the write for half a second after handlers that ended at once."""
+    """The network holds the write for a second after handlers that ended at once."""
     monque = await make_monque(proxy.uri(collection.database.name)).open()
-    ended: list[datetime] = []
     heard = Heard(monque)
     write = proxy.hold(lambda message: b"finishedAt" in message)
-    monque.worker("work", lambda _job: ended.append(now()), concurrency=jobs)
+    monque.worker("work", lambda _job: None, concurrency=jobs)
     await monque.enqueue_many([NewJob("work", number) for number in range(jobs)])
     await monque.start()
     await write.wait()
+    held_since = now()
 
     def is_late() -> None:
-        assert now() - ended[0] > timedelta(seconds=0.5)
+        assert now() - held_since > timedelta(seconds=1)
 
     await eventually(is_late)
     write.release()
     await heard.wait("job:complete", jobs)
 
     [first] = await collection.find(sort={"_id": 1}, limit=1).to_list()
-    assert first["finishedAt"] - first["startedAt"] < timedelta(seconds=0.4)
-    assert first["updatedAt"] - first["startedAt"] > timedelta(seconds=0.4)
+    assert first["finishedAt"] - first["startedAt"] < timedelta(seconds=0.9)
+    assert first["updatedAt"] - first["finishedAt"] > timedelta(seconds=0.9)
 
 
 async def test_a_schedule_whose_settlement_is_in_doubt_goes_on_once(
@@ -306,7 +306,7 @@ async def test_a_settlement_that_fails_for_too_long_is_given_up_and_another_inst
     host: Servers, collection: Collection, make_monque: Make
 ) -> None:
     """The victim's heartbeats (`update`) get through; they must not cover the job it cannot settle."""
-    first = await make_monque(victim(host, collection), options=BEATING).open()
+    first = await make_monque(victim(host, collection), options=BEATING, workers=(names := Workers())).open()
     heard = await begin(first, work := Work(), jobs=1)
     other = await make_monque(options=BEATING).open()
     other_heard = Heard(other)
@@ -315,6 +315,7 @@ async def test_a_settlement_that_fails_for_too_long_is_given_up_and_another_inst
     await other.start()
     async with failing(collection.database.client, ["findAndModify"], app_name=VICTIM, errorCode=8):
         first.worker("long", long := Work())
+        names.restrict(only=["long"])  # else the victim may be the one that claims the job again
         work.done.set()
         [lost] = await heard.wait("job:lost")
         [completed] = await other_heard.wait("job:complete")
