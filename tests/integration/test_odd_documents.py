@@ -260,6 +260,20 @@ async def test_an_id_that_python_cannot_represent_is_left_alone_and_reported_onc
     await collection.delete_many({"status": "pending"})
 
 
+async def test_a_job_that_others_claim_each_time_is_not_reported(
+    make: Make, collection: Collection, caplog: pytest.LogCaptureFixture
+) -> None:
+    await collection.insert_one(document(_id="text", status="completed"))
+    store = (await make().open())._context().store
+    for _ in range(10):
+        await store._examine_misses(["text", ObjectId()], [])
+    assert complaints(caplog) == {}
+
+    for _ in range(10):
+        await store._examine_misses(["unreachable"], [])
+    assert complaints(caplog) == {"unreachable": 1}
+
+
 def _reported(caplog: pytest.LogCaptureFixture, count: int) -> None:
     assert sorted(complaints(caplog).values()) == [1] * count
 

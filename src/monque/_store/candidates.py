@@ -47,7 +47,7 @@ _ANY_DATE = {"$gte": EARLIEST}
 # once an array was seen: from then on the index is multikey, and cannot answer without the document anyway.
 _NO_ARRAYS = [{"name": {"$type": "array"}}, {"nextRunAt": {"$type": "array"}}]
 
-# A job with another kind of `_id` than ours is reported after it was chosen this often and no claim matched.
+# A job with another kind of `_id` than ours is examined after it was chosen this often and no claim matched.
 _MISSES = 3
 
 _LONGEST_ID = 200
@@ -285,17 +285,21 @@ class Candidates:
         if self._refused:
             self._refused.remove(job_id)
 
-    def miss(self, chosen: list[Any], claimed: list[Document]) -> None:
+    def miss(self, chosen: list[Any], claimed: list[Document]) -> list[Any]:
         """Leave jobs alone for a while that no claim matched, if their `_id` is of another kind than ours.
 
         Somebody else was faster; or the `_id` holds a value that Python cannot represent (a date beyond the
-        year 9999), so that no query of ours can match it. It would be chosen again and again.
+        year 9999), so that no query of ours can match it. It would be chosen again and again. Returns those
+        that were missed so often that it is worth finding out.
         """
         odd = [job_id for job_id in chosen if type(job_id) is not ObjectId]
         won = {key_of(claim["_id"]) for claim in claimed} if odd else ()
-        for job_id in odd:
-            if key_of(job_id) not in won and self._refused.add(job_id, now=self._now()) == _MISSES:
-                _report(job_id, "no query matches its _id")
+        missed = [job_id for job_id in odd if key_of(job_id) not in won]
+        return [job_id for job_id in missed if self._refused.add(job_id, now=self._now()) == _MISSES]
+
+    def report_unreachable(self, job_id: Any) -> None:
+        """There is a job with an `_id` that no query matches."""
+        _report(job_id, "no query matches its _id")
 
     async def _apart(self, room: Mapping[str, int], limit: int) -> list[ObjectId]:
         """Some of the due jobs, where nobody else is likely to be; none, if all that is due was looked at."""

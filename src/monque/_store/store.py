@@ -260,8 +260,8 @@ class Store:
             self._doubtful = chosen
             claimed = await self._take(chosen, slots if choice.backlog else ())
             self._doubtful = []
-        if len(claimed) < len(chosen):
-            self._candidates.miss(chosen, claimed)
+            if len(claimed) < len(chosen):
+                await self._examine_misses(chosen, claimed)
         if choice.told:
             return Look(claimed, None, more=True)
         self._candidates.learn(chosen=len(chosen), won=len(claimed))
@@ -272,6 +272,13 @@ class Store:
         due = {"status": "pending", "name": {"$in": names}, "nextRunAt": {"$lte": self._clock.now()}}
         with limited(OPERATION_TIMEOUT):
             return await self.collection.find_one(due, {"_id": 1}) is not None
+
+    async def _examine_misses(self, chosen: list[Any], claimed: list[Document]) -> None:
+        for job_id in self._candidates.miss(chosen, claimed):
+            if await self.collection.find_one(with_id(job_id), {"_id": 1}) is None:
+                self._candidates.report_unreachable(job_id)
+            else:  # others were faster each time
+                self._candidates.accept(job_id)
 
     def wake(self, name: str | None = None, job_id: ObjectId | None = None) -> None:
         """There may be new work of this name (of any, without one): the next claim must look at it."""
