@@ -17,6 +17,7 @@ from pymongo.errors import OperationFailure, PyMongoError
 
 from monque._clock import elapsed
 from monque._deadlines import limited
+from monque._explain import explain
 
 logger = logging.getLogger("monque")
 
@@ -100,7 +101,8 @@ class Contact:
 
     def _went_silent(self, reason: object) -> None:
         if not self._no_answer:
-            logger.warning("the database does not answer: %s", reason)
+            told = explain(reason) if isinstance(reason, BaseException) else reason
+            logger.warning("the database does not answer: %s", told)
         self._no_answer = True
         self._lose()
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pymongo.errors import OperationFailure, PyMongoError, ServerSelectionTimeoutError
+from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
 
 _UNAUTHORIZED, _AUTHENTICATION_FAILED, _ILLEGAL_OPERATION = 13, 18, 20
 
@@ -38,8 +38,8 @@ _REASONS = {
 _UNKNOWN_NAME = re.compile("name or service|nodename|name resolution|getaddrinfo|no address", re.IGNORECASE)
 
 
-def explain(error: PyMongoError) -> str:
-    """The reason for *error*, and what to do where that is known, without any dump."""
+def explain(error: BaseException) -> str:
+    """The reason for *error*, and what to do where that is known, without any dump of the driver."""
     if isinstance(error, ServerSelectionTimeoutError):
         return _no_server(str(error))
     if isinstance(error, OperationFailure):

@@ -15,6 +15,7 @@ from pymongo.errors import PyMongoError
 from monque._contact import Contact
 from monque._events import WatchClosed, WatchConnected, WatchFailed, WatchUnavailable
 from monque._execute import Context
+from monque._explain import explain
 from monque._store.watch import Hint, Watch, WatchUnavailableError
 
 logger = logging.getLogger("monque")
@@ -140,7 +141,7 @@ class Listening:
 
     def _failed(self, error: PyMongoError) -> None:
         self._contact.failed(error)
-        logger.warning("the change stream broke, polling until it is back: %s", error)
+        logger.warning("the change stream broke, polling until it is back: %s", explain(error))
         self._context.bus.tell(WatchFailed(error=error))
 
 

@@ -21,6 +21,7 @@ from monque._deadlines import limited, without_deadline
 from monque._errors import ShutdownTimeoutError
 from monque._events import JobError
 from monque._execute import Context
+from monque._explain import explain
 from monque._listening import Listening
 from monque._running import Running
 from monque._slots import Slots
@@ -525,7 +526,7 @@ class Runner:
     def _failed(self, doing: str, error: PyMongoError) -> None:
         self.contact.failed(error)
         fields = {"instance_id": self._context.store.instance_id}
-        logger.warning("%s failed, trying again: %s", doing, error, extra=fields)
+        logger.warning("%s failed, trying again: %s", doing, explain(error), extra=fields)
         self._context.bus.tell(JobError(error=error))
 
     async def _rest(self, seconds: float) -> None:

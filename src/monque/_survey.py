@@ -13,6 +13,7 @@ from pymongo.errors import PyMongoError
 from monque._deadlines import limited
 from monque._errors import AggregationTimeoutError
 from monque._execute import Context
+from monque._explain import explain
 from monque._store import operations, reads
 from monque._views import QueueDepth
 from monque._workers import Workers
@@ -38,7 +39,7 @@ async def survey(context: Context, workers: Workers, over: asyncio.Event) -> Non
                 try:
                     audience.surveyed(await depths(context, workers), collection)
                 except (PyMongoError, AggregationTimeoutError) as error:
-                    logger.warning("counting the waiting jobs failed, trying again: %s", error)
+                    logger.warning("counting the waiting jobs failed, trying again: %s", explain(error))
             took = time.monotonic() - began
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(_INTERVAL, took * _PAUSE_PER_SECOND)):

@@ -148,7 +148,7 @@ def test_a_payload_that_does_not_fit_the_worker_of_the_app_is_refused(run: Run) 
         (["stats", "shop:number"], "shop:number is of type int, not a Monque"),
         (["stats", "nowhere:monque"], "there is no module 'nowhere'"),
     ],
-    ids=" ".join,
+    ids=["none", "two", "a number", "no module"],
 )
 def test_a_wrong_app_is_one_sentence(run: Run, words: list[str], sentence: str) -> None:
     refused = run(*words)

@@ -37,6 +37,8 @@ from monque import (
 )
 from monque.embedded import EmbeddedMongo
 from support.programs.child import uri_of
+from support.servers import Servers
+from support.waiting import eventually
 
 ID = ObjectId()
 
@@ -61,6 +63,25 @@ async def test_a_refused_connection_is_one_sentence_with_the_address_and_the_dum
     )
     assert isinstance(refused.value.__cause__, ServerSelectionTimeoutError)
     assert "Topology Description" in str(refused.value.__cause__)
+    gc.collect()
+
+
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+async def test_the_log_tells_of_an_outage_without_the_dump(caplog: pytest.LogCaptureFixture) -> None:
+    with Servers(replica_set=False) as servers:
+        monque = Monque(servers.uri("shop", serverSelectionTimeoutMS=300), options=QUICK)
+        monque.worker("work", lambda job: None)
+        async with monque:
+            await monque.start()
+            servers.nodes[0].kill()
+
+            async def logged() -> None:
+                assert f"{servers.nodes[0].address} (connection refused); start it there" in caplog.text
+
+            await eventually(logged)
+
+    assert "Topology Description" not in caplog.text
+    assert "configured timeouts" not in caplog.text
     gc.collect()
 
 
