@@ -65,7 +65,7 @@ def describe_stall(seconds: float, handlers: Sequence[Handling]) -> str:
     """Tell for how long the loop stood still, which handlers ran then, and what to do about it."""
     told = f"the event loop stood still for {seconds:.1f} s: no heartbeat was sent, no other handler went on"
     if not handlers:
-        return f"{told}; no async handler ran: something else in this process blocked the loop"
+        return f"{told}; no async handler ran: something else blocked this process, or the machine is busy"
     longest = sorted(handlers, key=lambda handler: handler.seconds, reverse=True)
     named = [f"{each.name} (job {each.job_id}, for {each.seconds:.1f} s)" for each in longest[:_MOST_NAMED]]
     if len(longest) > _MOST_NAMED:
