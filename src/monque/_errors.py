@@ -241,18 +241,19 @@ class AggregationTimeoutError(MonqueError):
 
 
 class ShutdownTimeoutError(MonqueError):
-    """Jobs were still running when the shutdown timeout passed.
+    """Jobs were still running when the time was up that they had been given to finish.
 
     Attributes:
         incomplete_jobs: The jobs, as they were claimed.
+        timeout: How many seconds they were given; 0 if `stop(timeout=0)` or a second signal gave them none.
     """
 
-    def __init__(self, incomplete_jobs: Sequence[Job[Any]]) -> None:
+    def __init__(self, incomplete_jobs: Sequence[Job[Any]], *, timeout: float = 0.0) -> None:
         names = ", ".join(sorted({job.name for job in incomplete_jobs}))
-        super().__init__(
-            f"{len(incomplete_jobs)} job(s) were still running at the shutdown timeout ({names})"
-        )
+        when = f"at the shutdown timeout of {timeout:g} s" if timeout > 0 else "when they had to stop at once"
+        super().__init__(f"{len(incomplete_jobs)} job(s) were still running {when} ({names})")
         self.incomplete_jobs = list(incomplete_jobs)
+        self.timeout = timeout
 
 
 @contextmanager

@@ -211,6 +211,10 @@ class EventBus:
                     self._listeners[cls].remove(entry)
                 self._call(entry[0], event)
 
+    def is_listener(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether an async listener runs in this task."""
+        return task in self._tasks
+
     async def settle(self, timeout: float, *, besides: Set[asyncio.Task[Any]]) -> None:
         """Wait for async listeners that are still at work, except those that wait for us."""
         if tasks := self._tasks - besides:

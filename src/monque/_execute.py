@@ -125,6 +125,26 @@ class Run:
             self._job = to_job(self.claim)
         return self._job
 
+    @property
+    def title(self) -> str:
+        """The job in a log line."""
+        return f"{self.worker.name} {self.claim['_id']}"
+
+    @property
+    def has_started(self) -> bool:
+        """Whether its handler was called; else it waits for a slot."""
+        return self.task is not None or self.settling
+
+    @property
+    def was_released(self) -> bool:
+        """Whether its handler was cancelled and the job put back."""
+        outcome: Outcome | None = getattr(self, "outcome", None)  # it has none before its handler has ended
+        return outcome is not None and outcome.interrupted
+
+    def is_of(self, job: Job[Any] | None) -> bool:
+        """Whether this is the run whose handler has *job*, and that handler has not ended."""
+        return self._job is job and not self.settling
+
     def complete_in(self, session: object) -> Any:
         """Complete the job inside its handler's own transaction."""
 

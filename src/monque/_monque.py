@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import signal
 import uuid
 import weakref
 from collections import Counter
@@ -37,7 +39,7 @@ from monque._newjob import NewJob, build, build_schedule, decode
 from monque._options import Options
 from monque._runner import Runner
 from monque._sessions import Session, join
-from monque._signals import on_signals
+from monque._signals import install, on_signals
 from monque._store.document import Document, to_job
 from monque._store.settler import Settler
 from monque._store.store import Store
@@ -48,6 +50,8 @@ from monque._threads import ThreadPool
 from monque._typescript import warn_if_misread
 from monque._upkeep import recover
 from monque._workers import Handler, Worker, Workers
+
+logger = logging.getLogger("monque")
 
 T = TypeVar("T")
 
@@ -190,9 +194,19 @@ class Monque(Management):
         return self
 
     async def close(self) -> None:
-        """Stop if running, then disconnect. Idempotent."""
+        """Stop if running, then disconnect. Idempotent.
+
+        A handler cannot close the instance that runs it, as its own result could not be stored then; it
+        may call `stop()`.
+        """
         await self._enter_loop()
-        await self.stop()
+        if self._runner is not None:
+            if self._runner.runs_in(asyncio.current_task()):
+                raise ConfigurationError(
+                    "a handler cannot close the Monque that runs it, because its result could not be stored "
+                    "any more; let it call stop(), and close where you opened"
+                )
+            await self._runner.end(self._options.shutdown_timeout.total_seconds())
         async with self._one_at_a_time():
             opened, self._opened = self._opened, None
             self._bond.is_closed = True
@@ -211,15 +225,20 @@ class Monque(Management):
         """Begin to process jobs in the background of the running loop; opens if needed."""
         await self.open()
         runner = await self._running()
-        runner.lasting = True
         if self._options.change_streams:
             runner.watch()
+        if not runner.lasting:
+            runner.lasting = True
+            runner.announce()
 
     async def stop(self, *, timeout: timedelta | float | None = None) -> None:
         """Take no new jobs, wait for running ones, then stop. Without `start()` it does nothing.
 
         What still runs after *timeout* (default: `Options.shutdown_timeout`) is cancelled and put
         back, and told by a `job:error` event with a `ShutdownTimeoutError`.
+
+        A handler may call this. It then waits for all other jobs, not for its own, which ends as usual
+        when the handler returns.
         """
         seconds = _timeout(timeout, self._options.shutdown_timeout)
         if self._runner is not None:
@@ -230,20 +249,49 @@ class Monque(Management):
     async def run(self) -> None:
         """Process jobs until SIGINT or SIGTERM, then stop gracefully; a second signal stops at once.
 
+        Every `run()` of the process hears a signal, and so does a handler that was set before. A third
+        signal does what it does without Monque.
+
         Raises:
             Exception: A bug in Monque ended the scheduler; the error is raised here.
         """
-        await self.start()
-        runner = self._runner
-        assert runner is not None  # noqa: S101 - just started
-        with on_signals(lambda first: asyncio.ensure_future(self.stop(timeout=None if first else 0))):
+        await self._enter_loop()
+        starting, runner = asyncio.timeout(None), None
+
+        def stop(_number: signal.Signals, times: int) -> None:
+            if runner is not None:
+                runner.begin_stop(self._options.shutdown_timeout.total_seconds() if times == 1 else 0)
+            elif times == 1:
+                starting.reschedule(asyncio.get_running_loop().time())
+
+        # The second signal stops at once; a third one does what it does without us: it ends the process.
+        with on_signals(stop, whose=self._instance_id, yields_after=2):
+            if not await self._started(starting):
+                return
+            runner = self._runner
+            assert runner is not None  # noqa: S101 - just started
+            install()  # a web server that was started meanwhile would keep the signals from us
             try:
+                if starting.expired():
+                    await self.stop()
                 await runner.ended.wait()
             except asyncio.CancelledError:
                 await self.stop()
                 raise
         if runner.failure is not None:
             raise runner.failure
+
+    async def _started(self, starting: asyncio.Timeout) -> bool:
+        """Start; False if a signal came before that was done."""
+        try:
+            async with starting:
+                await self.start()
+        except TimeoutError:
+            if not starting.expired():
+                raise
+            logger.info("instance %s was told to stop before it had started", self._instance_id)
+            return False
+        return True
 
     async def run_until_idle(self) -> None:
         """Process everything that is due, then return: for scripts and tests.
@@ -254,6 +302,8 @@ class Monque(Management):
         """
         await self.open()
         runner = await self._running()
+        if not runner.lasting and not runner.guests:
+            runner.announce()
         runner.guests += 1
         try:
             await runner.wait_idle()
@@ -604,7 +654,7 @@ class Monque(Management):
         while self._runner is None or not self._is_running():
             if self._runner is not None and not self._runner.ended.is_set():
                 # One that is still stopping must be gone before the next one starts.
-                await self._runner.stop(self._options.shutdown_timeout.total_seconds())
+                await self._runner.end(self._options.shutdown_timeout.total_seconds())
                 continue
             before, self._runner = self._runner, Runner(self._open().context, self._workers, self._active)
             if before is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections import Counter
@@ -15,15 +16,18 @@ from typing import Any
 from bson import ObjectId
 from pymongo.errors import OperationFailure, PyMongoError
 
+from monque import _notices
 from monque._clock import elapsed
 from monque._contact import Contact
 from monque._deadlines import limited, without_deadline
 from monque._errors import ShutdownTimeoutError
 from monque._events import JobError
-from monque._execute import Context
+from monque._execute import Context, Run
 from monque._explain import explain
 from monque._listening import Listening
+from monque._logs import current_job
 from monque._running import Running
+from monque._signals import is_heard_by
 from monque._slots import Slots
 from monque._stalls import StallWatch, describe_stall
 from monque._store.watch import Hint
@@ -108,12 +112,20 @@ class Runner:
         self._closing = asyncio.Event()
         self._late = asyncio.Event()
         self._upkeep_over = asyncio.Event()
-        self._deadline: asyncio.TimerHandle | None = None
+        self._deadline = math.inf
+        """When running jobs are cancelled, by the clock of the loop."""
+        self._deadline_timer: asyncio.Handle | None = None
         self._claiming: asyncio.Task[None] | None = None
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._stopping: asyncio.Task[None] | None = None
         self._repairs: set[asyncio.Task[None]] = set()
         self._stoppers: set[asyncio.Task[Any]] = set()
+        self._granted = 0.0
+        """How many seconds running jobs were given to finish, in the end."""
+        self._others_over = asyncio.Event()
+        """While stopping: no job runs any more but those whose handlers called `stop()`."""
+        # A handler may call stop(): what follows from it has nothing to do with the job that it runs.
+        self._variables = without_deadline()
         self.failure: BaseException | None = None
         self.ended = asyncio.Event()
 
@@ -124,11 +136,48 @@ class Runner:
         self._supervisor = asyncio.create_task(self._supervise(), name="monque", context=without_deadline())
         self._stalls.start()
 
+    def announce(self) -> None:
+        """Log what is worked on, where, and how new jobs are found."""
+        options, store = self._context.options, self._context.store
+        served = [worker for worker in self._workers if self._workers.serves(worker.name)]
+        by_stream = self._watching and store.has_change_streams
+        text = _notices.starts(
+            {worker.name: worker.concurrency or options.worker_concurrency for worker in served},
+            place=store.collection.full_name,
+            instance_concurrency=options.instance_concurrency,
+            poll=None if by_stream else options.poll_interval.total_seconds(),
+        )
+        self._log(logging.INFO, text)
+
     async def stop(self, timeout: float) -> None:
-        """Stop in order; concurrent calls share one drain and the earliest deadline."""
+        """Stop in order; concurrent calls share one drain and the earliest deadline.
+
+        A handler that calls this would wait for itself: it waits until all other jobs have ended.
+        """
+        if (own := self._own_run()) is None:
+            await self.end(timeout)
+        else:
+            self._running.excuse(own)
+            self.begin_stop(timeout)
+            await self._others_over.wait()
+
+    async def end(self, timeout: float) -> None:
+        """As `stop`, but wait for the very end, whoever calls this."""
         if (caller := asyncio.current_task()) is not None:
             self._stoppers.add(caller)
-        await asyncio.shield(self._begin_stop(timeout))
+        await asyncio.shield(self.begin_stop(timeout))
+
+    def runs_in(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether *task* is the one of a handler."""
+        return any(run.task is task for run in self._running.unsettled)
+
+    def _own_run(self) -> Run | None:
+        """The run whose handler calls this, or None if none does."""
+        if self._context.bus.is_listener(asyncio.current_task()):
+            return None  # it is called in the context of a job, but is no part of its run
+        job = current_job()
+        runs = self._running.unsettled if job is not None else ()
+        return next((run for run in runs if run.is_of(job)), None)
 
     def watch(self) -> None:
         """Listen to the change stream, from now on."""
@@ -201,7 +250,7 @@ class Runner:
             self.failure = bug
             logger.critical("the scheduler has a bug and stops", exc_info=bug)
             self._context.bus.tell(JobError(error=bug))
-        self._begin_stop(0)
+        self.begin_stop(0)
 
     # Claiming
 
@@ -440,14 +489,16 @@ class Runner:
 
     # Ending
 
-    def _begin_stop(self, timeout: float) -> asyncio.Task[None]:
+    def begin_stop(self, timeout: float) -> asyncio.Task[None]:
+        """Take no new jobs from now on; the task that ends with the last one, or soon after *timeout*."""
         self._hurry(timeout)
         self._closing.set()
         self._running.close()
         self.bell.ring()
         if self._stopping is None:
+            self._variables.run(self._log_stopping, timeout)
             self._stopping = asyncio.create_task(
-                self._shut_down(), name="monque-stop", context=without_deadline()
+                self._shut_down(), name="monque-stop", context=self._variables
             )
         return self._stopping
 
@@ -455,27 +506,50 @@ class Runner:
         """The earliest deadline counts."""
         loop = asyncio.get_running_loop()
         when = loop.time() + timeout
-        if self._deadline is None or when < self._deadline.when():
-            if self._deadline is not None:
-                self._deadline.cancel()
-            self._deadline = loop.call_at(when, self._late.set)
+        if when < self._deadline:
+            if self._deadline_timer is not None:
+                self._deadline_timer.cancel()
+            # uvloop's handle of a timer that is due now does not say when it is due.
+            self._deadline, self._deadline_timer = when, loop.call_at(when, self._late.set)
+            self._granted = timeout
+
+    def _log_stopping(self, timeout: float) -> None:
+        hears = is_heard_by(self._context.store.instance_id)
+        names = [run.worker.name for run in self._running.awaited if run.has_started]
+        by_job = bool(self._running.excused)
+        self._log(logging.INFO, _notices.stops(names, timeout=timeout, hears_signals=hears, by_job=by_job))
 
     async def _shut_down(self) -> None:
         """Intake first, then drain (heartbeats go on), then cancel and release, then upkeep."""
+        began = asyncio.get_running_loop().time()
         await self._end_intake()
-        await self._drained_or_late()
-        if self._running:
-            await self._interrupt()
+        await self._first_of(self._running.empty, self._late)
+        await self._interrupt(self._running.awaited)
+        self._others_over.set()
+        await self._end_excused()
         self._upkeep_over.set()
         self._beat_due.set()
         self._stalls.stop()
         await self._end_loops()
-        remaining = self._deadline.when() - asyncio.get_running_loop().time() if self._deadline else 0.0
+        remaining = self._deadline - asyncio.get_running_loop().time()
         await self._context.bus.settle(max(remaining, 0.1), besides=self._stoppers)
-        if self._deadline is not None:
-            self._deadline.cancel()
+        if self._deadline_timer is not None:
+            self._deadline_timer.cancel()
         self.bell.close()
+        seconds = asyncio.get_running_loop().time() - began
+        self._log(logging.INFO, _notices.stopped(seconds, len(self._running)))
         self.ended.set()
+
+    async def _end_excused(self) -> None:
+        """See to the end of the runs whose handlers called `stop()`: that has just returned there."""
+        if not (callers := self._running.excused):
+            return
+        over = self._running.on_end_of(callers)
+        await self._first_of(over, self._late)
+        with suppress(TimeoutError):  # the others may have taken all the time that was given
+            async with asyncio.timeout(_GRACE):
+                await over.wait()
+        await self._interrupt([run for run in self._running.unsettled if run in callers])
 
     async def _end_intake(self) -> None:
         """Give back what has not started; wait for a claim under way: what it takes is given back, too.
@@ -499,18 +573,25 @@ class Runner:
                     await self._late.wait()
         await asyncio.sleep(_GRACE)
 
-    async def _drained_or_late(self) -> None:
-        waits = {asyncio.create_task(event.wait()) for event in (self._running.empty, self._late)}
+    async def _first_of(self, *events: asyncio.Event) -> None:
+        waits = {asyncio.create_task(event.wait()) for event in events}
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()
 
-    async def _interrupt(self) -> None:
-        """The time is up: cancel what can be cancelled and tell what could not be finished."""
-        incomplete = await self._running.interrupt(_GRACE)
-        error = ShutdownTimeoutError([run.job for run in incomplete])
-        jobs = [str(run.job.id) for run in incomplete]
-        logger.warning("%s", error, extra={"job_ids": jobs, "instance_id": self._context.store.instance_id})
+    async def _interrupt(self, runs: list[Run]) -> None:
+        """The time is up: cancel what can be cancelled, and report what could not be finished."""
+        if not runs:
+            return
+        await self._running.interrupt(runs, _GRACE)
+        error = ShutdownTimeoutError([run.job for run in runs], timeout=self._granted)
+        left = self._running.unsettled
+        unfinished = _notices.unfinished(
+            put_back=[run.title for run in runs if run not in left and run.was_released],
+            still_running=[run.title for run in runs if run in left],
+        )
+        text, jobs = f"did not finish all jobs: {error}; {unfinished}", [str(run.job.id) for run in runs]
+        self._log(logging.WARNING, text, job_ids=jobs)
         self._context.bus.tell(JobError(error=error))
 
     async def _end_loops(self) -> None:
@@ -520,6 +601,12 @@ class Runner:
         while not (await asyncio.wait({self._supervisor}, timeout=_BETWEEN_CANCELLATIONS))[0]:
             for task in (self._supervisor, *self._loop_tasks):
                 task.cancel()
+
+    def _log(self, level: int, text: str, **fields: object) -> None:
+        """Log a line of this instance's life."""
+        instance_id = self._context.store.instance_id
+        fields = {"instance_id": instance_id, **fields}
+        logger.log(level, "instance %s %s", instance_id, text, extra=fields)
 
     # Trouble
 

@@ -83,12 +83,14 @@ class Running:
         self._held: dict[str, deque[Run]] = {}
         self._next: deque[str] = deque()  # of each of these names one more may be able to start
         self._starting = False
+        self._excused: set[Run] = set()
         self._ending: set[Run] = set()
         self._ended = asyncio.Event()
         self._closed = False
         # A job is often started by the end of another: it must not find that one's context variables.
         self._variables = without_deadline()
         self.empty = asyncio.Event()
+        """Nothing is left to wait for."""
         self.empty.set()
 
     def __len__(self) -> int:
@@ -98,6 +100,22 @@ class Running:
     def unsettled(self) -> list[Run]:
         """Every run that is not over yet."""
         return list(self._runs.values())
+
+    @property
+    def awaited(self) -> list[Run]:
+        """Every run that a stop has to wait for and that is not over yet."""
+        return [run for run in self._runs.values() if run not in self._excused]
+
+    @property
+    def excused(self) -> list[Run]:
+        """Runs whose handlers wait for a stop, and that are not over yet."""
+        return list(self._excused)
+
+    def excuse(self, run: Run) -> None:
+        """Do not wait for this run: its handler waits for us."""
+        self._excused.add(run)
+        if len(self._excused) == len(self._runs):
+            self.empty.set()
 
     @property
     def holds_any(self) -> bool:
@@ -292,7 +310,9 @@ class Running:
 
     def _forget(self, run: Run) -> None:
         del self._runs[run.key]
-        if not self._runs:
+        if self._excused:
+            self._excused.discard(run)
+        if len(self._runs) == len(self._excused):
             self.empty.set()
         if run in self._ending:
             self._ending.remove(run)
@@ -386,21 +406,25 @@ class Running:
                 break
         self._context.store.wake(claim["name"])
 
-    async def interrupt(self, grace: float) -> list[Run]:
-        """Cancel what can be cancelled and give it time to be released; what was still running.
+    async def interrupt(self, runs: list[Run], grace: float) -> None:
+        """Cancel what can be cancelled and give it time to be released.
 
         Threads, and handlers that swallow the cancellation, keep their claims and go on; what they
         come to is still settled if the claim holds by then.
         """
-        incomplete = self.unsettled
-        for run in incomplete:
+        for run in runs:
             run.interrupt(Interruption.SHUTDOWN)
-        self._ending = {run for run in incomplete if run.settling or (run.task and run.interruption)}
-        if self._ending:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(grace):
-                    await self._ended.wait()
-        return incomplete
+        over = self.on_end_of([run for run in runs if run.settling or (run.task and run.interruption)])
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                await over.wait()
+
+    def on_end_of(self, runs: list[Run]) -> asyncio.Event:
+        """An event that is set when all of these are over; for one caller at a time."""
+        self._ending, self._ended = set(runs), asyncio.Event()
+        if not runs:
+            self._ended.set()
+        return self._ended
 
 
 def _due(run: Run) -> datetime:

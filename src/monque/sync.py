@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import CancelledError, Future, InvalidStateError, wait
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import fields
 from datetime import datetime, timedelta, tzinfo
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from bson import ObjectId
@@ -49,6 +48,7 @@ from monque import (
     Workers,
 )
 from monque._sessions import Session
+from monque._signals import listening
 from monque._subscribe import subscribes
 
 R = TypeVar("R")
@@ -224,8 +224,9 @@ class SyncMonque:
     def run(self) -> None:
         """As `Monque.run`: blocks until SIGINT or SIGTERM (if called in the main thread) or `stop()`."""
         self.open()
-        with _signals(lambda first: self._submit(self._monque.stop(timeout=None if first else 0))):
-            running = self._submit(self._monque.run())
+        running = self._submit(self._monque.run())
+        self._submit(asyncio.sleep(0)).result()  # by now it listens to signals, in the thread of its loop
+        with listening(lambda _number, _times: None, yields_after=2):  # and here, where they can be caught
             # In short waits: a signal that comes just as a wait begins is not handled before it is over.
             while not wait([running], timeout=0.5).done:
                 pass
@@ -624,27 +625,6 @@ async def _end_tasks(tasks: set[asyncio.Task[Any]]) -> None:
             task.cancel()
         if late:
             await asyncio.wait(late, timeout=1)
-
-
-@contextmanager
-def _signals(on_signal: Callable[[bool], object]) -> Iterator[None]:
-    """Call *on_signal* for SIGINT and SIGTERM (True for the first); only the main thread can."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    count = 0
-
-    def caught(_number: int, _frame: FrameType | None) -> None:
-        nonlocal count
-        count += 1
-        on_signal(count == 1)
-
-    before = {number: signal.signal(number, caught) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 _loop_threads: weakref.WeakSet[_LoopThread] = weakref.WeakSet()

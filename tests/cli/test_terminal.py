@@ -80,7 +80,7 @@ def test_a_worker_in_a_terminal_tells_what_it_does_and_stops_gracefully(start: S
     worker.send(signal.SIGINT)
 
     assert worker.ends() == 0
-    assert worker.text.endswith("stopped\n")
+    assert re.search(r"instance \S+ stopped after [\d.]+ s\n$", worker.text)
 
 
 def test_draining_shows_how_far_it_is(start: Start, jobs: Jobs) -> None:

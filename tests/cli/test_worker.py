@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import time
@@ -19,11 +20,13 @@ from pymongo.collection import Collection
 from support.clocks import ago
 from support.jobs import document
 
+APPS = Path(__file__).parent / "apps"
+
 Start = Callable[..., Any]
 Call = Callable[..., Any]
 Jobs = Collection[dict[str, Any]]
 
-READY = r"instance \S+ works on (.*)"
+READY = r"instance \S+ works on (.*) in \w+\.monque_jobs, (?:woken|looking)"
 
 
 def until(fact: Callable[[], bool], *, within: float = 60.0) -> None:
@@ -65,7 +68,7 @@ def test_a_signal_during_work_lets_running_jobs_finish(
     worker.send(number)
 
     assert worker.ends() == 0
-    assert worker.text.endswith("stopped\n")
+    assert re.search(r"instance \S+ stopped after [\d.]+ s\n$", worker.text)
     begun = worker.text.count("begun")
     assert 20 <= begun < 200
     assert jobs.count_documents({"status": "completed"}) == begun
@@ -97,6 +100,76 @@ def test_a_signal_before_anything_began_ends_it_too(start: Start, uri: str) -> N
     worker.send(signal.SIGTERM)
 
     assert worker.ends(within=20) == 0
+
+
+# The end, whatever happens
+
+
+@pytest.mark.parametrize("name", ["deaf", "blocking", "leaving_a_thread"])
+def test_it_ends_five_seconds_after_the_shutdown_timeout_whatever_a_handler_does(
+    start: Start, jobs: Jobs, name: str
+) -> None:
+    """A swallowed cancellation, a blocked event loop, a thread that the interpreter would wait for."""
+    jobs.insert_one(document(name=name))
+    worker = start("worker", "stubborn:monque")
+    worker.hears(f"{name} began")
+    before = time.monotonic()
+    worker.send(signal.SIGTERM)
+
+    assert worker.ends(within=30) == 1
+    assert 6 <= time.monotonic() - before < 15
+    assert re.search(r"ERROR monque.cli\[\d+\]: this process was told to stop .*stubborn.py", worker.text)
+
+
+def test_it_ends_also_while_the_lifespan_of_an_app_hangs(start: Start, jobs: Jobs) -> None:
+    worker = start("worker", "stubborn:app")
+    worker.hears(READY)
+    worker.send(signal.SIGTERM)
+    worker.hears("the lifespan hangs")
+
+    assert worker.ends(within=30) == 1
+    assert re.search(r"this process was told to stop .*stubborn.py:\d+ \(lifespan\)", worker.text)
+
+
+def test_a_second_signal_leaves_five_seconds_and_a_third_one_none(start: Start, jobs: Jobs) -> None:
+    jobs.insert_one(document(name="deaf"))
+    worker = start("worker", "stubborn:patient")
+    worker.hears("deaf began")
+    worker.send(signal.SIGTERM)
+    worker.hears("waits at most 600 s")
+    worker.send(signal.SIGTERM)
+    worker.hears("deaf was cancelled")
+    before = time.monotonic()
+    worker.send(signal.SIGTERM)
+
+    assert worker.ends(within=30) == 1
+    assert time.monotonic() - before < 3
+    assert "this process was told to stop" in worker.text
+
+
+@pytest.mark.parametrize("options", [("--processes", "2"), ("--reload",)])
+def test_on_windows_several_processes_and_reloading_are_refused_in_a_sentence(
+    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("sys.platform", "win32")
+    refused = call("worker", "shop:monque", *options)
+
+    assert refused.exit_code == 2
+    assert "--processes and --reload are not available on Windows" in refused.output
+
+
+def test_a_reload_does_not_wait_for_a_deaf_handler_for_ever(start: Start, jobs: Jobs, tmp_path: Path) -> None:
+    source = tmp_path / "jobs.py"
+    source.write_text((APPS / "stubborn.py").read_text())
+    jobs.insert_one(document(name="deaf"))
+    worker = start("worker", "jobs:monque", "--reload", folder=tmp_path)
+    worker.hears("deaf began")
+    source.write_text(RELOADED.replace("WORD", "second"))
+
+    worker.hears(r"worker process 1 \(pid \d+\) ended with exit code 1", within=30)
+    worker.hears(READY, times=2)
+    worker.send(signal.SIGTERM)
+    assert worker.ends() == 0
 
 
 def test_a_port_that_is_taken_is_told_in_a_sentence(start: Start) -> None:
@@ -191,10 +264,8 @@ def test_log_lines_can_be_json(start: Start) -> None:
     assert worker.ends() == 0
 
     told = [json.loads(line) for line in worker.text.splitlines()]
-    assert [line["message"].split()[0] for line in told] == ["instance", "stopped"]
-    assert {(line["level"], line["logger"], line["pid"]) for line in told} == {
-        ("info", "monque.cli", worker.pid)
-    }
+    assert [line["message"].split()[2].rstrip(";") for line in told] == ["works", "stops", "stopped"]
+    assert {(line["level"], line["logger"], line["pid"]) for line in told} == {("info", "monque", worker.pid)}
 
 
 def test_the_log_level_is_kept(start: Start) -> None:
@@ -211,7 +282,7 @@ def test_four_processes_drain_5000_jobs_while_one_of_them_is_killed(start: Start
     """All are done, the dead one is told of and replaced, and what it had claimed is run by others."""
     port = free_port()
     worker = start("worker", "shop:monque", "--processes", "4", "--health-port", str(port))
-    instances = worker.hears(r"monque.cli\[(\d+)\]: instance (\S+) works on", times=4)
+    instances = worker.hears(r"monque\[(\d+)\]: instance (\S+) works on", times=4)
     until(lambda: ask(port, "/readyz") == (200, {"status": "ready"}))
     jobs.insert_many(document(name="work", data=0.05, nextRunAt=ago(seconds=5000 - n)) for n in range(5000))
     pid, instance = instances[2]

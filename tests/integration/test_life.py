@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -728,6 +729,30 @@ async def test_run_gives_the_signals_back(monque: Monque) -> None:
 
     assert during != before
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+@pytest.mark.parametrize(
+    ("change_streams", "how"),
+    [(True, "woken by a change stream"), (False, "looking for new jobs every 0.2 s")],
+)
+async def test_run_logs_what_it_works_on_and_how_it_finds_new_jobs(
+    make_monque: Callable[..., Monque], caplog: pytest.LogCaptureFixture, change_streams: bool, how: str
+) -> None:
+    monque = make_monque(options=replace(QUICK, change_streams=change_streams))
+    monque.worker("mail", lambda job: None, concurrency=3)
+    monque.worker("export", lambda job: None)
+    caplog.set_level(logging.INFO, "monque")
+    running = asyncio.create_task(monque.run())
+    await eventually(lambda: _is_healthy(monque))
+    await monque.start()  # it runs already, and that was logged
+    await monque.stop()
+    await running
+
+    [line] = [record.getMessage() for record in caplog.records if "works on" in record.getMessage()]
+    place = f"{monque.database.name}.monque_jobs"
+    assert line == (
+        f"instance {monque.instance_id} works on mail (3 at once), export (5 at once) in {place}, {how}"
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

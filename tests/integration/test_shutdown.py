@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +18,7 @@ from pymongo import AsyncMongoClient
 from pymongo.monitoring import CommandListener, CommandStartedEvent
 
 from conftest import QUICK
-from monque import Job, JobStatus, Monque, NewJob, ShutdownTimeoutError
+from monque import ConfigurationError, Job, JobStatus, Monque, NewJob, ShutdownTimeoutError
 from monque.embedded import EmbeddedMongo
 from support.programs.child import child, uri_of
 from support.waiting import Heard, eventually
@@ -618,6 +621,197 @@ async def test_a_listener_may_stop_the_instance(make_monque: Callable[..., Monqu
     await monque.enqueue("work")
 
     await asyncio.wait_for(monque.run(), 20)
+
+
+# Called by a handler
+
+
+async def test_a_handler_that_stops_its_instance_completes_and_does_not_run_again(
+    make_monque: Callable[..., Monque],
+) -> None:
+    """stop() must not wait for the one who calls it, and the next start must not stop again."""
+    monque = await make_monque(options=replace(ONCE, shutdown_timeout=timedelta(minutes=5))).open()
+
+    @monque.worker("stop")
+    async def stop(job: Job[None]) -> None:
+        await monque.stop()
+
+    job = await monque.enqueue(stop)
+    await asyncio.wait_for(monque.run(), 20)
+    stopped = await _job(monque, job)
+    await monque.run_until_idle()
+
+    assert (stopped.status, stopped.attempt) == (JobStatus.COMPLETED, 1)
+    assert await _job(monque, job) == stopped
+
+
+async def test_a_handler_that_stops_its_instance_waits_for_all_other_jobs(monque: Monque) -> None:
+    gate, order = Gate(), []
+
+    @monque.worker("stop")
+    async def stop(job: Job[None]) -> None:
+        await asyncio.wait_for(monque.stop(timeout=30), 30)  # in a task of its own
+        order.append("stop() returned")
+
+    other, heard = await _running(monque, "work", gate)
+    heard_end = monque.on("job:complete", lambda event: order.append(f"{event.job.name} completed"))
+    await monque.enqueue(stop)
+    await eventually(_begun(monque))
+    assert order == []
+    gate.open.set()
+    await heard.wait("job:complete", 2)
+    await monque.stop()
+    monque.off("job:complete", heard_end)
+
+    assert order == ["work completed", "stop() returned", "stop completed"]
+    assert (await _job(monque, other)).status is JobStatus.COMPLETED
+
+
+async def test_two_handlers_may_stop_their_instance_at_once(monque: Monque) -> None:
+    both = asyncio.Barrier(2)
+
+    @monque.worker("stop", concurrency=2)
+    async def stop(job: Job[None]) -> None:
+        await both.wait()
+        await monque.stop(timeout=300)
+
+    jobs = await monque.enqueue_many([NewJob("stop"), NewJob("stop")])
+    await asyncio.wait_for(monque.run(), 20)
+
+    assert [(await _job(monque, job)).status for job in jobs] == [JobStatus.COMPLETED] * 2
+
+
+async def test_a_handler_whose_stop_gave_others_no_time_still_completes(monque: Monque) -> None:
+    @monque.worker("stop")
+    async def stop(job: Job[None]) -> None:
+        await monque.stop(timeout=0)
+
+    other, heard = await _running(monque, "work", Gate())
+    job = await monque.enqueue(stop)
+    [event] = await heard.wait("job:error")
+    await monque.stop()
+
+    assert [incomplete.id for incomplete in event.error.incomplete_jobs] == [other.id]
+    assert (await _job(monque, other)).status is JobStatus.PENDING
+    assert (await _job(monque, job)).status is JobStatus.COMPLETED
+
+
+async def test_a_handler_that_goes_on_after_its_stop_is_given_back_at_the_timeout(monque: Monque) -> None:
+    @monque.worker("stop")
+    async def stop(job: Job[None]) -> None:
+        await monque.stop(timeout=0.1)
+        await asyncio.Event().wait()
+
+    job = await monque.enqueue(stop)
+    heard = Heard(monque)
+    await asyncio.wait_for(monque.run(), 20)
+    [event] = heard.of("job:error")
+
+    assert [incomplete.id for incomplete in event.error.incomplete_jobs] == [job.id]
+    assert (await _job(monque, job)).status is JobStatus.PENDING
+
+
+async def test_a_listener_of_the_start_of_a_job_that_stops_waits_for_that_job(monque: Monque) -> None:
+    gate, stopping = Gate(), asyncio.Event()
+
+    @monque.on("job:start")
+    async def listen(event: Any) -> None:
+        stopping.set()
+        await monque.stop()
+        assert (await _job(monque, event.job)).status is JobStatus.COMPLETED
+        stopped.set()
+
+    stopped = asyncio.Event()
+    monque.worker("work", gate)
+    await monque.start()
+    await monque.enqueue("work")
+    await stopping.wait()
+    await eventually(_begun(monque))
+    gate.open.set()
+
+    await asyncio.wait_for(stopped.wait(), 20)
+
+
+async def test_a_handler_cannot_close_its_instance(monque: Monque) -> None:
+    """Its own result could not be stored any more."""
+
+    @monque.worker("close")
+    async def close(job: Job[None]) -> None:
+        await monque.close()
+
+    heard = Heard(monque)
+    await monque.start()
+    await monque.enqueue(close)
+    [event] = await heard.wait("job:fail")
+
+    assert isinstance(event.error, ConfigurationError)
+    assert monque.is_healthy()
+
+
+# What is logged
+
+
+def _lines(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == level]
+
+
+async def test_a_stop_is_logged_with_what_it_waits_for_and_how_long(
+    monque: Monque, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = Gate()
+    await _running(monque, "work", gate)
+    caplog.set_level(logging.INFO, "monque")
+    stopping = asyncio.create_task(monque.stop(timeout=7.5))
+    await eventually(_begun(monque))
+    gate.open.set()
+    await stopping
+    began, ended = _lines(caplog, logging.INFO)
+
+    about = f"instance {monque.instance_id}"
+    assert began == f"{about} stops and waits at most 7.5 s for 1 running job(s) (1 work)"
+    assert re.fullmatch(rf"{about} stopped after \d+\.\d s", ended)
+    assert _lines(caplog, logging.WARNING) == []
+
+
+async def test_a_stop_by_a_signal_says_what_a_second_one_does(
+    monque: Monque, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = Gate()
+    monque.worker("work", gate)
+    caplog.set_level(logging.INFO, "monque")
+    running = asyncio.create_task(monque.run())
+    await monque.enqueue("work")
+    await gate.inside.wait()
+    signal.raise_signal(signal.SIGTERM)
+    await eventually(_begun(monque))
+    gate.open.set()
+    await running
+
+    [began] = [line for line in _lines(caplog, logging.INFO) if " stops " in line]
+    assert began.endswith(
+        "stops and waits at most 10 s for 1 running job(s) (1 work); a second signal gives them back at once"
+    )
+
+
+@pytest.mark.parametrize(
+    ("timeout", "when"), [(0, "when they had to stop at once"), (0.1, "at the shutdown timeout of 0.1 s")]
+)
+async def test_what_was_left_is_named_in_a_warning_that_is_true(
+    monque: Monque, caplog: pytest.LogCaptureFixture, timeout: float, when: str
+) -> None:
+    stuck = Stuck()
+    first, _ = await _running(monque, "stuck", stuck)
+    second, heard = await _running(monque, "endless", Gate())
+    await monque.stop(timeout=timeout)
+    [warning] = _lines(caplog, logging.WARNING)
+    stuck.let_go.set()
+    await heard.wait("job:complete")
+
+    assert warning == (
+        f"instance {monque.instance_id} did not finish all jobs: 2 job(s) were still running {when} "
+        f"(endless, stuck); put back: endless {second.id}; "
+        f"still running, because they could not be cancelled: stuck {first.id}"
+    )
 
 
 # The process

@@ -618,7 +618,9 @@ def test_a_second_signal_ends_run_at_once(uri: str, tmp_path: Path) -> None:
 
     assert said.split() == ["over"]
     assert process.returncode == 0
-    assert "1 job(s) were still running at the shutdown timeout" in complaints
+    assert (
+        "1 job(s) were still running when they had to stop at once (endless); put back: endless" in complaints
+    )
 
 
 FORK = """

@@ -104,6 +104,8 @@ class Store:
         self.instance_id = instance_id
         self.routed = False
         """The server is a mongos, in front of a sharded cluster."""
+        self.has_change_streams = False
+        """The server is no standalone one."""
         self._claim = transitions.claim(
             instance_id=instance_id, heartbeat_interval=options.heartbeat_interval
         )
@@ -122,6 +124,7 @@ class Store:
         # A command does not go by the codec options of its database: without these, times would be naive.
         answer = await self._admin.command("hello", codec_options=CODEC_OPTIONS)
         self.routed = answer.get("msg") == "isdbgrid"
+        self.has_change_streams = self.routed or "setName" in answer
         return answer
 
     async def ping(self) -> None:

@@ -7,11 +7,11 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from monque._signals import on_signals
 from monque.cli.health import health_server
 from monque.cli.link import LOADED, READY, WORD_LASTS
 from monque.cli.metrics import forget, metrics_server, shared_folder
@@ -61,7 +61,7 @@ class Supervisor:
 
     async def run(self, health_port: int | None = None, metrics_port: int | None = None) -> int:
         """Until all have ended, because they were told to or are done; the exit code."""
-        with self._on_signals():
+        with on_signals(self._stop):
             async with (
                 health_server(health_port, self.trouble),
                 metrics_server(metrics_port, self._settings.metrics_folder),
@@ -156,18 +156,7 @@ class Supervisor:
             for child in self._children.values():
                 child.end()
 
-    @contextmanager
-    def _on_signals(self) -> Iterator[None]:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._stop, number)
-        try:
-            yield
-        finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
-
-    def _stop(self, number: signal.Signals) -> None:
+    def _stop(self, number: signal.Signals, _times: int = 1) -> None:
         """Pass a signal on; who sends a third one wants to see the end."""
         self._signals += 1
         self._stopping.set()

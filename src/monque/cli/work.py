@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
-import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import click
 
-from monque import JobCompleted, JobFailed, JobFilter, JobStatus
+from monque import JobCompleted, JobFailed, JobFilter, JobStatus, Options
+from monque._signals import listening
 from monque.cli.health import health_server
 from monque.cli.link import LOADED, Link
 from monque.cli.metrics import measure, metrics_server, use_folder
 from monque.cli.output import progress
 from monque.cli.target import Served, find
+from monque.cli.watchdog import Watchdog
 
 logger = logging.getLogger("monque.cli")
 
 # How long what was only beginning may take to clean up, before it is told again to end.
 _CLEAN_UP = 3.0
+
+# How long the process may take to end after the shutdown timeout. Of these, cancelled handlers get three.
+_LATEST = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +78,17 @@ def run_worker(
 ) -> None:
     """Run until a signal comes, or until there is nothing to do if that was asked for."""
     use_folder(settings.metrics_folder)
+    stop = Stop(Watchdog())
     try:
-        with asyncio.Runner(loop_factory=_loop_factory(settings.loop)) as runner:
-            runner.run(_work(settings, place, health_port, metrics_port))
+        with (
+            listening(lambda _number, _times: stop()),
+            asyncio.Runner(loop_factory=_loop_factory(settings.loop)) as runner,
+        ):
+            runner.run(_work(settings, stop, place, health_port, metrics_port))
     except asyncio.CancelledError:
         logger.info("stopped before anything was begun")
+    finally:
+        stop.leave()
 
 
 def _loop_factory(loop: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -90,16 +102,16 @@ def _loop_factory(loop: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _work(
-    settings: Settings, place: Place | None, health_port: int | None, metrics_port: int | None
+    settings: Settings, stop: Stop, place: Place | None, health_port: int | None, metrics_port: int | None
 ) -> None:
-    stop = Stop()
+    stop.attach()
     async with AsyncExitStack() as stack:
-        stack.enter_context(stop.on_signals())
         link = None if place is None else await stack.enter_async_context(Link.attached(place.descriptor))
         await stack.enter_async_context(health_server(health_port, stop.trouble))
         await stack.enter_async_context(metrics_server(metrics_port))
         target = await find(settings.target)
         configure(target.served, settings, place)
+        stop.shutdown_timeout = target.served.options.shutdown_timeout.total_seconds()
         if metrics_port is not None or settings.metrics_folder is not None:
             measure(target.served)
         if link is not None:
@@ -109,10 +121,10 @@ async def _work(
             if link is not None:
                 await stack.enter_async_context(link.kept(target.served.is_healthy, stop))
             stop.served = target.served
-            logger.info("instance %s works on %s", target.served.instance_id, _described(target.served))
-            await _process(target.served, settings, shows_progress=link is None)
-            stop.is_over = True
-        logger.info("stopped")
+            try:
+                await _process(target.served, settings, shows_progress=link is None)
+            finally:
+                stop.note_end()
 
 
 async def _process(served: Served, settings: Settings, *, shows_progress: bool) -> None:
@@ -126,43 +138,62 @@ async def _process(served: Served, settings: Settings, *, shows_progress: bool) 
 class Stop:
     """What a signal, or the end of the supervisor, does to a worker process."""
 
-    def __init__(self) -> None:
+    def __init__(self, watchdog: Watchdog) -> None:
         self.served: Served | None = None
-        self.is_over = False
-        self._task = asyncio.current_task()
+        self.shutdown_timeout = Options().shutdown_timeout.total_seconds()
+        self._watchdog = watchdog
+        self._is_over = False
         self._times = 0
+        # A signal may come while a job runs: what it begins must not find that job's context variables.
+        self._variables = contextvars.copy_context()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[Any] | None = None
         self._stopping: set[asyncio.Task[None]] = set()
 
-    def __call__(self) -> None:
-        """Finish the running jobs; called again: give them back at once."""
-        self._times += 1
-        self._stopping.add(asyncio.create_task(self._stop(None if self._times == 1 else 0)))
+    def attach(self) -> None:
+        """Stop the current task, if there is nothing else to stop yet."""
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        self._watchdog.attach(self._loop)
+        if self._times:  # a signal came before the loop ran
+            self._begin(0.0)
 
-    async def _stop(self, timeout: float | None) -> None:
+    def __call__(self) -> None:
+        """Finish the running jobs; called again: give them back at once; a third time: end the process.
+
+        Signal handlers call this. It sets the deadline itself, because a job may block the event loop.
+        """
+        self._times += 1
+        timeout = self.shutdown_timeout if self._times == 1 else 0.0
+        self._watchdog.end_within(timeout + _LATEST if self._times < 3 else 0.0)
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._begin, timeout, context=self._variables)
+
+    def note_end(self) -> None:
+        """Processing is over. The lifespan of an app may still hang."""
+        self._is_over = True
+        self._watchdog.end_within(self.shutdown_timeout + _LATEST)
+
+    def leave(self) -> None:
+        """The event loop has ended. Whoever was told to stop is still ended if a thread keeps it alive."""
+        if not self._times:
+            self._watchdog.dismiss()
+
+    def _begin(self, timeout: float) -> None:
+        self._stopping.add(asyncio.ensure_future(self._stop(timeout)))
+
+    async def _stop(self, timeout: float) -> None:
         """Until it is over: what was just about to start when it was told to stop, is told again.
 
         Also a cancellation can be lost: `asyncio.wait_for`, which the driver uses, swallows one in Python
         3.11 that comes together with a result.
         """
-        while not self.is_over:
+        while not self._is_over:
             if self.served is not None:
                 await self.served.stop(timeout=timeout)
                 await asyncio.sleep(0.05)
             elif self._task is not None:
                 self._task.cancel()
                 await asyncio.sleep(_CLEAN_UP)
-
-    @contextmanager
-    def on_signals(self) -> Iterator[None]:
-        """Be called for SIGINT and SIGTERM; `Monque.run` takes its turn and does the same while it lasts."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self)
-        try:
-            yield
-        finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
 
     def trouble(self) -> str | None:
         """Why the process is not ready."""
@@ -200,12 +231,6 @@ def _check_names(served: Served, settings: Settings) -> None:
 
 def _wrong(message: str) -> click.UsageError:
     return click.UsageError(message, ctx=click.get_current_context(silent=True))
-
-
-def _described(served: Served) -> str:
-    default = served.options.worker_concurrency
-    here = [worker for worker in served.workers if served.workers.serves(worker.name)]
-    return ", ".join(f"{worker.name} ({worker.concurrency or default} at once)" for worker in here)
 
 
 @asynccontextmanager

@@ -1,0 +1,55 @@
+"""The log lines with which an instance starts and stops, as plain text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+# An instance may have a thousand names; a log line should not.
+_MOST_NAMES = 20
+
+
+def starts(
+    concurrency: Mapping[str, int], *, place: str, instance_concurrency: int | None, poll: float | None
+) -> str:
+    """What an instance works on, where, and how it finds new jobs: every *poll* seconds, or by a stream."""
+    names = [f"{name} ({count} at once)" for name, count in concurrency.items()]
+    what = _listed(names) or "no jobs yet (no worker is registered)"
+    most = "" if instance_concurrency is None else f", at most {instance_concurrency} at once in all,"
+    how = "woken by a change stream" if poll is None else f"looking for new jobs every {poll:g} s"
+    return f"works on {what}{most} in {place}, {how}"
+
+
+def stops(running: Iterable[str], *, timeout: float, hears_signals: bool, by_job: bool) -> str:
+    """What an instance does that was told to stop, given the names of the jobs that it waits for."""
+    counts = Counter(running)
+    if not counts:
+        return (
+            "stops, as a job asked for it; no other job is running" if by_job else "stops; no job is running"
+        )
+    names = _listed([f"{count} {name}" for name, count in sorted(counts.items())])
+    jobs = f"{counts.total()} running job(s) ({names})"
+    if timeout <= 0:
+        return f"stops and gives back {jobs} at once"
+    hint = "; a second signal gives them back at once" if hears_signals else ""
+    return f"stops and waits at most {timeout:g} s for {jobs}{hint}"
+
+
+def unfinished(put_back: Iterable[str], still_running: Iterable[str]) -> str:
+    """What became of the jobs that were not finished in time, given as "name id"."""
+    back, still = list(put_back), list(still_running)
+    said = [f"put back: {_listed(back)}"] if back else []
+    if still:
+        said.append(f"still running, because they could not be cancelled: {_listed(still)}")
+    return "; ".join(said) or "all of them have ended since"
+
+
+def stopped(seconds: float, still_running: int) -> str:
+    """The last line of an instance."""
+    left = f"; {still_running} job(s) still run here" if still_running else ""
+    return f"stopped after {seconds:.1f} s{left}"
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

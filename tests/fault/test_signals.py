@@ -1,0 +1,126 @@
+"""Signals to a process in which several parties want them: each hears them, and none is deaf afterwards."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+
+import pytest
+from pymongo.asynchronous.database import AsyncDatabase
+
+from monque import JobStatus, Monque
+from support.programs.child import Child, child
+from support.servers import Servers
+
+BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+EVERY_LOOP = pytest.mark.parametrize("loop", [(), ("--uvloop",)], ids=["asyncio", "uvloop"])
+
+
+@pytest.fixture
+def uri(host: Servers, database: AsyncDatabase) -> str:
+    return host.uri(database.name)
+
+
+async def _completed(monque: Monque, *names: str) -> None:
+    for name in names:
+        [job] = await monque.get_jobs(name=name)
+        assert job.status is JobStatus.COMPLETED
+
+
+def _says(program: Child, *lines: str) -> None:
+    assert set(lines) <= set(program.said), program.complaints
+
+
+@BOTH
+@EVERY_LOOP
+async def test_two_runs_both_finish_their_jobs_and_end(
+    uri: str, monque: Monque, number: signal.Signals, loop: Sequence[str]
+) -> None:
+    await monque.enqueue("first.patient")
+    await monque.enqueue("second.patient")
+    async with child("signalled", "two_runs", uri, *loop) as program:
+        await program.hears("first started a job")
+        await program.hears("second started a job")
+        await program.hears("ready")
+        program.send(number)
+        program.tell("go")
+        code = await program.ends(within=20)
+        await program.finished()
+
+    assert code == 0, program.complaints
+    _says(program, "first finished its job", "second finished its job", "first ended", "second ended", "over")
+    await _completed(monque, "first.patient", "second.patient")
+
+
+@BOTH
+async def test_a_run_that_still_opens_its_database_hears_the_signal(
+    uri: str, monque: Monque, number: signal.Signals
+) -> None:
+    async with child("signalled", "second_run_still_opens", uri) as program:
+        await program.hears("ready")
+        program.send(number)
+        code = await program.ends(within=20)
+        await program.finished()
+
+    assert code == 0, program.complaints
+    _says(program, "first ended", "second ended", "over")
+
+
+@BOTH
+@EVERY_LOOP
+@pytest.mark.parametrize("order", ["uvicorn_first", "run_first"])
+async def test_uvicorn_and_run_both_stop_gracefully(
+    uri: str, monque: Monque, order: str, number: signal.Signals, loop: Sequence[str]
+) -> None:
+    """Uvicorn ends before the job: what it then does to the signal must not end the process."""
+    await monque.enqueue("first.patient")
+    async with child("signalled", order, uri, *loop) as program:
+        await program.hears("first started a job")
+        await program.hears("ready")
+        program.send(number)
+        await program.hears("uvicorn ended", within=20)
+        program.tell("go")
+        code = await program.ends(within=20)
+        await program.finished()
+
+    assert code == 0, program.complaints
+    _says(program, "first finished its job", "first ended", "over")
+    await _completed(monque, "first.patient")
+
+
+@BOTH
+@EVERY_LOOP
+@pytest.mark.parametrize("kind", ["handler_of_the_loop", "handler_of_the_process"])
+async def test_a_handler_of_the_application_is_called_too_and_is_back_afterwards(
+    uri: str, monque: Monque, kind: str, number: signal.Signals, loop: Sequence[str]
+) -> None:
+    async with child("signalled", kind, uri, *loop) as program:
+        await program.hears("ready")
+        program.send(number)
+        await program.hears("waiting for another signal", within=20)
+        assert program.said.count("the application heard it") == 1
+        program.send(number)
+        code = await program.ends(within=20)
+        await program.finished()
+
+    assert code == 0, program.complaints
+    assert program.said.count("the application heard it") == 2
+    _says(program, "first ended", "over")
+
+
+async def test_a_third_signal_does_what_it_does_without_monque(uri: str, monque: Monque) -> None:
+    """While a handler that swallows its cancellation has three seconds to clean up."""
+    await monque.enqueue("deaf")
+    async with child("signalled", "deaf", uri) as program:
+        await program.hears("ready")
+        await program.hears("deaf began")
+        program.send(signal.SIGTERM)
+        await program.hears("stopping")
+        program.send(signal.SIGTERM)
+        await program.hears("deaf was cancelled")
+        program.send(signal.SIGTERM)
+        code = await program.ends(within=20)
+        await program.finished()
+
+    assert code == -signal.SIGTERM
+    assert "first ended" not in program.said

@@ -1,0 +1,28 @@
+"""What an instance says when it starts, on servers of each kind."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from monque import Monque
+from support.servers import Servers
+
+
+class TestStandalone:
+    @pytest.fixture
+    def host(self, standalone: Servers) -> Servers:
+        return standalone
+
+    async def test_a_server_without_change_streams_is_polled_and_the_start_says_so(
+        self, make_monque: Callable[..., Monque], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monque = make_monque()
+        monque.worker("mail", lambda job: None)
+        caplog.set_level(logging.INFO, "monque")
+        await monque.start()
+
+        [line] = [record.getMessage() for record in caplog.records if "works on" in record.getMessage()]
+        assert line.endswith("looking for new jobs every 0.2 s")
