@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -33,6 +34,7 @@ async def test_decorated_classes_are_discovered_registered_and_given_their_servi
         "billing.charge",
         "billing.settle",
         "process-order",
+        "slow.cleaning",
         "slow.endless",
         "slow.patient",
     ]
@@ -97,6 +99,57 @@ async def test_sigterm_puts_back_a_job_that_does_not_finish_within_the_timeout(
     assert await status(collection, "slow.endless") == "pending"
     assert await collection.count_documents({"status": "processing"}) == 0
     await check_invariants(collection)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_second_signal_gives_running_jobs_back_at_once(
+    serve: Serve, collection: Collection, number: signal.Signals
+) -> None:
+    """The shutdown timeout would be ten minutes."""
+    served = await serve(SHOP_TIMEOUT="600")
+    await served.post("/slow/endless")
+    await served.child.hears("endless began")
+
+    served.child.send(number)
+    await eventually(lambda: _says(served.child, "waits at most 600 s for 1 running job(s) (1 slow.endless)"))
+    served.child.send(number)
+    await served.child.ends(within=20)
+    await served.child.finished()
+
+    assert served.child.said[-1] == "app down", served.child.complaints
+    assert "a second signal gives them back at once" in served.child.complaints
+    assert await status(collection, "slow.endless") == "pending"
+    await check_invariants(collection)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_third_signal_does_not_wait_for_handlers_that_clean_up(
+    serve: Serve, number: signal.Signals
+) -> None:
+    """They would have three seconds."""
+    served = await serve(SHOP_TIMEOUT="600")
+    await served.post("/slow/cleaning")
+    await served.child.hears("cleaning began")
+
+    served.child.send(number)
+    await eventually(lambda: _says(served.child, "waits at most 600 s"))
+    served.child.send(number)
+    await served.child.hears("cleaning was cancelled")
+    served.child.send(number)
+    await served.child.hears("app down", within=2.5)
+    await served.child.ends(within=20)
+    await served.child.finished()
+
+    assert "is left as it is" in served.child.complaints
+
+
+async def test_the_start_is_logged(serve: Serve, database: AsyncDatabase[dict[str, Any]]) -> None:
+    served = await serve()
+
+    found = re.search(r"instance \S+ (works on .*)", served.child.complaints)
+    assert found is not None, served.child.complaints
+    assert found[1].endswith(f" in {database.name}.monque_jobs, woken by a change stream")
+    assert "slow.endless (5 at once)" in found[1]
 
 
 async def test_a_producer_enqueues_and_a_worker_process_of_the_same_application_runs_the_jobs(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import signal
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -10,8 +13,11 @@ from typing import Any
 from fastapi import FastAPI
 
 from monque import ConfigurationError, Monque, WorkerRegistrationError
+from monque._signals import on_signals
 from monque.fastapi.declared import AnyHandler
 from monque.fastapi.discover import find_handlers
+
+logger = logging.getLogger("monque")
 
 
 def setup_monque(
@@ -83,6 +89,39 @@ async def worker_lifespan(app: FastAPI) -> AsyncIterator[Monque]:
         yield life.monque
 
 
+@asynccontextmanager
+async def _closed_on_exit(monque: Monque) -> AsyncIterator[None]:
+    await monque.open()
+    try:
+        yield
+    finally:
+        await _close(monque)
+
+
+async def _close(monque: Monque) -> None:
+    """Close *monque* gracefully, at once if another signal comes, and without waiting if one more comes.
+
+    A web server hears signals itself, but does not hurry a lifespan that it waits for.
+    """
+    closing = asyncio.ensure_future(monque.close())
+    hurrying: set[asyncio.Task[None]] = set()
+
+    def hurry(_number: signal.Signals, times: int) -> None:
+        if times == 1:
+            hurrying.add(asyncio.ensure_future(monque.stop(timeout=0)))
+        else:
+            logger.warning("instance %s is left as it is: told so by another signal", monque.instance_id)
+            closing.cancel()
+
+    with on_signals(hurry, whose=monque.instance_id):
+        try:
+            await closing
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise  # the lifespan itself was cancelled
+
+
 def monque_of(app: FastAPI) -> Monque:
     """The Monque that `setup_monque` gave to *app*."""
     return _life_of(app).monque
@@ -113,7 +152,7 @@ class _Life:
 
     @asynccontextmanager
     async def running(self, app: FastAPI, state: Mapping[str, Any]) -> AsyncIterator[None]:
-        async with self.monque:
+        async with _closed_on_exit(self.monque):
             handlers = find_handlers(self.routers, self.packages)
             for handler in handlers:
                 self._register(handler, app, state)

@@ -1,5 +1,6 @@
 """The application: `uvicorn shop_app.main:app`. It says what happens to it."""
 
+import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,6 +14,8 @@ from monque.fastapi import MonqueDep, health_router, setup_monque
 from shop_app.connections import given, set_up
 from shop_app.jobs.orders import Order
 from shop_app.services import Warehouse, say
+
+logging.basicConfig(level=logging.INFO)
 
 
 @asynccontextmanager
