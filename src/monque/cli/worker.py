@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -95,7 +96,8 @@ def worker(
     MODULE is looked for in the current folder first. ATTR is a Monque, a SyncMonque, a FastAPI app that has a
     Monque, or a function that returns one of these.
 
-    SIGINT and SIGTERM end it gracefully: running jobs are finished. A second signal gives them back at once.
+    SIGINT and SIGTERM end it gracefully: running jobs are finished. A second signal gives them back at once,
+    and a third one ends the process. It ends five seconds after the shutdown timeout at the latest.
 
     \b
     Examples:
@@ -108,6 +110,10 @@ def worker(
     if metrics_port is not None:
         require_prometheus()
     if reload or processes > 1:
+        if sys.platform == "win32":
+            raise click.UsageError(
+                "--processes and --reload are not available on Windows; run one process, and others beside it"
+            )
         from monque.cli.supervise import supervise
 
         folder = Path.cwd() if reload else None
