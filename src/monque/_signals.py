@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import os
 import signal
 import sys
 import threading
@@ -52,6 +53,10 @@ class _Listener:
 
 _listeners: list[_Listener] = []
 
+if hasattr(os, "register_at_fork"):  # not on Windows
+    # A forked child has our handler, but nobody in it: a signal must end it, not be swallowed.
+    os.register_at_fork(after_in_child=_listeners.clear)
+
 
 @contextmanager
 def listening(hear: Hear, *, whose: str | None = None, yields_after: int | None = None) -> Iterator[None]:
@@ -71,7 +76,8 @@ def listening(hear: Hear, *, whose: str | None = None, yields_after: int | None 
         install()
         yield
     finally:
-        _listeners.remove(listener)
+        with suppress(ValueError):  # it is gone in a forked child
+            _listeners.remove(listener)
         if listener.is_in_main_thread and not any(other.is_in_main_thread for other in _listeners):
             _uninstall()
 

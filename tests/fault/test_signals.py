@@ -124,3 +124,17 @@ async def test_a_third_signal_does_what_it_does_without_monque(uri: str, monque:
 
     assert code == -signal.SIGTERM
     assert "first ended" not in program.said
+
+
+async def test_a_forked_child_is_ended_by_the_signal_and_the_parent_does_not_hear_it(
+    uri: str, monque: Monque
+) -> None:
+    async with child("signalled", "forks", uri) as program:
+        await program.hears("ready", within=20)
+        assert "first ended" not in program.said
+        program.send(signal.SIGTERM)
+        code = await program.ends(within=20)
+        await program.finished()
+
+    assert code == 0, program.complaints
+    _says(program, f"the child ended with {-signal.SIGTERM}", "first ended", "over")

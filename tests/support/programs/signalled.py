@@ -5,6 +5,7 @@ end.
 """
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -111,6 +112,22 @@ async def deaf() -> None:
     while first.is_healthy():  # noqa: ASYNC110 - there is no event for this
         await asyncio.sleep(0.005)
     say("stopping")
+    await running
+
+
+async def forks() -> None:
+    """A child that is forked while run() lasts is ended by SIGTERM, and that concerns nobody else."""
+    first = make("first")
+    running = asyncio.create_task(run(first))
+    await is_up(first)
+    child = os.fork()
+    if child == 0:
+        while True:
+            signal.pause()
+    os.kill(child, signal.SIGTERM)
+    _, status = await asyncio.to_thread(os.waitpid, child, 0)
+    say(f"the child ended with {os.waitstatus_to_exitcode(status)}")
+    say("ready")
     await running
 
 
