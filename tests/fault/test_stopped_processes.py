@@ -157,6 +157,7 @@ async def test_a_stopped_process_that_was_told_to_end_does_so_when_it_goes_on(
     await collection.insert_many([document(name="endless") for _ in range(3)])
     async with child("run_worker", uri) as worker:
         await eventually(lambda: said(worker, "job:start", 3))
+        await worker.hears("running")
         worker.send(signal.SIGSTOP)
         worker.send(signal.SIGTERM)
         worker.send(signal.SIGCONT)

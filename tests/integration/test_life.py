@@ -763,6 +763,7 @@ async def test_a_signal_lets_the_running_job_finish_and_takes_no_new_one(
     running = await monque.enqueue("patient")
     async with child("run_worker", uri_of(server, monque.database)) as worker:
         await worker.hears("job:start")
+        await worker.hears("running")
         worker.send(number)
         await worker.hears("stopping")
         waiting = await monque.enqueue("patient")
@@ -785,6 +786,7 @@ async def test_a_second_signal_ends_at_once_and_releases_the_job(
     job = await monque.enqueue("endless")
     async with child("run_worker", uri_of(server, monque.database)) as worker:
         await worker.hears("job:start")
+        await worker.hears("running")
         worker.send(number)
         await worker.hears("stopping")
         worker.send(number)

@@ -8,6 +8,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
@@ -117,13 +118,17 @@ async def deaf() -> None:
 
 async def forks() -> None:
     """A child that is forked while run() lasts is ended by SIGTERM, and that concerns nobody else."""
-    first = make("first")
+    first, parent = make("first"), os.getpid()
     running = asyncio.create_task(run(first))
     await is_up(first)
+    here, there = os.pipe()
     child = os.fork()
     if child == 0:
-        while True:
-            signal.pause()
+        os.write(there, b".")
+        while os.getppid() == parent:  # else the test has ended early
+            time.sleep(0.05)  # noqa: ASYNC251 - this process has no other use of its loop
+        os._exit(0)
+    await asyncio.to_thread(os.read, here, 1)
     os.kill(child, signal.SIGTERM)
     _, status = await asyncio.to_thread(os.waitpid, child, 0)
     say(f"the child ended with {os.waitstatus_to_exitcode(status)}")
