@@ -42,7 +42,7 @@ IDS: list[Any] = [
     *({"tenant": 7, "number": 1}, {}, {"at": START}, {"at": DatetimeMS(2**62)}, DBRef("orders", 7)),
     *("text", "", "a" * 24, 7, 1.5, float("nan"), Int64(2**40), Decimal128("2.5"), True, False, None),
     *(b"bytes", Binary(b"x", 128), START, DatetimeMS(2**62), DatetimeMS(-(2**62)), Timestamp(1, 1)),
-    *(Code("x"), MinKey(), MaxKey(), ObjectId("a" * 24), ObjectId("b" * 24)),
+    *(Code("x"), MinKey(), MaxKey(), ObjectId("c" * 24), ObjectId("d" * 24)),
 ]
 VALUES: list[Any] = [
     *(None, "", "text", 7, -1, 2**62, 1.5, float("nan"), float("inf"), True, b"bytes", {}, {"a": 1}),
