@@ -307,7 +307,7 @@ def test_a_process_that_stands_still_is_not_ready_until_it_goes_on(start: Start)
     """It cannot say itself that it is not; what it said last must not count for ever."""
     port = free_port()
     worker = start("worker", "shop:monque", "--processes", "2", "--health-port", str(port))
-    pid, _ = worker.hears(r"monque.cli\[(\d+)\]: instance (?:\S+) works on", times=2)
+    pid, _ = worker.hears(r"monque\[(\d+)\]: instance (?:\S+) works on", times=2)
     until(lambda: ask(port, "/readyz") == (200, {"status": "ready"}))
     os.kill(int(pid), signal.SIGSTOP)
     until(lambda: ask(port, "/readyz")[0] == 503, within=10)

@@ -288,8 +288,8 @@ async def test_a_failed_run_records_its_error(make_monque: Callable[..., Monque]
 
     processed = spans.one("process greet")
     assert processed.status.status_code is StatusCode.ERROR
-    assert processed.status.description == "monque._errors.PayloadError: no such address"
-    assert attributes(processed)["error.type"] == "monque._errors.PayloadError"
+    assert processed.status.description == "monque.PayloadError: no such address"
+    assert attributes(processed)["error.type"] == "monque.PayloadError"
     [event] = processed.events
     assert event.name == "exception"
     assert (event.attributes or {})["exception.message"] == "no such address"
