@@ -147,6 +147,18 @@ def test_a_second_signal_leaves_five_seconds_and_a_third_one_none(start: Start, 
     assert "this process was told to stop" in worker.text
 
 
+def test_a_supervisor_kills_a_process_that_does_not_react(start: Start, jobs: Jobs) -> None:
+    """It is stopped, so that no code of its own can end it."""
+    jobs.insert_one(document(name="numb"))
+    worker = start("worker", "stubborn:monque", "--processes", "2")
+    worker.hears("numb began")
+    worker.send(signal.SIGTERM)
+
+    assert worker.ends(within=30) == 1
+    assert len(worker.hears(r"worker process \d \(pid \d+\) was told to end and did not react")) == 1
+    assert len(worker.hears("was ended by SIGKILL")) == 1
+
+
 @pytest.mark.parametrize("options", [("--processes", "2"), ("--reload",)])
 def test_on_windows_several_processes_and_reloading_are_refused_in_a_sentence(
     call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]

@@ -13,6 +13,9 @@ from contextlib import asynccontextmanager, suppress
 
 LOADED, READY, WAITING = "loaded", "ready", "waiting"
 
+ENDS_WITHIN = "ends within"
+"""Followed by the seconds in which the worker ends once it is told to."""
+
 _TICK = 0.1
 
 # How often a worker says how it is if nothing changed, and how long its word counts. A worker whose event

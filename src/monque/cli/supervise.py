@@ -11,12 +11,13 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from monque import Options
 from monque._signals import on_signals
 from monque.cli.health import health_server
-from monque.cli.link import LOADED, READY, WORD_LASTS
+from monque.cli.link import ENDS_WITHIN, LOADED, READY, WORD_LASTS
 from monque.cli.metrics import forget, metrics_server, shared_folder
 from monque.cli.reload import changes
-from monque.cli.work import Settings
+from monque.cli.work import LATEST, Settings
 
 logger = logging.getLogger("monque.cli")
 
@@ -26,6 +27,9 @@ WRONG_INPUT = 2
 # one that lived longer than that begins anew.
 _SHORTEST_PAUSE = 0.5
 _LONGEST_PAUSE = 30.0
+
+# A child ends by itself in time, unless it is stopped or stuck in C code. Then it is killed this much later.
+_MARGIN = 2.0
 
 # How long to read what a child that has ended may still have said.
 _LAST_WORDS = 0.5
@@ -178,6 +182,8 @@ class Child:
         self._process = process
         self._loaded = loaded
         self._listening = asyncio.create_task(self._listen(ours))
+        self._ends_within = Options().shutdown_timeout.total_seconds() + LATEST
+        self._killing: asyncio.TimerHandle | None = None
         self.has_loaded = False
         self._ready_at: float | None = None
         self.told_to_end = False
@@ -216,9 +222,16 @@ class Child:
         return child
 
     def send(self, number: signal.Signals) -> None:
-        """Send it a signal, if it still lives."""
+        """Send it a signal, if it still lives; after the first one it has to end in time."""
+        if self._killing is None:
+            loop = asyncio.get_running_loop()
+            self._killing = loop.call_later(self._ends_within + _MARGIN, self._kill)
         with suppress(ProcessLookupError):
             self._process.send_signal(number)
+
+    def _kill(self) -> None:
+        logger.error("%s was told to end and did not react: it is killed", self)
+        self.send(signal.SIGKILL)
 
     def end(self) -> None:
         """Ask it to finish its jobs and end."""
@@ -229,6 +242,8 @@ class Child:
     async def ended(self) -> int:
         """Wait for its end; the exit code, negative for a signal."""
         code = await self._process.wait()
+        if self._killing is not None:
+            self._killing.cancel()
         # Not until the line is closed: the child may have left a process of its own that holds it.
         await asyncio.wait([self._listening], timeout=_LAST_WORDS)
         self._listening.cancel()
@@ -241,6 +256,8 @@ class Child:
             async for line in reader:
                 word = line.decode().strip()
                 self._ready_at = asyncio.get_running_loop().time() if word == READY else None
+                if word.startswith(ENDS_WITHIN):
+                    self._ends_within = float(word.removeprefix(ENDS_WITHIN))
                 if word == LOADED:
                     self.has_loaded = True
                     self._loaded.set()

@@ -16,7 +16,7 @@ import click
 from monque import JobCompleted, JobFailed, JobFilter, JobStatus, Options
 from monque._signals import listening
 from monque.cli.health import health_server
-from monque.cli.link import LOADED, Link
+from monque.cli.link import ENDS_WITHIN, LOADED, Link
 from monque.cli.metrics import measure, metrics_server, use_folder
 from monque.cli.output import progress
 from monque.cli.target import Served, find
@@ -28,7 +28,7 @@ logger = logging.getLogger("monque.cli")
 _CLEAN_UP = 3.0
 
 # How long the process may take to end after the shutdown timeout. Of these, cancelled handlers get three.
-_LATEST = 5.0
+LATEST = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +115,7 @@ async def _work(
         if metrics_port is not None or settings.metrics_folder is not None:
             measure(target.served)
         if link is not None:
+            link.say(f"{ENDS_WITHIN} {stop.shutdown_timeout + LATEST}")
             link.say(LOADED)
         async with target.life():
             _check_names(target.served, settings)
@@ -164,14 +165,14 @@ class Stop:
         """
         self._times += 1
         timeout = self.shutdown_timeout if self._times == 1 else 0.0
-        self._watchdog.end_within(timeout + _LATEST if self._times < 3 else 0.0)
+        self._watchdog.end_within(timeout + LATEST if self._times < 3 else 0.0)
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._begin, timeout, context=self._variables)
 
     def note_end(self) -> None:
         """Processing is over. The lifespan of an app may still hang."""
         self._is_over = True
-        self._watchdog.end_within(self.shutdown_timeout + _LATEST)
+        self._watchdog.end_within(self.shutdown_timeout + LATEST)
 
     def leave(self) -> None:
         """The event loop has ended. Whoever was told to stop is still ended if a thread keeps it alive."""

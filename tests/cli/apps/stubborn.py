@@ -1,6 +1,8 @@
 """Handlers and a lifespan that do not end when they are told to. Its database is the one of MONQUE_URI."""
 
 import asyncio
+import os
+import signal
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -34,6 +36,12 @@ async def deaf(job: Job[None]) -> None:
 async def blocking(job: Job[None]) -> None:
     print("blocking began", flush=True)
     time.sleep(600)  # noqa: ASYNC251 - that is what is wrong with it
+
+
+@workers.worker("numb")
+async def numb(job: Job[None]) -> None:
+    print("numb began", flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 @workers.worker("leaving_a_thread")
