@@ -430,10 +430,11 @@ class Runner:
         interval = self._context.options.heartbeat_interval.total_seconds()
         pause = interval
         while not self._upkeep_over.is_set():
-            self._beat_due.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause * random.uniform(0.9, 1.0)):  # noqa: S311 - as in `_every`
                     await self._beat_due.wait()
+            # Before the heartbeat: one that was under way while the process stood still was sent before that.
+            self._beat_due.clear()
             if self._upkeep_over.is_set():
                 return
             if await self._do(self._beat):

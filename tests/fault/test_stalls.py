@@ -15,6 +15,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from conftest import QUICK
 from monque import Job, Monque, Observer
 from support.jobs import document
+from support.proxy import Proxy, command
 from support.servers import Servers, failing
 from support.waiting import Heard, eventually
 
@@ -130,6 +131,39 @@ async def test_what_was_lost_while_the_loop_stood_still_is_cancelled_at_once(
     await asyncio.wait_for(cancelled.wait(), 5)
     await heard.wait("job:complete")
     await collection.delete_many({})
+
+
+async def test_a_heartbeat_follows_at_once_also_if_one_was_under_way_when_the_loop_stood_still(
+    proxy: Proxy, collection: Collection, make_monque: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    """That one was sent before, and says nothing about what happened meanwhile."""
+    second = timedelta(seconds=1)
+    options = replace(QUICK, heartbeat_interval=5 * second, heartbeat_tolerance=30 * second)
+    monque = await make_monque(proxy.uri(collection.database.name), options=options).open()
+    heard = Heard(monque)
+    may_end = asyncio.Event()
+
+    @monque.worker("work")
+    async def work(job: Job[None]) -> None:
+        await may_end.wait()
+
+    await monque.start()
+    await monque.enqueue(work)
+    await heard.wait("job:start")
+    under_way = proxy.hold(command("update"))
+    await under_way.wait()
+    time.sleep(BLOCK)  # noqa: ASYNC251 - that is the fault
+
+    def is_told() -> None:
+        assert told(caplog)
+
+    await eventually(is_told)
+    following = proxy.hold(command("update"))
+    under_way.release()
+    await following.wait(within=2.5)  # the interval is twice as long
+    following.release()
+    may_end.set()
+    await heard.wait("job:complete")
 
 
 async def test_a_heartbeat_that_failed_is_sent_again_soon(
