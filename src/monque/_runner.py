@@ -20,7 +20,7 @@ from monque import _notices
 from monque._clock import elapsed
 from monque._contact import Contact
 from monque._deadlines import limited, without_deadline
-from monque._errors import ShutdownTimeoutError
+from monque._errors import ConfigurationError, ShutdownTimeoutError
 from monque._events import JobError
 from monque._execute import Context, Run
 from monque._explain import explain
@@ -394,8 +394,13 @@ class Runner:
         await asyncio.wait(self._repairs, timeout=_REPAIR_PATIENCE, return_when=asyncio.FIRST_COMPLETED)
 
     async def _create_indexes(self) -> None:
-        with suppress(PyMongoError), limited(_REPAIR_LIMIT):
-            await self._context.store.create_indexes()
+        try:
+            with suppress(PyMongoError), limited(_REPAIR_LIMIT):
+                await self._context.store.create_indexes()
+        except ConfigurationError as error:
+            # Somebody has made another index in its place since we opened. Jobs are found without ours, too.
+            self._log(logging.ERROR, f"cannot restore its indexes: {error}")
+            self._context.bus.tell(JobError(error=error))
 
     # Upkeep
 

@@ -224,6 +224,28 @@ async def test_a_dropped_collection_gets_its_indexes_back_and_work_goes_on(
     assert await collection.count_documents({}) == 2
 
 
+async def test_work_goes_on_if_another_index_has_taken_the_place_of_a_dropped_one(
+    collection: Collection, make_monque: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The index cannot be restored. That is told, and ends nothing."""
+    monque = await make_monque(options=RARELY).open()
+    monque.worker("work", Work())
+    heard = Heard(monque)
+    await monque.start()
+    await heard.wait("changestream:connected")
+    await collection.drop()
+    await collection.create_index("something", name="monque_active")
+    await heard.wait("changestream:connected", 2)
+    await monque.enqueue("work")
+    await heard.wait("job:complete")
+
+    async def is_told() -> None:
+        assert "cannot restore its indexes: an index of the collection" in caplog.text
+
+    await eventually(is_told)
+    assert monque.is_healthy()
+
+
 class TestLostHistory:
     """A server whose oplog forgets within megabytes."""
 
