@@ -22,6 +22,7 @@ from monque._connect import Connection
 from monque._cron import Cron
 from monque._errors import ConfigurationError, NotCommittedError
 from monque._events import ClaimLost, Event, EventBus, JobCompleted, JobError, JobFailed, JobStarted
+from monque._explain import explain
 from monque._handlers import refuse_generator
 from monque._job import Job, JobStatus, completed, hand, take_back
 from monque._logs import about, log_failure, log_success, running
@@ -427,12 +428,12 @@ def _gives_up(run: Run, error: PyMongoError, tries: Tries) -> bool:
     # InvalidOperation: the client was closed, no later try can succeed.
     if tries.is_last() or isinstance(error, InvalidOperation):
         message = "gave up settling job %s (%s): %s"
-        logger.error(message, run.job.id, run.job.name, error, extra=about(run.job))
+        logger.error(message, run.job.id, run.job.name, explain(error), extra=about(run.job))
         run.context.bus.tell(JobError(error=error, job=run.job))
         _lose(run)
         return True
     message = "settling job %s (%s) failed, trying again: %s"
-    logger.warning(message, run.job.id, run.job.name, error, extra=about(run.job))
+    logger.warning(message, run.job.id, run.job.name, explain(error), extra=about(run.job))
     return False
 
 

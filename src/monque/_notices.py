@@ -35,19 +35,22 @@ def stops(running: Iterable[str], *, timeout: float, hears_signals: bool, by_job
     return f"stops and waits at most {timeout:g} s for {jobs}{hint}"
 
 
-def unfinished(put_back: Iterable[str], still_running: Iterable[str]) -> str:
+def unfinished(*, put_back: list[str], still_running: list[str], not_stored: list[str]) -> str:
     """What became of the jobs that were not finished in time, given as "name id"."""
-    back, still = list(put_back), list(still_running)
-    said = [f"put back: {_listed(back)}"] if back else []
-    if still:
-        said.append(f"still running, because they could not be cancelled: {_listed(still)}")
+    fates = {
+        "put back": put_back,
+        "still running, because they could not be cancelled": still_running,
+        "ended, but the database has not confirmed that yet": not_stored,
+    }
+    said = [f"{fate}: {_listed(jobs)}" for fate, jobs in fates.items() if jobs]
     return "; ".join(said) or "all of them have ended since"
 
 
-def stopped(seconds: float, still_running: int) -> str:
+def stopped(seconds: float, still_running: int, not_stored: int) -> str:
     """The last line of an instance."""
-    left = f"; {still_running} job(s) still run here" if still_running else ""
-    return f"stopped after {seconds:.1f} s{left}"
+    running = f"; {still_running} job(s) still run here" if still_running else ""
+    ended = f"; the end of {not_stored} job(s) is not stored yet" if not_stored else ""
+    return f"stopped after {seconds:.1f} s{running}{ended}"
 
 
 def _listed(names: list[str]) -> str:

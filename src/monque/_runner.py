@@ -543,7 +543,9 @@ class Runner:
             self._deadline_timer.cancel()
         self.bell.close()
         seconds = asyncio.get_running_loop().time() - began
-        self._log(logging.INFO, _notices.stopped(seconds, len(self._running)))
+        still_running = sum(not run.settling for run in self._running.unsettled)
+        not_stored = len(self._running) - still_running
+        self._log(logging.INFO, _notices.stopped(seconds, still_running, not_stored))
         self.ended.set()
 
     async def _end_excused(self) -> None:
@@ -594,7 +596,8 @@ class Runner:
         left = self._running.unsettled
         unfinished = _notices.unfinished(
             put_back=[run.title for run in runs if run not in left and run.was_released],
-            still_running=[run.title for run in runs if run in left],
+            still_running=[run.title for run in runs if run in left and not run.settling],
+            not_stored=[run.title for run in runs if run in left and run.settling],
         )
         text, jobs = f"did not finish all jobs: {error}; {unfinished}", [str(run.job.id) for run in runs]
         self._log(logging.WARNING, text, job_ids=jobs)

@@ -71,6 +71,6 @@ def describe_stall(seconds: float, handlers: Sequence[Handling]) -> str:
     if len(longest) > _MOST_NAMED:
         named.append(f"and {len(longest) - _MOST_NAMED} more")
     return (
-        f"{told}; running then: {', '.join(named)}. A handler that blocks belongs into a `def` instead of an "
-        "`async def`: it runs in a thread and does not block the loop"
+        f"{told}; running then: {', '.join(named)}. Write a handler that blocks as `def` instead of "
+        "`async def`: it then runs in a thread and does not block the loop"
     )

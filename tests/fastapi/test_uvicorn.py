@@ -140,7 +140,7 @@ async def test_a_third_signal_does_not_wait_for_handlers_that_clean_up(
     await served.child.ends(within=20)
     await served.child.finished()
 
-    assert "is left as it is" in served.child.complaints
+    assert "is no longer waited for" in served.child.complaints
 
 
 async def test_the_start_is_logged(serve: Serve, database: AsyncDatabase[dict[str, Any]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -106,6 +107,56 @@ async def test_a_settlement_that_fails_is_written_again(
     assert sorted(event.job.data for event in completed) == list(range(jobs))
     told = Counter(kind for kind in heard.kinds() if kind != "job:error")
     assert (told["job:complete"], told["job:lost"], told["job:fail"]) == (jobs, 0, 0)
+
+
+async def test_a_settlement_that_waits_for_the_server_is_told_without_the_dump_of_the_driver(
+    proxy: Proxy,
+    collection: Collection,
+    make_monque: Make,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The time limit of a command is shortened."""
+    monque = await make_monque(proxy.uri(collection.database.name)).open()
+    heard = await begin(monque, work := Work(), jobs=1)
+    monkeypatch.setattr("monque._store.store.OPERATION_TIMEOUT", 0.5)
+    await proxy.cut()
+    work.done.set()
+
+    def settling() -> str:
+        return "\n".join(record.message for record in caplog.records if record.message.startswith("settling"))
+
+    def is_told() -> None:
+        assert "failed, trying again: " in settling()
+
+    await eventually(is_told)
+    await proxy.restore()
+    await heard.wait("job:complete")
+
+    assert "no MongoDB at 127.0.0.1" in settling()
+    assert "Topology Description" not in settling()
+    assert "configured timeouts" not in settling()
+
+
+async def test_a_stop_does_not_say_of_an_ended_handler_that_it_still_runs(
+    proxy: Proxy, collection: Collection, make_monque: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The database is slow to store how it ended."""
+    monque = await make_monque(proxy.uri(collection.database.name)).open()
+    heard = await begin(monque, work := Work(), jobs=1)
+    trap = proxy.hold(command("findAndModify"))
+    work.done.set()
+    await trap.wait()
+    with caplog.at_level(logging.INFO, "monque"):
+        await monque.stop(timeout=0.1)
+    trap.release()
+    await heard.wait("job:complete")
+
+    job = await collection.find_one()
+    assert job is not None
+    lines = [record.message for record in caplog.records if record.message.startswith("instance")]
+    assert lines[-2].endswith(f"ended, but the database has not confirmed that yet: work {job['_id']}")
+    assert lines[-1].endswith("; the end of 1 job(s) is not stored yet")
 
 
 @pytest.mark.parametrize("jobs", [1, 20], ids=["one", "many"])

@@ -17,6 +17,11 @@ def _stops(*running: str, timeout: float = 30, hears_signals: bool = False, by_j
     return stops(running, timeout=timeout, hears_signals=hears_signals, by_job=by_job)
 
 
+def _unfinished(**fates: list[str]) -> str:
+    none: dict[str, list[str]] = {"put_back": [], "still_running": [], "not_stored": []}
+    return unfinished(**(none | fates))
+
+
 def test_the_start_names_each_worker_with_its_concurrency() -> None:
     assert _starts({"mail": 5, "export": 1}) == (
         "works on mail (5 at once), export (1 at once) in shop.jobs, woken by a change stream"
@@ -70,14 +75,19 @@ def test_the_stop_says_what_it_waits_for(line: str, says: str) -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        (unfinished([], []), "all of them have ended since"),
-        (unfinished(["mail 1"], []), "put back: mail 1"),
+        (_unfinished(), "all of them have ended since"),
+        (_unfinished(put_back=["mail 1"]), "put back: mail 1"),
         (
-            unfinished(["mail 1"], ["export 2"]),
+            _unfinished(put_back=["mail 1"], still_running=["export 2"]),
             "put back: mail 1; still running, because they could not be cancelled: export 2",
         ),
-        (stopped(1.26, 0), "stopped after 1.3 s"),
-        (stopped(1, 2), "stopped after 1.0 s; 2 job(s) still run here"),
+        (
+            _unfinished(not_stored=["mail 1", "mail 2"]),
+            "ended, but the database has not confirmed that yet: mail 1, mail 2",
+        ),
+        (stopped(1.26, 0, 0), "stopped after 1.3 s"),
+        (stopped(1, 2, 0), "stopped after 1.0 s; 2 job(s) still run here"),
+        (stopped(1, 0, 3), "stopped after 1.0 s; the end of 3 job(s) is not stored yet"),
     ],
 )
 def test_the_end_says_what_became_of_the_jobs(line: str, says: str) -> None:

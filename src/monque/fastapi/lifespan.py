@@ -110,7 +110,7 @@ async def _close(monque: Monque) -> None:
         if times == 1:
             hurrying.add(asyncio.ensure_future(monque.stop(timeout=0)))
         else:
-            logger.warning("instance %s is left as it is: told so by another signal", monque.instance_id)
+            logger.warning("instance %s is no longer waited for: another signal came", monque.instance_id)
             closing.cancel()
 
     with on_signals(hurry, whose=monque.instance_id):
