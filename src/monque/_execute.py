@@ -218,9 +218,8 @@ async def _attend_late(run: Run, is_loop_ending: Callable[[], bool]) -> Outcome:
 async def call(run: Run, is_loop_ending: Callable[[], bool]) -> Outcome:
     """Call the handler with the decoded job and catch whatever comes of it."""
     run.started = time.perf_counter()
-    task = asyncio.current_task()
     error: BaseException | None = None
-    worker = run.worker
+    worker, task = run.worker, run.task
     try:
         job = _decoded(run)
         if worker.is_async:

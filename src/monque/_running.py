@@ -13,6 +13,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from bson import ObjectId
 from pymongo.errors import PyMongoError
 
 from monque._clock import elapsed
@@ -312,7 +313,7 @@ class Running:
         del self._runs[run.key]
         if self._excused:
             self._excused.discard(run)
-        if len(self._runs) == len(self._excused):
+        if not self._runs or len(self._runs) == len(self._excused):
             self.empty.set()
         if run in self._ending:
             self._ending.remove(run)
@@ -435,4 +436,5 @@ def _due(run: Run) -> datetime:
 
 def _key_of(claim: Document) -> Key:
     # The bytes of an id stand for it: their hash costs no call, and the garbage collector leaves them alone.
-    return key_of(claim["_id"]), attempt_of(claim)
+    job_id = claim["_id"]
+    return job_id.binary if type(job_id) is ObjectId else key_of(job_id), attempt_of(claim)
