@@ -103,3 +103,16 @@ def test_a_job_that_we_put_back_may_have_been_settled_again_since(settling: str)
     later = {"status": "completed", "attempt": 4, "settledAttempt": 4}
 
     assert was_settled(CLAIM, SETTLING[settling](), later) is (settling in TO_PENDING)
+
+
+@pytest.mark.parametrize(
+    "left", [{"failReason": "no"}, {"crashCount": 1, "lastCrash": {}}], ids=["failure", "crash"]
+)
+def test_completing_removes_what_a_failure_or_a_crash_left_behind(left: dict[str, Any]) -> None:
+    clean = transitions.complete(CLAIM).update(NOW)
+    troubled = transitions.complete({**CLAIM, **left}).update(NOW)
+
+    assert isinstance(clean, dict)
+    assert isinstance(troubled, dict)
+    assert set(clean["$unset"]) == {"claimedBy", "lockedAt", "lastHeartbeat"}
+    assert set(troubled["$unset"]) - set(clean["$unset"]) == {"failReason", "crashCount", "lastCrash"}
