@@ -201,7 +201,7 @@ class Monque(Management):
         """
         await self._enter_loop()
         if self._runner is not None:
-            if self._runner.runs_in(asyncio.current_task()):
+            if self._runner.is_called_by_handler:
                 raise ConfigurationError(
                     "a handler cannot close the Monque that runs it, because its result could not be stored "
                     "any more; let it call stop(), and close where you opened"
@@ -654,6 +654,11 @@ class Monque(Management):
         while self._runner is None or not self._is_running():
             if self._runner is not None and not self._runner.ended.is_set():
                 # One that is still stopping must be gone before the next one starts.
+                if self._runner.is_called_by_handler:
+                    raise ConfigurationError(
+                        "a handler that has stopped its Monque cannot start it again, because that waits for "
+                        "the handler to return; start it where you started it first"
+                    )
                 await self._runner.end(self._options.shutdown_timeout.total_seconds())
                 continue
             before, self._runner = self._runner, Runner(self._open().context, self._workers, self._active)

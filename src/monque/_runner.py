@@ -167,9 +167,10 @@ class Runner:
             self._stoppers.add(caller)
         await asyncio.shield(self.begin_stop(timeout))
 
-    def runs_in(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether *task* is the one of a handler."""
-        return any(run.task is task for run in self._running.unsettled)
+    @property
+    def is_called_by_handler(self) -> bool:
+        """Whether a handler that runs here asks this, itself or in a task or thread that it has started."""
+        return self._own_run() is not None
 
     def _own_run(self) -> Run | None:
         """The run whose handler calls this, or None if none does."""

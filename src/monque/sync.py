@@ -564,8 +564,13 @@ class _LoopThread:
                 wait(list(self._calls), timeout=_LAST_CALLS)
                 try:
                     self._hand_over(self._monque.close()).result()
-                finally:
+                except ConfigurationError:  # a handler calls this: its result is still to be stored
+                    self._is_closed = False
+                    raise
+                except BaseException:
                     self._end()
+                    raise
+                self._end()
 
     def _refuse_own_thread(self) -> None:
         if threading.current_thread() is self._thread:

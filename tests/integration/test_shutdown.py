@@ -748,6 +748,41 @@ async def test_a_handler_cannot_close_its_instance(monque: Monque) -> None:
     assert monque.is_healthy()
 
 
+async def test_a_handler_cannot_close_its_instance_by_a_task_that_it_awaits(monque: Monque) -> None:
+    """The close would wait for the handler, and the handler for the close."""
+
+    @monque.worker("close")
+    async def close(job: Job[None]) -> None:
+        await asyncio.gather(monque.close())
+
+    heard = Heard(monque)
+    await monque.start()
+    await monque.enqueue(close)
+    [event] = await heard.wait("job:fail", within=5)
+
+    assert isinstance(event.error, ConfigurationError)
+    assert monque.is_healthy()
+
+
+async def test_a_handler_that_stopped_its_instance_cannot_start_it_again(monque: Monque) -> None:
+    """The start would wait for the end of the stop, which waits for the handler."""
+
+    @monque.worker("restart")
+    async def restart(job: Job[None]) -> None:
+        await monque.stop()
+        await monque.start()
+
+    heard = Heard(monque)
+    await monque.start()
+    await monque.enqueue(restart)
+    [event] = await heard.wait("job:fail", within=5)
+
+    assert isinstance(event.error, ConfigurationError)
+    assert "cannot start it again" in str(event.error)
+    await monque.start()
+    assert monque.is_healthy()
+
+
 # What is logged
 
 

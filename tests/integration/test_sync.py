@@ -722,3 +722,22 @@ def test_a_process_ends_although_it_was_not_closed(uri: str, tmp_path: Path, unc
 
     assert said == "end\n"
     assert (process.returncode, complaints) == (0, "")
+
+
+def test_a_handler_cannot_close_the_instance_that_runs_it(monque: SyncMonque) -> None:
+    """It is told so at once, and that it failed is stored."""
+    failed = threading.Event()
+
+    @monque.worker("close")
+    def close(job: Job[None]) -> None:
+        monque.close()
+
+    monque.on(JobFailed, lambda event: failed.set())
+    job = monque.enqueue(close)
+    monque.start()
+
+    assert failed.wait(20)
+    stored = monque.get_job(job.id)
+    assert stored is not None
+    assert stored.fail_reason is not None
+    assert "a handler cannot close the Monque that runs it" in stored.fail_reason
