@@ -95,6 +95,22 @@ async def test_a_loop_blocked_by_something_else_is_told_too(
     assert "no async handler ran" in told(caplog)[0]
 
 
+async def test_a_block_of_little_more_than_a_second_is_told_whenever_it_begins(
+    make_monque: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    monque = await make_monque().open()
+    for times in range(1, 4):
+        await monque.start()
+        await asyncio.sleep(0.03 * times)  # the watch has just begun
+        time.sleep(1.2)  # noqa: ASYNC251 - that is the fault
+
+        def is_told(times: int = times) -> None:
+            assert len(told(caplog)) == times
+
+        await eventually(is_told, within=2)
+        await monque.stop()
+
+
 async def test_what_was_lost_while_the_loop_stood_still_is_cancelled_at_once(
     host: Servers, collection: Collection, make_monque: Make
 ) -> None:
