@@ -299,9 +299,17 @@ class Monque(Management):
         Jobs of names without a worker here, jobs that are due later (also because they failed and
         wait for their next try), and jobs that other instances run are not waited for. A handler that
         outlived an earlier `stop()` keeps its slot: a due job that needs this slot is waited for.
+
+        Raises:
+            ConfigurationError: A handler of this instance calls it, and would wait for itself.
         """
         await self.open()
         runner = await self._running()
+        if runner.is_called_by_handler:
+            raise ConfigurationError(
+                "a handler cannot wait until the Monque that runs it is idle, because that waits for the handler "
+                "to return; call run_until_idle() where the Monque was opened"
+            )
         if not runner.lasting and not runner.guests:
             runner.announce()
         runner.guests += 1

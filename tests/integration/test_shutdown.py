@@ -783,6 +783,22 @@ async def test_a_handler_that_stopped_its_instance_cannot_start_it_again(monque:
     assert monque.is_healthy()
 
 
+async def test_a_handler_cannot_wait_until_its_own_instance_is_idle(monque: Monque) -> None:
+    """It would wait for itself for ever."""
+
+    @monque.worker("patient")
+    async def patient(job: Job[None]) -> None:
+        await monque.run_until_idle()
+
+    heard = Heard(monque)
+    await monque.start()
+    await monque.enqueue(patient)
+    [event] = await heard.wait("job:fail", within=5)
+
+    assert isinstance(event.error, ConfigurationError)
+    assert "until the Monque that runs it is idle" in str(event.error)
+
+
 # What is logged
 
 
