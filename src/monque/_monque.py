@@ -307,8 +307,8 @@ class Monque(Management):
         runner = await self._running()
         if runner.is_called_by_handler:
             raise ConfigurationError(
-                "a handler cannot wait until the Monque that runs it is idle, because that waits for the handler "
-                "to return; call run_until_idle() where the Monque was opened"
+                "a handler cannot wait until the Monque that runs it is idle, because that waits for the "
+                "handler to return; call run_until_idle() where the Monque was opened"
             )
         if not runner.lasting and not runner.guests:
             runner.announce()
