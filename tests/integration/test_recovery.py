@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from bson.datetime_ms import DatetimeMS
 from pymongo.asynchronous.collection import AsyncCollection
 
 from conftest import QUICK
@@ -563,6 +564,29 @@ async def test_schedules_written_by_hand_are_taken_like_others(
 
     assert await collection.count_documents({"status": "processing"}) == 0
     assert (await get(collection, good))["status"] == ("failed" if max_retries == 1 else "pending")
+    await collection.delete_many({})  # no instance of ours would leave such documents
+
+
+@pytest.mark.parametrize("recurring", [False, True])
+@pytest.mark.parametrize("max_retries", [1, 10])
+async def test_no_value_in_a_dead_job_keeps_others_from_being_taken(
+    collection: Collection, make_monque: Make, max_retries: int, recurring: bool
+) -> None:
+    """What is read of a job is not to become an operator, or another date, of the query that changes it."""
+    odd = [{"$bogus": 1}, {"$gt": 1}, DatetimeMS(2**62)]
+    fields = hourly() if recurring else {}
+    names = [{"name": value} for value in odd]
+    owners = [{"claimedBy": value} for value in odd]
+    ids = [{"_id": DatetimeMS(2**62)}, {"_id": {"at": DatetimeMS(2**62)}}]
+    dead = [claimed("dead", **DEAD) | fields | one for one in (*names, *owners, *ids, {})]
+    for number, doc in enumerate(dead):
+        doc["uniqueKey"] = str(number)
+    await collection.insert_many(dead)
+
+    await make_monque(options=replace(QUICK, max_retries=max_retries)).open()
+
+    assert await collection.count_documents({"status": "processing"}) == 0
+    assert await collection.count_documents({"status": "failed"}) == (len(dead) if max_retries == 1 else 0)
     await collection.delete_many({})  # no instance of ours would leave such documents
 
 

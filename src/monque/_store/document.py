@@ -43,6 +43,11 @@ CODEC_OPTIONS: CodecOptions[Document] = CodecOptions(
 # are read without a zone: a date in BSON is always UTC. `made_aware` gives it to those that users see.
 NAIVE_CODEC_OPTIONS: CodecOptions[Document] = CODEC_OPTIONS.with_options(tz_aware=False, tzinfo=None)
 
+# A date that Python cannot represent stays what it is: for values by which a document is to be found again.
+EXACT_CODEC_OPTIONS: CodecOptions[Document] = CODEC_OPTIONS.with_options(
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+
 # MongoDB compares a date with dates only; with this bound a query leaves out texts, numbers and the like.
 EARLIEST = datetime.min.replace(tzinfo=UTC)
 

@@ -16,7 +16,7 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError, ExecutionTimeout
 
 from monque._errors import AggregationTimeoutError
 from monque._store import transitions
-from monque._store.document import CODEC_OPTIONS, Document
+from monque._store.document import CODEC_OPTIONS, EXACT_CODEC_OPTIONS, Document
 from monque._store.reads import Listing, Position, beyond_id, with_id
 from monque._store.unique import DUPLICATE_KEY, is_key_taken
 from monque._views import BulkError, Direction
@@ -32,10 +32,6 @@ _EXACT: CodecOptions[RawBSONDocument] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_MS,
     unicode_decode_error_handler="replace",
 )
-
-
-# In an `_id`, a date that Python cannot hold stays what it is.
-_EXACT_ID = CODEC_OPTIONS.with_options(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
 
 
 async def read_page(
@@ -68,7 +64,7 @@ def decoded(document: RawBSONDocument) -> Document:
     """The document as everywhere else, with its exact `_id`: users ask for a job by the one that they see."""
     found = bson.decode(document.raw, CODEC_OPTIONS)
     if type(found["_id"]) is not ObjectId:
-        found["_id"] = bson.decode(document.raw, _EXACT_ID)["_id"]
+        found["_id"] = bson.decode(document.raw, EXACT_CODEC_OPTIONS)["_id"]
     return found
 
 
@@ -134,7 +130,7 @@ async def retry_many(
 async def _batches(collection: AsyncCollection[Document], query: Document) -> AsyncIterator[list[Any]]:
     """The ids that match, in batches by id: a job retried, run and failed again is not met twice."""
     last: Document = {}
-    exact = collection.with_options(codec_options=_EXACT_ID)
+    exact = collection.with_options(codec_options=EXACT_CODEC_OPTIONS)
     while True:
         found = await exact.find({"$and": [query, last]}, {"_id": 1}, sort={"_id": 1}, limit=_BATCH).to_list()
         if not found:

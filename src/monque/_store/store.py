@@ -33,7 +33,14 @@ from monque._job import JobStatus
 from monque._options import Options
 from monque._store import indexes, transitions, unique
 from monque._store.candidates import Candidates
-from monque._store.document import CODEC_OPTIONS, NAIVE_CODEC_OPTIONS, Document, key_of, made_aware
+from monque._store.document import (
+    CODEC_OPTIONS,
+    EXACT_CODEC_OPTIONS,
+    NAIVE_CODEC_OPTIONS,
+    Document,
+    key_of,
+    made_aware,
+)
 from monque._store.gather import Gather
 from monque._store.reads import with_id
 from monque._store.transitions import Transition
@@ -99,6 +106,7 @@ class Store:
         )
         self.collection = _handle(database, options.collection, CODEC_OPTIONS)
         self._naive = _handle(database, options.collection, NAIVE_CODEC_OPTIONS)
+        self._exact = _handle(database, options.collection, EXACT_CODEC_OPTIONS)
         self._options = options
         self._clock = clock
         self.instance_id = instance_id
@@ -470,7 +478,7 @@ class Store:
         """Some jobs of dead owners, at most `STALE_AT_ONCE`: what `transitions.stale_fields` says of each."""
         fields = transitions.stale_fields(max_crashes=self._options.max_retries)
         with limited(OPERATION_TIMEOUT):
-            return await self.collection.find(self._stale(), fields, limit=STALE_AT_ONCE).to_list()
+            return await self._exact.find(self._stale(), fields, limit=STALE_AT_ONCE).to_list()
 
     async def put_back(self, found: Document) -> Document | None:
         """Let a job of a dead owner run again; None if another instance was faster, or the owner lives."""
@@ -496,16 +504,18 @@ class Store:
 
     async def _change_stale(self, found: Document, transition: Transition) -> Document | None:
         # The owner that was read, so that the log names the right one; the name for a sharded collection.
-        same = {"_id": found["_id"], "name": found.get("name"), "claimedBy": found.get("claimedBy")}
+        same = {"_id": found["_id"], **transitions.as_read(found, ("name", "claimedBy"))}
         with limited(OPERATION_TIMEOUT):
-            return await self.collection.find_one_and_update(
+            document = await self.collection.find_one_and_update(
                 {**same, **transition.when}, transition.then, return_document=ReturnDocument.AFTER
             )
+        return document and {**document, "_id": found["_id"]}
 
     async def stale_schedule(self, found: Document) -> Document | None:
         """The whole document, if its owner is still dead."""
         with limited(OPERATION_TIMEOUT):
-            return await self.collection.find_one({"_id": found["_id"], **self._stale()})
+            document = await self.collection.find_one({"_id": found["_id"], **self._stale()})
+        return document and {**document, "_id": found["_id"]}
 
     async def abandon(self, schedule: Document, transition: Transition) -> bool:
         """Let a schedule go on without the run that died; False if its owner lives or another was faster."""

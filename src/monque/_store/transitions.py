@@ -399,10 +399,10 @@ def abandon_schedule(schedule: Mapping[str, Any], *, reason: str) -> Transition:
 
 def _untouched(schedule: Mapping[str, Any]) -> Document:
     claim = ("status", "claimedBy", "attempt", "lastHeartbeat", "repeatInterval", "timezone")
-    return _as_read(schedule, claim)
+    return as_read(schedule, claim)
 
 
-def _as_read(document: Mapping[str, Any], fields: Iterable[str]) -> Document:
+def as_read(document: Mapping[str, Any], fields: Iterable[str]) -> Document:
     """Match while these fields are as they were read, whatever they hold; a null matches what is not there.
 
     A date that Python cannot represent was clamped when it was read, and would never match again.
@@ -427,7 +427,7 @@ def change_schedule(schedule: Mapping[str, Any], *, changes: Document) -> Transi
     """
     return Transition(
         to=JobStatus.PROCESSING if schedule["status"] == "processing" else JobStatus.PENDING,
-        when=_as_read(schedule, ("status", "updatedAt", "repeatInterval")),
+        when=as_read(schedule, ("status", "updatedAt", "repeatInterval")),
         then={"$set": changes, "$currentDate": {"updatedAt": True}},
     )
 
