@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+import bson
 import pytest
 from bson import ObjectId
+from bson.datetime_ms import DatetimeMS
+from bson.raw_bson import RawBSONDocument
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 
@@ -15,6 +19,7 @@ from monque import Job, Monque, Options, Retention
 from monque.embedded import EmbeddedMongo
 from support.clocks import ago
 from support.jobs import claimed, document
+from support.sharding import NOT_THROUGH_MONGOS
 from support.traffic import Traffic
 from support.waiting import Heard, eventually
 
@@ -61,6 +66,58 @@ async def test_many_old_jobs_are_removed_in_batches(
         await eventually(all_are_gone)
 
         assert traffic.sent["delete"] == 3
+
+
+@NOT_THROUGH_MONGOS  # which has no profiler
+async def test_each_batch_looks_only_at_its_own_jobs(
+    make_monque: Callable[..., Monque], collection: Collection
+) -> None:
+    """The ids are in another order than the times of the last update, as with many instances."""
+    shuffled = random.Random(1).sample([ObjectId() for _ in range(4_000)], 4_000)
+    await collection.insert_many(
+        [ended("completed", ago(days=1) + timedelta(seconds=n), _id=_id) for n, _id in enumerate(shuffled)]
+    )
+    await collection.database.command("profile", 2)
+    await make_monque(options=Options(retention=Retention(completed=HOUR))).start()
+
+    async def all_are_gone() -> None:
+        assert await collection.count_documents({}) == 0
+
+    await eventually(all_are_gone)
+    await collection.database.command("profile", 0)
+    profile = collection.database["system.profile"]
+    deletes = await profile.find({"op": "remove", "ns": collection.full_name}).to_list()
+    assert len(deletes) == 4
+    assert max(entry["docsExamined"] for entry in deletes) == 1_000
+
+
+async def test_an_odd_id_keeps_neither_others_nor_itself_from_being_removed(
+    server: EmbeddedMongo, make_monque: Callable[..., Monque], collection: Collection
+) -> None:
+    """A date beyond the year 9999 in an id; and an id that no query can match, for it is no UTF-8."""
+    beyond = [ended("completed", ago(days=1), _id={"at": DatetimeMS(2**62), "n": n}) for n in range(2)]
+    good = ended("completed", ago(days=1))
+    broken = bson.encode(ended("completed", ago(days=1), _id="broken")).replace(b"broken", b"brok\xff\xfe")
+    await collection.insert_many([*beyond, RawBSONDocument(broken), good])
+    traffic = Traffic()
+    async with AsyncMongoClient(server.uri, event_listeners=[traffic]) as client:
+        options = Options(retention=Retention(completed=HOUR))
+        monque = make_monque(client[collection.database.name], options=options)
+        monque.worker("work", lambda job: None)
+        heard = Heard(monque)
+        await monque.start()
+
+        async def only_the_broken_one_is_left() -> None:
+            assert await collection.count_documents({}) == 1
+
+        await eventually(only_the_broken_one_is_left)
+        for _ in range(5):
+            await monque.enqueue("work")
+        await heard.wait("job:complete", 5)
+
+        assert traffic.sent["delete"] <= 2  # the second removes nothing, and is the last
+        await monque.close()
+    await collection.delete_many({})
 
 
 @pytest.mark.parametrize("status", ["completed", "failed", "cancelled"])

@@ -536,11 +536,17 @@ class Store:
         removed = 0
         while True:
             with limited(OPERATION_TIMEOUT):
-                found = await self.collection.find(old, {"_id": 1}, limit=_PRUNE_AT_ONCE).to_list()
+                found = await self._exact.find(old, {"_id": 1}, limit=_PRUNE_AT_ONCE).to_list()
                 if not found:
                     return removed
-                ids = [document["_id"] for document in found]
-                removed += (await self.collection.delete_many({"_id": {"$in": ids}, **old})).deleted_count
+                these = {"_id": {"$in": [document["_id"] for document in found]}, **old}
+                # Without the hint the server may go through everything that is old, for each batch.
+                deleted = (await self.collection.delete_many(these, hint="_id_")).deleted_count
+            if not deleted:
+                # Another instance was faster, and goes on; or no query matches these ids (bytes that are no
+                # UTF-8), and the same would be read again.
+                return removed
+            removed += deleted
 
     async def change(
         self, job_id: Any, transition: Transition, session: AsyncClientSession | None = None
