@@ -10,8 +10,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import bson
 import pytest
 from bson.datetime_ms import DatetimeMS
+from bson.raw_bson import RawBSONDocument
 from pymongo.asynchronous.collection import AsyncCollection
 
 from conftest import QUICK
@@ -573,7 +575,7 @@ async def test_no_value_in_a_dead_job_keeps_others_from_being_taken(
     collection: Collection, make_monque: Make, max_retries: int, recurring: bool
 ) -> None:
     """What is read of a job is not to become an operator, or another date, of the query that changes it."""
-    odd = [{"$bogus": 1}, {"$gt": 1}, DatetimeMS(2**62)]
+    odd = [{"$bogus": 1}, {"$gt": 1}, DatetimeMS(2**62), "BROKEN"]
     fields = hourly() if recurring else {}
     names = [{"name": value} for value in odd]
     owners = [{"claimedBy": value} for value in odd]
@@ -581,7 +583,8 @@ async def test_no_value_in_a_dead_job_keeps_others_from_being_taken(
     dead = [claimed("dead", **DEAD) | fields | one for one in (*names, *owners, *ids, {})]
     for number, doc in enumerate(dead):
         doc["uniqueKey"] = str(number)
-    await collection.insert_many(dead)
+    broken = [bson.encode(doc).replace(b"BROKEN", b"BRO\xff\xfeN") for doc in dead]  # no UTF-8
+    await collection.insert_many(list(map(RawBSONDocument, broken)))
 
     await make_monque(options=replace(QUICK, max_retries=max_retries)).open()
 

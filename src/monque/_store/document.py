@@ -109,9 +109,14 @@ def key_of(job_id: Any) -> bytes:
     return job_id.binary if type(job_id) is ObjectId else bson.encode({"_id": job_id})
 
 
-def is_clamped(value: object) -> bool:
-    """Whether a date that was read may stand for one that Python cannot represent."""
-    return isinstance(value, datetime) and value.year in (MINYEAR, MAXYEAR)
+def is_inexact(value: object) -> bool:
+    """Whether a value that was read may stand for one that Python cannot represent.
+
+    A date was clamped then; in a text, bytes that are no UTF-8 were replaced.
+    """
+    if isinstance(value, datetime):
+        return value.year in (MINYEAR, MAXYEAR)
+    return isinstance(value, str) and "\ufffd" in value
 
 
 def size_of(document: Document) -> int:

@@ -31,7 +31,7 @@ from monque._store.document import (
     attempt_of,
     count_of,
     failures_with,
-    is_clamped,
+    is_inexact,
     milliseconds,
 )
 from monque._store.owners import allowed_silence_of
@@ -405,10 +405,10 @@ def _untouched(schedule: Mapping[str, Any]) -> Document:
 def as_read(document: Mapping[str, Any], fields: Iterable[str]) -> Document:
     """Match while these fields are as they were read, whatever they hold; a null matches what is not there.
 
-    A date that Python cannot represent was clamped when it was read, and would never match again.
+    A value that Python cannot represent was read as another one, and would never match again.
     """
     read = {field: document.get(field) for field in fields}
-    return {field: {"$eq": value} for field, value in read.items() if not is_clamped(value)}
+    return {field: {"$eq": value} for field, value in read.items() if not is_inexact(value)}
 
 
 def crash_reason(crashes: int) -> str:
