@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from bson import ObjectId
+from bson import Decimal128, ObjectId
 
 from monque._store import transitions
 from monque._store.transitions import Transition, was_settled
@@ -116,3 +116,14 @@ def test_completing_removes_what_a_failure_or_a_crash_left_behind(left: dict[str
     assert isinstance(troubled, dict)
     assert set(clean["$unset"]) == {"claimedBy", "lockedAt", "lastHeartbeat"}
     assert set(troubled["$unset"]) - set(clean["$unset"]) == {"failReason", "crashCount", "lastCrash"}
+
+
+@pytest.mark.parametrize("settling", SETTLING)
+@pytest.mark.parametrize("attempt", [float("nan"), Decimal128("2"), 0])
+def test_a_job_that_nobody_settled_is_not_settled_however_odd_its_attempt_is(
+    settling: str, attempt: Any
+) -> None:
+    """Such an attempt counts as 0, which is not the attempt that a document without one was settled in."""
+    found = {**CLAIM, "status": "processing", "attempt": attempt}
+
+    assert was_settled({**CLAIM, "attempt": attempt}, SETTLING[settling](), found) is False

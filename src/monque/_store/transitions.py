@@ -272,11 +272,12 @@ def was_settled(claim: Mapping[str, Any], transition: Transition, document: Mapp
     """
     if document is None:
         return False
-    ours, settled = attempt_of(claim), count_of(document, "settledAttempt")
-    if settled == ours:
+    ours = attempt_of(claim)
+    # A missing field is no 0: an odd attempt (NaN, a decimal) counts as 0, and no write can settle it.
+    if document.get("settledAttempt") == ours:
         return True
     lost = count_of(document, "lostAttempt") >= ours
-    return settled > ours and not lost and transition.to is JobStatus.PENDING
+    return count_of(document, "settledAttempt") > ours and not lost and transition.to is JobStatus.PENDING
 
 
 def _same_schedule(claim: Mapping[str, Any]) -> Document:
