@@ -80,25 +80,23 @@ def _changes(holder: Document, wanted: Document) -> Document:
     times = {
         field: wanted[field] for field in ("repeatInterval", "timezone") if holder.get(field) != wanted[field]
     }
-    if times and holder["status"] == "pending":
+    if holder["status"] == "pending" and (times or _misses_its_schedule(holder, wanted)):
         times["nextRunAt"] = wanted["nextRunAt"]
     same_data = bson.encode({"data": holder.get("data")}) == bson.encode({"data": wanted["data"]})
     changes = times if same_data else {**times, "data": wanted["data"]}
-    if not changes and _misses_its_schedule(holder, wanted):
-        changes = {"nextRunAt": wanted["nextRunAt"]}
     if changes and "traceparent" in wanted:
         changes |= {"tracestate": "", **trace_of(wanted)}  # not the state of another trace
     return changes
 
 
 def _misses_its_schedule(holder: Document, wanted: Document) -> bool:
-    """Whether a schedule waits for another time than the next one of the wanted cron and zone.
+    """Whether a pending schedule waits for another time than the next one of the wanted cron and zone.
 
     A TypeScript instance leaves such a time if the cron changed while it ran the job, or if its process has
     another zone. The time of a retry, one that an operator set and one that has come are left alone.
     """
     run_at, now = made_aware(holder.get("nextRunAt")), wanted["createdAt"]
-    if holder["status"] != "pending" or not isinstance(run_at, datetime) or run_at <= now:
+    if not isinstance(run_at, datetime) or run_at <= now:
         return False
     if count_of(holder, "failCount") or run_at == made_aware(holder.get("movedTo")):
         return False

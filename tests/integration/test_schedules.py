@@ -141,7 +141,7 @@ class TestCallingAgain:
     async def test_another_payload_keeps_the_time(self, monque: Monque, collection: Collection) -> None:
         first = await monque.schedule("@hourly", "report", {"type": "sales"})
         postponed = ahead(hours=3)
-        await collection.update_one({}, {"$set": {"nextRunAt": postponed}})
+        await monque.reschedule_job(first.id, postponed)
 
         job = await monque.schedule("@hourly", "report", {"type": "stock"})
 

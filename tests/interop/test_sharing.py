@@ -268,6 +268,18 @@ class TestSchedules:
         assert repaired.next_run_at <= repaired.updated_at + timedelta(minutes=1)
         assert await monque.schedule("* * * * *", "work") == repaired
 
+    async def test_a_call_with_another_payload_repairs_the_time_too(
+        self, monque: Monque, typescript: TypeScript
+    ) -> None:
+        schedule = await monque.schedule("@hourly", "work", "old")
+        await typescript.claim(schedule.id)
+        await typescript.repeat(schedule.id, ahead(days=100))
+
+        repaired = await monque.schedule("@hourly", "work", "new")
+
+        assert repaired.data == "new"
+        assert repaired.next_run_at <= repaired.updated_at + timedelta(hours=1)
+
     async def test_a_time_in_the_zone_of_their_process_is_repaired(
         self, monque: Monque, collection: Collection, typescript: TypeScript
     ) -> None:
