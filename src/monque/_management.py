@@ -49,6 +49,9 @@ from monque._workers import Workers
 
 R = TypeVar("R")
 
+# How often a retried job may find its unique key taken, and its holder gone a moment later.
+_TRIES = 20
+
 
 class Management:
     """Methods to inspect jobs and to act on them; `Monque` has them all."""
@@ -257,13 +260,14 @@ class Management:
         context = self._context()
 
         async def retry(job_id: Any) -> Job[Any]:
-            after = None
+            after, refusals = None, 0
             while after is None:
                 before = await _found(context, job_id)
                 _check_state(before, "retry", JobStatus.CANCELLED, JobStatus.FAILED)
                 outcome = await operations.retry_one(context.store.collection, job_id, before["status"])
                 if isinstance(outcome, DuplicateKeyError):
-                    await _refuse_taken_key(context, before)
+                    refusals += 1
+                    await _refuse_taken_key(context, before, for_good=refusals == _TRIES)
                 else:
                     after = outcome
             job = to_job(after)
@@ -426,14 +430,17 @@ def _check_state(document: Document, action: str, *allowed: JobStatus) -> None:
         )
 
 
-async def _refuse_taken_key(context: Context, document: Document) -> None:
-    """Say who holds the key; if its holder ended meanwhile, return, so that it is tried again."""
+async def _refuse_taken_key(context: Context, document: Document, *, for_good: bool) -> None:
+    """Say who holds the key; if its holder ended meanwhile, return, so that it is tried again.
+
+    Unless that is *for_good*: a key that is no text may be held by a job that no query for the key finds.
+    """
     holder = await context.store.holder(document)
-    if holder is None:
+    if holder is None and not for_good:
         return
+    by = "another active job" if holder is None else f"the {holder['status']} job {holder['_id']}"
     raise JobStateError(
-        f"cannot retry job {document['_id']}: its unique key {document['uniqueKey']!r} is held by the "
-        f"{holder['status']} job {holder['_id']}",
+        f"cannot retry job {document['_id']}: its unique key {document['uniqueKey']!r} is held by {by}",
         job_id=document["_id"],
         current_status=status_of(document),
         attempted_action="retry",

@@ -310,6 +310,23 @@ async def test_a_retry_whose_key_is_taken_names_the_holder(
     assert heard.events == []
 
 
+@pytest.mark.parametrize(
+    ("key", "held"), [(["a"], ["a", "b"]), ({"$bogus": 1}, {"$bogus": 1})], ids=["array", "operator"]
+)
+async def test_a_retry_whose_odd_key_is_taken_is_refused(
+    monque: Monque, collection: Collection, key: Any, held: Any
+) -> None:
+    """Somebody else wrote it. Two arrays collide by one element, and no query for one finds the other."""
+    before = await put(collection, "failed", uniqueKey=key)
+    await put(collection, "pending", uniqueKey=held)
+
+    async with asyncio.timeout(10):
+        with pytest.raises(JobStateError, match=r"its unique key .* is held by"):
+            await monque.retry_job(before["_id"])
+
+    await collection.delete_many({})
+
+
 async def test_a_key_of_another_name_or_of_a_finished_job_is_free(
     monque: Monque, collection: Collection
 ) -> None:

@@ -241,8 +241,9 @@ class Store:
         return await lasting.find_one({"_id": job_id})
 
     async def holder(self, document: Document) -> Document | None:
-        """The active job with this document's name and key."""
-        return await self.collection.find_one(unique.holder_of(document))
+        """The active job with this document's name and key, whatever these hold."""
+        same = {field: {"$eq": document.get(field)} for field in ("name", "uniqueKey")}
+        return await self.collection.find_one({**unique.holder_of(document), **same})
 
     async def is_alive_elsewhere(self, besides: Iterable[ObjectId]) -> bool:
         """Whether a job claimed under our instance id has a fresh heartbeat (and is not one of *besides*)."""
