@@ -479,7 +479,9 @@ class Runner:
                 audience.stalled(timedelta(seconds=blocked))
 
     async def _recover(self) -> None:
-        if await recover(self._context):
+        # Jobs are given up one by one, and no heartbeat is sent meanwhile. A quarter of the silence that is
+        # allowed, added to an interval, is no gap by which `_may_recover` would doubt.
+        if await recover(self._context, within=self._context.silence / 4):
             self.wake()
 
     async def _prune(self) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass
 from typing import Any
 
+from monque._clock import elapsed
 from monque._errors import ConfigurationError, ProcessDiedError
 from monque._events import JobFailed, StaleJobsRecovered
 from monque._execute import Context, next_time
@@ -32,22 +34,33 @@ class _Taken:
         return self.put_back + self.given_up
 
 
-async def recover(context: Context) -> int:
-    """Take the jobs whose owner is dead, to put them back or to give them up; how many."""
-    taken = _Taken()
-    while True:
-        found, before = await context.store.stale(), taken.count
-        await _put_back([job for job in found if not job["hopeless"]], taken, context)
-        for job in found:
-            if job["hopeless"]:
-                await _give_up(job, taken, context)
-        # With a full page there may be more; without progress the same would be read again.
-        if len(found) < STALE_AT_ONCE or taken.count == before:
-            break
-    if taken.count:
-        _summarize(taken, context)
-        context.bus.tell(StaleJobsRecovered(count=taken.count))
+async def recover(context: Context, *, within: float = math.inf) -> int:
+    """Take the jobs whose owner is dead, to put them back or to give them up; how many.
+
+    Ends soon after *within* seconds. What is left then is for the next time.
+    """
+    taken, until = _Taken(), elapsed() + within
+    try:
+        while await _take_some(taken, context, until):
+            pass
+    finally:  # also if the database is gone halfway: what was taken was taken
+        if taken.count:
+            _summarize(taken, context)
+            context.bus.tell(StaleJobsRecovered(count=taken.count))
     return taken.count
+
+
+async def _take_some(taken: _Taken, context: Context, until: float) -> bool:
+    """Take those that one read finds; whether there may be more, and there is time for them."""
+    found, before = await context.store.stale(), taken.count
+    await _put_back([job for job in found if not job["hopeless"]], taken, context)
+    for job in found:
+        if job["hopeless"]:
+            await _give_up(job, taken, context)
+            if elapsed() > until:
+                return False
+    # Without progress the same would be read again.
+    return len(found) == STALE_AT_ONCE and taken.count > before and elapsed() <= until
 
 
 async def _put_back(found: list[Document], taken: _Taken, context: Context) -> None:

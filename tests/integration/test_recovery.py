@@ -551,6 +551,48 @@ async def test_instances_that_open_together_tell_each_given_up_job_once(
     assert len(told) == 25
 
 
+async def test_an_instance_that_gives_up_many_jobs_keeps_its_own_alive(
+    collection: Collection, make_monque: Make
+) -> None:
+    monque = await make_monque(options=replace(BEATING, max_retries=1)).open()
+    goes_on = asyncio.Event()
+
+    @monque.worker("long")
+    async def long(job: Job[Any]) -> None:
+        await goes_on.wait()
+
+    heard = Heard(monque)
+    job = await monque.enqueue("long")
+    await monque.start()
+    await heard.wait("job:start")
+    await collection.insert_many([claimed("dead", **DEAD) for _ in range(1_200)])
+
+    beats = []
+    for given_up in (50, 1_150):
+        await heard.wait("job:fail", given_up)
+        beats.append((await get(collection, {"_id": job.id}))["lastHeartbeat"])
+    await heard.wait("job:fail", 1_200)
+    goes_on.set()
+    await heard.wait("job:complete")
+
+    assert beats[1] > beats[0]
+
+
+async def test_what_was_recovered_before_an_error_is_told(collection: Collection, make_monque: Make) -> None:
+    """Here the error of an index of the user's own, which lets only one job of an order wait."""
+    waits = {"status": "pending", "order": {"$exists": True}}
+    await collection.create_index("order", unique=True, partialFilterExpression=waits)
+    monque = await make_monque(options=BEATING).open()
+    heard = Heard(monque)
+    await monque.start()
+    first, second = (claimed("dead", **DEAD, nextRunAt=ago(hours=at), order=at) for at in (2, 1))
+    await collection.insert_many([document(name="other", order=1), first, second])
+    await heard.wait("job:error", 2)
+
+    assert [event.count for event in heard.of("stale:recovered")] == [1]
+    assert (await get(collection, first))["status"] == "pending"
+
+
 @pytest.mark.parametrize("max_retries", [1, 10])
 async def test_schedules_written_by_hand_are_taken_like_others(
     collection: Collection, make_monque: Make, max_retries: int
