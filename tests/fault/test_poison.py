@@ -39,12 +39,13 @@ ODD: list[Any] = [
     *(None, "", "text", "\x00", 7, -1, 2**62, 1.5, float("nan"), float("inf"), True, b"\x00", {}, {"a": 1}),
     *({"$gt": 1}, [], [1], ["work"], [ago(days=1)], [["work"]], ObjectId(), Decimal128("1"), Int64(1)),
     *(Regex("x"), Code("x"), Code("x", {}), MinKey(), MaxKey(), Timestamp(1, 1), DatetimeMS(2**62)),
-    *(DatetimeMS(-(2**62)), ago(days=1)),
+    *(DatetimeMS(-(2**62)), ago(days=1), {"$bogus": 1}),
 ]
 FIELDS = [
     *("_id", "name", "status", "nextRunAt", "data", "failCount", "attempt", "uniqueKey", "failReason"),
     *("repeatInterval", "timezone", "crashCount", "createdAt", "updatedAt", "lockedAt", "lastHeartbeat"),
     *("claimedBy", "heartbeatInterval", "lostAttempt", "startedAt", "finishedAt", "scheduleId"),
+    *("settledAttempt", "lastCrash", "failedRunId", "movedTo"),
 ]
 GOOD = 100
 DEAD = {"lastHeartbeat": ago(hours=1), "lockedAt": ago(hours=1), "heartbeatInterval": 100}
@@ -88,10 +89,12 @@ async def test_no_value_in_any_field_ends_a_loop_or_keeps_others_from_their_jobs
         await update_to_poison(collection, field)
     good = await worker.enqueue_many(NewJob("work", {"good": number}) for number in range(GOOD))
     dead = claimed("dead", **DEAD, data={"good": GOOD}, nextRunAt=ago(seconds=5))
+    doomed = claimed("dead", **DEAD, data={"good": GOOD}, crashCount=5)  # recovery comes to it last
     old = document(status="completed", updatedAt=ago(days=40))
-    await collection.insert_many([dead, old])
+    await collection.insert_many([dead, doomed, old])
     await operate(worker)
-    await eventually(lambda: all_done(collection, [*(job.id for job in good), dead["_id"]], old), within=20)
+    run = [*(job.id for job in good), dead["_id"]]
+    await eventually(lambda: all_done(collection, run, doomed, old), within=20)
 
     assert worker.is_healthy()
     assert not [record for record in caplog.records if record.levelno >= logging.CRITICAL]
@@ -112,8 +115,9 @@ async def insert_poison(collection: Collection, field: str) -> None:
             document(name="work"),
             document(name="fails"),
             document(status="failed"),
-            document(status="completed"),
+            document(status="completed", updatedAt=ago(days=40)),
             claimed("dead", **DEAD),
+            claimed("dead", **DEAD, crashCount=5),
             claimed("dead", **DEAD, **schedule),
         ]
         for kind, doc in enumerate(kinds):
@@ -164,9 +168,13 @@ def is_good(job: Job[Any]) -> bool:
     return isinstance(job.data, dict) and "good" in job.data
 
 
-async def all_done(collection: Collection, good: list[ObjectId], old: dict[str, Any]) -> None:
+async def all_done(
+    collection: Collection, good: list[ObjectId], doomed: dict[str, Any], old: dict[str, Any]
+) -> None:
     assert await collection.count_documents({"_id": {"$in": good}, "status": "completed"}) == len(good)
     assert await collection.count_documents({"_id": old["_id"]}) == 0  # pruned
+    # Given up; or retried since, by the operator.
+    assert await collection.count_documents({"_id": doomed["_id"], "status": "processing"}) == 0
 
 
 async def remove_all(monque: Monque) -> None:
