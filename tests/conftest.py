@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
@@ -23,6 +24,11 @@ from support.sharding import Cluster
 # All servers of the tests may be of another version than the packaged one, for instance MongoDB 8.
 if mongod := os.environ.get("MONQUE_TEST_MONGOD"):
     os.environ["MONQUE_MONGOD"] = mongod
+
+# A shell starts background commands with SIGINT ignored, and programs inherit that. Tests that send a Ctrl-C to
+# a program need it to be heard, also with `make test &`.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # On a busy machine an example may take its time; what it finds counts, not how fast.
 hypothesis.settings.register_profile(
