@@ -25,8 +25,8 @@ from support.sharding import Cluster
 if mongod := os.environ.get("MONQUE_TEST_MONGOD"):
     os.environ["MONQUE_MONGOD"] = mongod
 
-# A shell starts background commands with SIGINT ignored, and programs inherit that. Tests that send a Ctrl-C to
-# a program need it to be heard, also with `make test &`.
+# A shell starts background commands with SIGINT ignored, and programs inherit that. Tests that send a Ctrl-C
+# to a program need it to be heard, also with `make test &`.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
