@@ -30,7 +30,7 @@ Make = Callable[..., Monque]
 BRISK = replace(
     QUICK,
     poll_interval=timedelta(milliseconds=50),
-    heartbeat_interval=timedelta(milliseconds=100),
+    heartbeat_interval=timedelta(milliseconds=40),
     heartbeat_tolerance=timedelta(seconds=1),
     retention=Retention(completed=timedelta(days=30), interval=timedelta(milliseconds=100)),
     max_retries=2,
