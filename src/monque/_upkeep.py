@@ -102,10 +102,10 @@ async def _abandon(found: Document, context: Context) -> Document | None:
         run_at = next_time(schedule, now)
     except ConfigurationError:
         ended = transitions.abandon_schedule(schedule, reason=reason)
-        return await context.store.change(schedule["_id"], ended)
+        return await context.store.abandon(schedule, ended)
     leaves = failed_occurrence(schedule, reason=reason, fail_count=count_of(schedule, "failCount"), now=now)
     transition = transitions.abandon_occurrence(schedule, run_at=run_at, leaves=leaves)
-    return leaves if await context.store.abandon(schedule, transition) else None
+    return None if await context.store.abandon(schedule, transition) is None else leaves
 
 
 def _summarize(taken: _Taken, context: Context) -> None:

@@ -452,7 +452,8 @@ async def test_recovery_that_fails_is_tried_again(
     heard = Heard(monque)
     monque.worker("work", lambda job: None)
     await monque.start()
-    async with failing(collection.database.client, ["findAndModify"], app_name=VICTIM, times=3, errorCode=8):
+    writes = ["findAndModify", "update"]  # each try sends both, to find out what failed
+    async with failing(collection.database.client, writes, app_name=VICTIM, times=6, errorCode=8):
         await collection.insert_one(
             document(
                 status="processing", claimedBy="dead", lockedAt=ago(minutes=5), lastHeartbeat=ago(minutes=5)
@@ -460,6 +461,24 @@ async def test_recovery_that_fails_is_tried_again(
         )
         await heard.wait("job:error", 3)
         await heard.wait("job:complete")
+
+
+async def test_what_was_recovered_before_an_error_is_told(
+    host: Servers, collection: Collection, make_monque: Make
+) -> None:
+    dead = {"status": "processing", "claimedBy": "dead"}
+    silent = {"lockedAt": ago(minutes=5), "lastHeartbeat": ago(minutes=5)}
+    monque = await make_monque(victim(host, collection), options=BEATING).open()
+    heard = Heard(monque)
+    await monque.start()
+    writes = ["findAndModify", "update"]
+    async with failing(collection.database.client, writes, app_name=VICTIM, after=1, errorCode=8):
+        await collection.insert_many([document(**dead, **silent) for _ in range(2)])
+        await heard.wait("job:error")
+        [first] = await heard.wait("stale:recovered")
+
+    [second] = (await heard.wait("stale:recovered", 2))[1:]
+    assert (first.count, second.count) == (1, 1)
 
 
 # Claims whose answer was lost

@@ -578,19 +578,37 @@ async def test_an_instance_that_gives_up_many_jobs_keeps_its_own_alive(
     assert beats[1] > beats[0]
 
 
-async def test_what_was_recovered_before_an_error_is_told(collection: Collection, make_monque: Make) -> None:
-    """Here the error of an index of the user's own, which lets only one job of an order wait."""
-    waits = {"status": "pending", "order": {"$exists": True}}
-    await collection.create_index("order", unique=True, partialFilterExpression=waits)
-    monque = await make_monque(options=BEATING).open()
+@pytest.mark.parametrize("count", [3, 30], ids=["few", "many"])
+@pytest.mark.parametrize("recurring", [False, True], ids=["one-off", "recurring"])
+@pytest.mark.parametrize("max_retries", [1, 10], ids=["given up", "put back"])
+async def test_a_job_that_the_server_refuses_to_change_keeps_no_other_from_being_taken(
+    collection: Collection,
+    make_monque: Make,
+    caplog: pytest.LogCaptureFixture,
+    max_retries: int,
+    recurring: bool,
+    count: int,
+) -> None:
+    """An index of the user's own lets only one job of an order wait, or fail."""
+    states = {"status": {"$in": ["pending", "failed"]}, "order": {"$exists": True}}
+    await collection.create_index("order", unique=True, partialFilterExpression=states)
+    stuck = claimed("dead", **DEAD, order=0, **(hourly(uniqueKey="stuck") if recurring else {}))
+    dead = [claimed("dead", **DEAD, order=number) for number in range(1, count)]
+    await collection.insert_many([document(name="other", order=0), stuck, *dead])
+    monque = make_monque(options=replace(BEATING, max_retries=max_retries))
     heard = Heard(monque)
-    await monque.start()
-    first, second = (claimed("dead", **DEAD, nextRunAt=ago(hours=at), order=at) for at in (2, 1))
-    await collection.insert_many([document(name="other", order=1), first, second])
-    await heard.wait("job:error", 2)
 
-    assert [event.count for event in heard.of("stale:recovered")] == [1]
-    assert (await get(collection, first))["status"] == "pending"
+    await monque.open()
+    await monque.start()
+    await collection.insert_one(late := claimed("dead", **DEAD, order=count))
+    await heard.wait("stale:recovered", 2)
+
+    left = [doc["_id"] async for doc in collection.find({"status": "processing"})]
+    assert left == [stuck["_id"]]
+    assert (await get(collection, late))["status"] == ("failed" if max_retries == 1 else "pending")
+    refused = [line for line in caplog.messages if "cannot be changed" in line]
+    assert [str(stuck["_id"]) in line for line in refused] == [True]
+    assert monque.is_healthy()
 
 
 @pytest.mark.parametrize("max_retries", [1, 10])

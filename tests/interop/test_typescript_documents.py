@@ -385,7 +385,7 @@ class TestRecovering:
         leaves = failed_occurrence(schedule, reason="its process died", fail_count=0, now=clock.now())
         given_up = transitions.abandon_occurrence(schedule, run_at=ahead(hours=1), leaves=leaves)
 
-        assert await store.abandon(schedule, given_up) is False
+        assert await store.abandon(schedule, given_up) is None
         assert await collection.find().to_list() == before
 
     async def test_a_late_failure_does_not_delete_the_copy_that_recovery_kept(

@@ -253,6 +253,7 @@ async def failing(
     *,
     app_name: str,
     times: int | None = None,
+    after: int = 0,
     **how: Any,
 ) -> AsyncIterator[None]:
     """While this lasts, the server fails these *commands* of the clients with that `appName`.
@@ -262,11 +263,12 @@ async def failing(
         commands: Their names, e.g. `findAndModify`.
         app_name: Whose commands.
         times: How often; always, if not given.
+        after: How many of them succeed first, if *times* is not given.
         how: What happens: `errorCode=`, `closeConnection=True`, `writeConcernError={...}` (done, but said
             to be in doubt), `blockConnection=True, blockTimeMS=`.
     """
     data = {"failCommands": list(commands), "appName": app_name, **how}
-    await _fail_point(client, "alwaysOn" if times is None else {"times": times}, data)
+    await _fail_point(client, {"skip": after} if times is None else {"times": times}, data)
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Jobs that could not be claimed: each is left alone for a while, and tried again after it."""
+"""Jobs that the server refuses to change: each is left alone for a while, and tried again after it."""
 
 from __future__ import annotations
 

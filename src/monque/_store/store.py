@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -43,8 +44,11 @@ from monque._store.document import (
 )
 from monque._store.gather import Gather
 from monque._store.reads import with_id
+from monque._store.refused import Refused
 from monque._store.transitions import Transition
 from monque._store.unique import DUPLICATE_KEY
+
+logger = logging.getLogger("monque")
 
 # Bounds each command of the background loops, so that a connection which died without a word
 # (a cut cable, a silent firewall) is noticed and replaced.
@@ -119,6 +123,7 @@ class Store:
         )
         self._candidates = Candidates(self._naive, clock, hint=options.create_indexes)
         self._doubtful: list[Any] = []
+        self._unrecovered = Refused()
         self._inserts: Gather[Document, None] = Gather(self._insert_together, many=_MANY)
 
     def through(self, collection: AsyncCollection[Document]) -> Store:
@@ -492,10 +497,13 @@ class Store:
             return 0
         recover = transitions.recover(self._stale(), max_crashes=self._options.max_retries)
         ids = [job["_id"] for job in found]
-        with limited(OPERATION_TIMEOUT):
-            result = await self.collection.update_many(
-                {"_id": {"$in": ids}, **recover.when}, recover.then, hint="_id_"
-            )
+        try:
+            with limited(OPERATION_TIMEOUT):
+                result = await self.collection.update_many(
+                    {"_id": {"$in": ids}, **recover.when}, recover.then, hint="_id_"
+                )
+        except WriteError:  # one of them cannot be changed; the others can
+            return sum([await self.put_back(job) is not None for job in found])
         return result.modified_count
 
     async def give_up(self, found: Document) -> Document | None:
@@ -507,10 +515,36 @@ class Store:
         # The owner that was read, so that the log names the right one; the name for a sharded collection.
         same = {"_id": found["_id"], **transitions.as_read(found, ("name", "claimedBy"))}
         with limited(OPERATION_TIMEOUT):
-            document = await self.collection.find_one_and_update(
-                {**same, **transition.when}, transition.then, return_document=ReturnDocument.AFTER
-            )
+            document = await self._change_of_dead({**same, **transition.when}, transition)
         return document and {**document, "_id": found["_id"]}
+
+    async def _change_of_dead(self, query: Document, transition: Transition) -> Document | None:
+        """Take a job from its dead owner; None if that does not apply, or the server refuses to change it.
+
+        A job that cannot be changed must not keep recovery from all others: an index of the user's own may
+        stand in its way. `find_one_and_update` reports that like any other failure, an update reports it
+        as a write error.
+        """
+        try:
+            return await self.collection.find_one_and_update(
+                query, transition.then, return_document=ReturnDocument.AFTER
+            )
+        except WriteConcernError:
+            raise
+        except OperationFailure:
+            try:
+                result = await self.collection.update_one(query, transition.then)
+            except WriteError as error:
+                self._leave_to_its_owner(query["_id"], error)
+                return None
+            return await self.collection.find_one({"_id": query["_id"]}) if result.matched_count else None
+
+    def _leave_to_its_owner(self, job_id: Any, error: WriteError) -> None:
+        """Log once that a job cannot be recovered; it is tried again each time."""
+        if self._unrecovered.add(job_id, now=self._clock.now()) == 1:
+            message = "job %s of a dead owner cannot be changed and is left as it is: %s"
+            fields = {"job_id": str(job_id), "instance_id": self.instance_id}
+            logger.error(message, job_id, error, extra=fields)
 
     async def stale_schedule(self, found: Document) -> Document | None:
         """The whole document, if its owner is still dead."""
@@ -518,15 +552,16 @@ class Store:
             document = await self.collection.find_one({"_id": found["_id"], **self._stale()})
         return document and {**document, "_id": found["_id"]}
 
-    async def abandon(self, schedule: Document, transition: Transition) -> bool:
-        """Let a schedule go on without the run that died; False if its owner lives or another was faster."""
-        assert transition.leaves is not None  # noqa: S101 - that is what abandoning is for
+    async def abandon(self, schedule: Document, transition: Transition) -> Document | None:
+        """Let a schedule go on, or end, without the run that died; None if that does not apply any more."""
         with limited(OPERATION_TIMEOUT):
-            await self._leave(transition.leaves)
-            if await self.change(schedule["_id"], transition) is not None:
-                return True
-            await self._take_away(transition.leaves)
-        return False
+            if transition.leaves is not None:
+                await self._leave(transition.leaves)
+            query = {**with_id(schedule["_id"]), **transition.when}
+            document = await self._change_of_dead(query, transition)
+            if document is None and transition.leaves is not None:
+                await self._take_away(transition.leaves)
+        return document
 
     async def prune(self, status: str, older_than: timedelta) -> int:
         """Remove finished jobs that were last touched that long ago; how many.
