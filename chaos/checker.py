@@ -193,8 +193,10 @@ def _active(record: JobRecord, document: dict[str, Any]) -> tuple[float, float]:
     last = [run for run in record.runs if run.attempt == document.get("attempt")]
     if document["status"] == "pending":
         return since, math.inf
-    until = max((run.end if run.outcome else run.start.t for run in last), default=record.runs[-1].start.t)
-    return since, until
+    # Recovery may have given up the last run while its process stood still; its handler ends later.
+    was_taken = document.get("lostAttempt", -1) == document.get("attempt")
+    ends = (run.start.t if was_taken or not run.outcome else run.end for run in last)
+    return since, max(ends, default=record.runs[-1].start.t)
 
 
 def on_time(ledger: Ledger, final: Final, rules: Rules) -> Iterator[Violation]:

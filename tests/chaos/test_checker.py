@@ -328,6 +328,20 @@ def test_a_key_may_be_held_by_one_after_the_other(tale: Tale) -> None:
     assert tale.verdict() == []
 
 
+def test_a_key_is_free_once_recovery_gave_up_the_run_of_a_process_that_stood_still(tale: Tale) -> None:
+    """The process goes on when another job has the key already, and its handler ends then."""
+    tale.store(3.0, "one")
+    tale.start(4.0, "bob", "one")
+    keyed(tale, "two", 6.0)
+    tale.end(8.0, "bob", "one")
+    tale.tell(8.1, "bob", "lost", job="one", attempt=1)
+    tale.found(
+        "one", "failed", uniqueKey="k", crashCount=6, lostAttempt=1, failReason="its process died 6 time(s)"
+    )
+
+    assert "unique key" not in [violation.rule for violation in tale.verdict()]
+
+
 def test_a_job_that_runs_before_its_time(tale: Tale) -> None:
     tale.store(3.0, "eager", delay=5.0)
     tale.run(6.0, "ann", "eager", run_at=NOON + 8)
