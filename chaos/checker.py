@@ -72,8 +72,8 @@ def accounted_for(ledger: Ledger, final: Final, rules: Rules) -> Iterator[Violat
 
 
 def _may_have_completed(run: Run, document: dict[str, Any]) -> bool:
-    """Its handler came to its end; one that completes the job itself may die between that and its end."""
-    return run.outcome == "ok" or (run.outcome is None and document["name"] == "effect")
+    """Its handler came to its end; one that completes the job itself may die, or be cancelled, after that."""
+    return run.outcome == "ok" or (run.outcome in (None, "cancelled") and document["name"] == "effect")
 
 
 def completed_once(ledger: Ledger, final: Final, rules: Rules) -> Iterator[Violation]:

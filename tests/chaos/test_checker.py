@@ -419,6 +419,20 @@ def test_a_process_that_dies_after_its_transaction_has_completed_the_job_is_fine
     assert tale.verdict() == []
 
 
+def test_a_handler_that_is_cancelled_while_its_transaction_commits_may_have_completed_the_job(
+    tale: Tale,
+) -> None:
+    """A second signal cancels it when the server has committed and the answer is on its way."""
+    tale.store(3.0, "deed")
+    tale.start(4.0, "ann", "deed", name="effect")
+    tale.end(4.5, "ann", "deed", outcome="cancelled")
+    tale.complete(4.6, "ann", "deed")
+    tale.found("deed", name="effect")
+    tale.effects = ["deed"]
+
+    assert tale.verdict() == []
+
+
 def test_an_effect_of_a_job_that_was_never_run(tale: Tale) -> None:
     tale.store(3.0, "deed")
     tale.found("deed", name="effect")
