@@ -41,11 +41,17 @@ coverage: .venv/ready ## all tests, with the lines they miss
 	@$(PY) -m coverage run -m pytest
 	@$(PY) -m coverage combine --quiet && $(PY) -m coverage report
 
-bench: .venv/ready ## how fast it is, beside plain PyMongo on the same server
-	@$(PY) -m bench $(if $(FULL),--full) $(if $(LOOP),--loop $(LOOP)) --json bench/results/latest.json
+# Which scenarios, and how many pairs of each.
+CHOICE = $(if $(FULL),--full) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only $(ONLY))
+
+bench: .venv/ready ## how fast it is, beside plain PyMongo; FULL=1 for all scenarios, ONLY="drain pick-up" for some
+	@$(PY) -m bench $(CHOICE) $(if $(LOOP),--loop $(LOOP)) --json bench/results/latest.json
 
 bench-compare: .venv/ready ## this checkout beside another: make bench-compare BASE=main ROUNDS=7 ONLY="drain pick-up"
-	@$(PY) -m bench.compare $(or $(BASE),main) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only $(ONLY))
+	@$(PY) -m bench.compare $(or $(BASE),main) $(CHOICE) --json bench/results/compare.json
+
+trace: .venv/ready ## the path of one job through the code
+	@$(PY) -m bench.trace --draw
 
 chaos: .venv/ready ## break everything for a while and check what comes of it: make chaos DURATION=10m SEED=7
 	@$(PY) -m chaos --duration $(or $(DURATION),1m) $(if $(SEED),--seed $(SEED)) --json chaos/results/latest.json
@@ -63,4 +69,4 @@ pins: ## write requirements/dev.txt anew (needs uv)
 clean: ## remove what was built
 	@rm -rf .venv dist site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.*
 
-.PHONY: help setup demo test lint format coverage bench bench-compare chaos docs build pins clean
+.PHONY: help setup demo test lint format coverage bench bench-compare trace chaos docs build pins clean

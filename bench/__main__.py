@@ -1,4 +1,4 @@
-"""`python -m bench`: run the scenarios on a temporary embedded server, print a table."""
+"""`python -m bench`: Monque beside plain PyMongo, in pairs on a temporary embedded server."""
 
 from __future__ import annotations
 
@@ -6,78 +6,77 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
 from pymongo import AsyncMongoClient
 
-from bench import draining, footprint, injection, latency, storing
-from bench.report import Result, table, write_json
+from bench.choice import add_choice, chosen
+from bench.pairing import Gate, Measured
+from bench.report import Line, table, write_json
+from bench.scenario import LeftOutError, Scenario
 from bench.stage import Stage
 from monque.embedded import EmbeddedMongo
-
-Scenario = Callable[[Stage], Awaitable[list[Result]]]
-
-# To add a scenario, write a function that is given a stage and returns what it measured, and name it here.
-ALL: list[Scenario] = [
-    storing.storing,
-    draining.draining,
-    draining.names,
-    draining.instances,
-    draining.processes,
-    draining.blocking,
-    draining.retries,
-    draining.recurring,
-    draining.keys,
-    draining.listing_indexes,
-    latency.pick_up,
-    latency.steady_load,
-    latency.lateness,
-    footprint.growth,
-    footprint.idle,
-    footprint.memory,
-    footprint.starting,
-    injection.injection,
-]
 
 
 def main() -> int:
     arguments = _arguments()
-    chosen = [scenario for scenario in ALL if _name(scenario) in (arguments.only or map(_name, ALL))]
     began = time.perf_counter()
     with asyncio.Runner(loop_factory=_loop_factory(arguments.loop)) as runner:
-        results, server = runner.run(measure(chosen, full=arguments.full))
-    print(f"\n{table(results)}\n\nMongoDB {server}, {time.perf_counter() - began:.0f} s in all")
+        lines, left_out, server = runner.run(measure_all(arguments.scenarios, arguments.rounds))
+    print(f"\n{table(lines, sides=('Monque', 'beside it'))}\n")
+    for name, reason in left_out.items():
+        print(f"{name}: left out, because {reason}")
+    print(f"MongoDB {server}, {time.perf_counter() - began:.0f} s in all")
     if arguments.json:
-        write_json(arguments.json, results, server=server)
-    missed = [result.name for result in results if not result.reached]
+        write_json(arguments.json, lines, left_out=left_out, mongodb=server)
+    missed = [line.scenario.name for line in lines if line.missed]
     if missed:
-        print("not reached: " + "; ".join(missed))
+        print("not reached: " + ", ".join(missed))
     return 1 if missed and arguments.strict else 0
 
 
-async def measure(scenarios: list[Scenario], *, full: bool) -> tuple[list[Result], str]:
-    """Each scenario on a database of its own."""
-    results: list[Result] = []
+async def measure_all(
+    scenarios: Sequence[Scenario], rounds: int | None = None
+) -> tuple[list[Line], dict[str, str], str]:
+    """Each scenario on databases of its own; those that this library lacks are left out with the reason."""
+    lines, left_out = [], {}
     async with EmbeddedMongo(temporary=True) as server, AsyncMongoClient[Any](server.uri) as client:
         for scenario in scenarios:
-            print(f"{_name(scenario)} ...", flush=True)
-            results += await scenario(Stage(client[_name(scenario)], server.uri, full))
-            await client.drop_database(_name(scenario))
-        version = (await client.server_info())["version"]
-    return results, version
+            print(f"{scenario.name} ...", file=sys.stderr, flush=True)
+            try:
+                measured = await measure(scenario, client, server.uri, rounds or scenario.pairs)
+            except LeftOutError as error:
+                left_out[scenario.name] = str(error)
+            else:
+                lines.append(Line(scenario=scenario, measured=measured))
+        version: str = (await client.server_info())["version"]
+    return lines, left_out, version
+
+
+async def measure(scenario: Scenario, client: AsyncMongoClient[Any], uri: str, pairs: int) -> Measured:
+    """All pairs of one scenario: Monque in one database, its twin in another."""
+    names = (f"{scenario.name}-this", f"{scenario.name}-beside")
+    this_stage, beside_stage = (Stage.on(client[name], uri) for name in names)
+    gate = Gate(pairs)
+    async with AsyncExitStack() as stack:
+        this = await stack.enter_async_context(scenario.measure(this_stage))
+        beside = None
+        if scenario.twin is not None:
+            beside = await stack.enter_async_context(scenario.twin(beside_stage))
+        measured = [await gate.pair(number, this, beside) for number in range(pairs)]
+    for name in names:
+        await client.drop_database(name)
+    return Measured(pairs=measured, repeated=gate.repeated)
 
 
 def _arguments() -> argparse.Namespace:
-    names = [_name(scenario) for scenario in ALL]
-    parser = argparse.ArgumentParser(prog="bench", description="How fast Monque is on this machine.")
-    parser.add_argument("--full", action="store_true", help="more and longer: for numbers to publish")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there as well")
-    parser.add_argument("--only", nargs="+", choices=names, help="run these scenarios only")
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__.split(": ", 1)[1])
+    add_choice(parser)
     parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="asyncio", help="the event loop")
     parser.add_argument("--strict", action="store_true", help="end with an error if a target is missed")
-    return parser.parse_args()
+    return chosen(parser)
 
 
 def _loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -86,10 +85,6 @@ def _loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
     import uvloop
 
     return uvloop.new_event_loop
-
-
-def _name(scenario: Scenario) -> str:
-    return scenario.__name__
 
 
 if __name__ == "__main__":

@@ -10,15 +10,12 @@ from typing import Annotated, Any
 from bson import ObjectId
 from fastapi import Depends
 
-from bench.report import Result
-from bench.stage import Stage
+from bench.stage import Sample, Stage
 from monque import Job, JobStatus
 from monque.fastapi import JobRouter
 
-LIMIT = 20.0
-"""Microseconds a job may cost more because of one or two dependencies."""
-
-ROUNDS, RUNS = 7, 2_000
+# The best of so many series counts. The best of three may still be interrupted; fourteen tell the same.
+_SERIES = 7
 
 
 async def get_settings() -> str:
@@ -70,51 +67,50 @@ def blocking(
 async def in_thread(job: Job[None], settings: Annotated[str, Depends(get_blocking_settings)]) -> None: ...
 
 
-async def injection(_stage: Stage) -> list[Result]:
-    """The cost in microseconds, beside what is allowed."""
-
-    def result(name: str, value: float) -> Result:
-        return Result(
-            name=f"injection: {name}", value=value, unit="µs", raw=LIMIT, raw_name="allowed", at_most=1
-        )
-
-    return [
-        result("one dependency", await overhead(one)),
-        result("two, one needs the other", await overhead(two)),
-        result("two, one with yield", await overhead(opened)),
-        result("two of a def handler, one with yield", await overhead(blocking)),
-    ]
+HANDLERS: dict[str, Callable[..., Any]] = {
+    "one dependency": one,
+    "two, one needs the other": two,
+    "two, one with yield": opened,
+    "two of a def handler, one with yield": blocking,
+}
 
 
-async def overhead(handler: Callable[..., Any]) -> float:
+async def injected(stage: Stage, count: int, *, handler: str) -> Sample:
+    """The microseconds that a run takes longer; the CPU is that of a run with and a run without it."""
+    with stage.costs(count * _SERIES) as costs:
+        cost = await overhead(HANDLERS[handler], count)
+    return costs.sample(cost, "µs")
+
+
+async def overhead(handler: Callable[..., Any], runs: int) -> float:
     """Microseconds that a run of *handler* takes longer than one of a bare handler of its kind."""
     router = JobRouter()
     router.job("work")(handler)
     worker = router.handlers[0].bound()
     if worker.is_async:
-        return await _call(worker.handler) - await _call(bare)
-    return _call_blocking(worker.handler) - _call_blocking(bare_blocking)
+        return await _call(worker.handler, runs) - await _call(bare, runs)
+    return _call_blocking(worker.handler, runs) - _call_blocking(bare_blocking, runs)
 
 
-async def _call(handler: Callable[[Job[None]], Any]) -> float:
-    """Microseconds of one call, in the best round: what else the machine did is not asked for."""
+async def _call(handler: Callable[[Job[None]], Any], runs: int) -> float:
+    """Microseconds of one call, in the best series: what else the machine did is not asked for."""
     best, job = float("inf"), _job()
-    for _ in range(ROUNDS):
+    for _ in range(_SERIES):
         began = time.perf_counter()
-        for _ in range(RUNS):
+        for _ in range(runs):
             await handler(job)
         best = min(best, time.perf_counter() - began)
-    return best / RUNS * 1e6
+    return best / runs * 1e6
 
 
-def _call_blocking(handler: Callable[[Job[None]], Any]) -> float:
+def _call_blocking(handler: Callable[[Job[None]], Any], runs: int) -> float:
     best, job = float("inf"), _job()
-    for _ in range(ROUNDS):
+    for _ in range(_SERIES):
         began = time.perf_counter()
-        for _ in range(RUNS):
+        for _ in range(runs):
             handler(job)
         best = min(best, time.perf_counter() - began)
-    return best / RUNS * 1e6
+    return best / runs * 1e6
 
 
 def _job() -> Job[None]:

@@ -4,134 +4,145 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from bench import plain
-from bench.report import Result
-from bench.stage import Stage
-from bench.timing import PERCENTILES, percentiles
+from bench.processes import Process
+from bench.scenario import Round, Subject
+from bench.stage import Sample, Stage
 from monque import Job, JobCompleted, Monque, NewJob, Options
 
+By = Literal["same instance", "other instance", "other process"]
+Send = Callable[[], Awaitable[object]]
 
-async def pick_up(stage: Stage) -> list[Result]:
-    """From calling `enqueue` to the handler's first line, on idle instances."""
-    rounds, count = 5, stage.size(40, 200)
-    here, elsewhere, same, other = list[float](), list[float](), list[float](), list[float]()
+# The first jobs after a start open connections and the change stream. Five are enough on an idle machine;
+# twenty take longer and tell the same.
+_WARM = 10
+
+
+def pick_up(*, count: int, by: By, future: int = 0, **options: Any) -> Subject:
+    """From calling `enqueue` to the handler's first line, job after job, beside *future* jobs of the name."""
+
+    @asynccontextmanager
+    async def subject(stage: Stage) -> AsyncIterator[Round]:
+        chosen = Options(**options)
+        in_a_year = datetime.now(UTC) + timedelta(days=365)
+        await plain.fill(stage, chosen.collection, future, nextRunAt=in_a_year)
+        async with AsyncExitStack() as stack:
+            worker = await stack.enter_async_context(Monque(stage.database, options=chosen))
+            send, processes = await _sender(stack, stage, worker, by, chosen)
+
+            async def measure() -> Sample:
+                async with _Picking(worker) as picking:
+                    await picking.times(send, _WARM)
+                    with stage.costs(count, processes=processes) as costs:
+                        times = await picking.times(send, count)
+                return costs.times(times)
+
+            yield measure
+
+    return subject
+
+
+async def _sender(
+    stack: AsyncExitStack, stage: Stage, worker: Monque, by: By, options: Options
+) -> tuple[Send, list[int]]:
+    """What stores a job with the time of the call, and the processes that it takes."""
+    if by == "other process":
+        process = await stack.enter_async_context(Process("bench.producer", stage.uri))
+
+        async def send() -> None:
+            process.tell("one")
+
+        return send, [process.pid]
+    same = by == "same instance"
+    producer = worker if same else await stack.enter_async_context(Monque(stage.database, options=options))
+    return lambda: producer.enqueue("work", time.monotonic()), []
+
+
+class _Picking:
+    """A started worker that notes how long each job took to reach its handler."""
+
+    def __init__(self, worker: Monque) -> None:
+        self._worker = worker
+        self._times: list[float] = []
+        self._idle = asyncio.Event()
+
+    async def __aenter__(self) -> _Picking:
+        @self._worker.worker("work", replace=True)
+        async def work(job: Job[float]) -> None:
+            self._times.append(time.monotonic() - job.data)
+
+        self._worker.on(JobCompleted, self._note_idle)
+        await self._worker.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._worker.stop()
+        self._worker.off(JobCompleted, self._note_idle)
+
+    async def times(self, send: Send, count: int) -> list[float]:
+        """Seconds from the call to the handler, for *count* jobs one after another."""
+        self._times.clear()
+        for _ in range(count):
+            self._idle.clear()
+            sending = asyncio.ensure_future(send())
+            await self._idle.wait()
+            await sending
+        return list(self._times)
+
+    def _note_idle(self, _event: JobCompleted) -> None:
+        self._idle.set()
+
+
+async def steady_load(stage: Stage, count: int, *, rate: int) -> Sample:
+    """The same while *rate* jobs a second come in, from another instance."""
+    times: list[float] = []
+    all_of_them = asyncio.Event()
     async with Monque(stage.database) as worker, Monque(stage.database) as producer:
-        for _ in range(rounds):  # in turns: the mood of the machine changes
-            here += await plain.insert_and_claim(stage.database, count)
-            same += await picked_up(worker, by=worker, count=count)
-            elsewhere += await plain.insert_event_and_claim(stage.database, count)
-            other += await picked_up(worker, by=producer, count=count)
-    polled = await _polled(stage)
-    p50, _, p99 = percentiles(other)
-    return [
-        *_results("pick-up, same instance", same, here, "one insert and one claim", at_most=1.5),
-        *_results("pick-up, other instance", other, elsewhere, "insert, change event, claim", at_most=1.5),
-        _milliseconds("pick-up, other instance, p99", p99, p50, "its p50", at_most=5),
-        _milliseconds("pick-up, polling each 100 ms, p50", percentiles(polled)[0], 0.1, "the poll interval"),
-    ]
 
-
-async def steady_load(stage: Stage) -> list[Result]:
-    """The same while 500 jobs a second come in, from another instance."""
-    rate, seconds = 500, stage.size(5, 20)
-    waits: list[float] = []
-    async with Monque(stage.database) as worker, Monque(stage.database) as producer:
-
-        @worker.worker("ping")
-        async def ping(job: Job[float]) -> None:
-            waits.append(time.perf_counter() - job.data)
+        @worker.worker("work")
+        async def work(job: Job[float]) -> None:
+            times.append(time.monotonic() - job.data)
+            if len(times) == count:
+                all_of_them.set()
 
         await worker.start()
-        sending = []
-        began = time.perf_counter()
-        for number in range(rate * seconds):
-            await asyncio.sleep(max(0.0, began + number / rate - time.perf_counter()))
-            sending.append(asyncio.ensure_future(producer.enqueue("ping", time.perf_counter())))
-        await asyncio.gather(*sending)
-        while len(waits) < rate * seconds:
-            await asyncio.sleep(0.01)
-    p50, _, p99 = percentiles(waits)
-    return [_milliseconds(f"pick-up at {rate} jobs/s, p99", p99, p50, "its p50")]
+        with stage.costs(count) as costs:
+            await _send_at(rate, lambda: producer.enqueue("work", time.monotonic()), count)
+            await all_of_them.wait()
+    return costs.times(times)
 
 
-async def lateness(stage: Stage) -> list[Result]:
+async def _send_at(rate: int, send: Send, count: int) -> None:
+    began = time.perf_counter()
+    sending = []
+    for number in range(count):
+        await asyncio.sleep(max(0.0, began + number / rate - time.perf_counter()))
+        sending.append(asyncio.ensure_future(send()))
+    await asyncio.gather(*sending)
+
+
+async def lateness(stage: Stage, count: int) -> Sample:
     """How late jobs with a time start, by the clock of this machine, which is the server's."""
-    count = stage.size(50, 300)
     late: list[float] = []
+    all_of_them = asyncio.Event()
     async with Monque(stage.database) as monque:
 
         @monque.worker("timed", concurrency=100)
         async def timed(job: Job[Any]) -> None:
+            assert job.next_run_at is not None
             late.append((datetime.now(UTC) - job.next_run_at).total_seconds())
+            if len(late) == count:
+                all_of_them.set()
 
         await monque.start()
         start = datetime.now(UTC) + timedelta(seconds=1)
-        jobs: list[NewJob[None]] = [
-            NewJob("timed", run_at=start + timedelta(milliseconds=37 * number)) for number in range(count)
-        ]
-        await monque.enqueue_many(jobs)
-        while len(late) < count:
-            await asyncio.sleep(0.05)
-    p50, _, p99 = percentiles(late)
-    return [
-        _milliseconds("lateness of timed jobs, p50", p50, 0.1, "100 ms", at_most=1),
-        _milliseconds("lateness of timed jobs, p99", p99, 0.1, "100 ms", at_most=1),
-    ]
-
-
-async def picked_up(worker: Monque, *, by: Monque, count: int) -> list[float]:
-    """Seconds from calling `enqueue` to the handler's first line, for *count* jobs one after another."""
-    times: list[float] = []
-    idle = asyncio.Event()
-    sent = 0.0
-
-    @worker.worker("ping", replace=True)
-    async def ping(_job: Job[None]) -> None:
-        times.append(time.perf_counter() - sent)
-
-    def note_idle(_event: JobCompleted) -> None:
-        idle.set()
-
-    worker.on(JobCompleted, note_idle)
-    await worker.start()
-    for number in range(count + 10):
-        idle.clear()
-        sent = time.perf_counter()
-        sending = asyncio.ensure_future(by.enqueue("ping"))
-        await idle.wait()
-        await sending
-        if number == 9:
-            times.clear()  # connections and the change stream are warm now
-    await worker.stop()
-    worker.off(JobCompleted, note_idle)
-    return times
-
-
-async def _polled(stage: Stage) -> list[float]:
-    options = Options(collection="polled", change_streams=False, poll_interval=timedelta(milliseconds=100))
-    async with (
-        Monque(stage.database, options=options) as worker,
-        Monque(stage.database, options=options) as producer,
-    ):
-        return await picked_up(worker, by=producer, count=stage.size(30, 100))
-
-
-def _results(
-    name: str, times: list[float], raw_times: list[float], raw_name: str, *, at_most: float
-) -> list[Result]:
-    bounds = [at_most, None, None]  # the median is comparable; the tails of two short series are not
-    return [
-        _milliseconds(f"{name}, p{percent}", value, limit, raw_name, at_most=bound)
-        for percent, value, limit, bound in zip(
-            PERCENTILES, percentiles(times), percentiles(raw_times), bounds, strict=True
-        )
-    ]
-
-
-def _milliseconds(name: str, value: float, raw: float, raw_name: str, at_most: float | None = None) -> Result:
-    return Result(
-        name=name, value=value * 1000, unit="ms", raw=raw * 1000, raw_name=raw_name, at_most=at_most
-    )
+        times = [start + timedelta(milliseconds=37 * number) for number in range(count)]
+        with stage.costs(count) as costs:
+            await monque.enqueue_many([NewJob("timed", run_at=run_at) for run_at in times])
+            await all_of_them.wait()
+    return costs.times(late)

@@ -6,6 +6,7 @@ Each does the same writes at the same guarantee: what is acknowledged has reache
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -13,9 +14,8 @@ from typing import Any
 from bson import ObjectId
 from pymongo import WriteConcern
 from pymongo.asynchronous.collection import AsyncCollection
-from pymongo.asynchronous.database import AsyncDatabase
 
-from bench.timing import stopwatch
+from bench.stage import Sample, Stage
 
 Document = dict[str, Any]
 
@@ -31,9 +31,9 @@ COMPLETE = {
 }
 
 
-async def jobs(database: AsyncDatabase[Any], name: str = "plain_jobs") -> AsyncCollection[Document]:
+async def jobs(stage: Stage, name: str = "plain_jobs") -> AsyncCollection[Document]:
     """A collection with the one index a queue cannot do without."""
-    collection = database.get_collection(name, write_concern=WriteConcern("majority"))
+    collection = stage.database.get_collection(name, write_concern=WriteConcern("majority"))
     await collection.create_index(
         {"status": 1, "name": 1, "nextRunAt": 1, "_id": 1},
         name="active",
@@ -57,11 +57,11 @@ def document() -> Document:
     }
 
 
-async def one_by_one(database: AsyncDatabase[Any], count: int) -> float:
-    """Jobs a second of the loop everybody writes first: claim one, complete it, claim the next."""
-    collection = await jobs(database, "plain_one")
+async def one_by_one(stage: Stage, count: int) -> Sample:
+    """The loop everybody writes first: claim one, complete it, claim the next."""
+    collection = await jobs(stage)
     await collection.insert_many([document() for _ in range(count)])
-    with stopwatch() as watch:
+    with stage.costs(count) as costs:
         for _ in range(count):
             job = await collection.find_one_and_update(
                 {"status": "pending", "name": "work", "nextRunAt": {"$lte": datetime.now(UTC)}},
@@ -72,15 +72,16 @@ async def one_by_one(database: AsyncDatabase[Any], count: int) -> float:
             await collection.update_one(
                 {"_id": job["_id"], "status": "processing", "claimedBy": "me"}, COMPLETE
             )
-    return count / watch.seconds
+    await collection.drop()
+    return costs.rate()
 
 
-async def overlapped(database: AsyncDatabase[Any], count: int, batch: int) -> float:
-    """Jobs a second in batches, the next one read and claimed while two are being completed."""
-    collection = await jobs(database, f"plain_{batch}")
+async def overlapped(stage: Stage, count: int, *, batch: int) -> Sample:
+    """Batches, the next one read and claimed while two are being completed."""
+    collection = await jobs(stage)
     await collection.insert_many([document() for _ in range(count)])
     done, completing = 0, set[asyncio.Task[Any]]()
-    with stopwatch() as watch:
+    with stage.costs(count) as costs:
         while done < count:
             ids = await _claim_batch(collection, batch)
             done += len(ids)
@@ -89,7 +90,7 @@ async def overlapped(database: AsyncDatabase[Any], count: int, batch: int) -> fl
                 _, completing = await asyncio.wait(completing, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.gather(*completing)
     await collection.drop()
-    return count / watch.seconds
+    return costs.rate()
 
 
 async def _claim_batch(collection: AsyncCollection[Document], batch: int) -> list[ObjectId]:
@@ -112,30 +113,30 @@ async def _complete_batch(collection: AsyncCollection[Document], ids: Sequence[O
     await collection.update_many(mine, COMPLETE, hint="_id_")
 
 
-async def insert_one(database: AsyncDatabase[Any], count: int, tasks: int = 1) -> float:
-    """Documents a second, each awaited, from so many tasks at once."""
-    collection = await jobs(database)
+async def insert_one(stage: Stage, count: int, *, tasks: int = 1) -> Sample:
+    """Each insert awaited, from some tasks at once."""
+    collection = await jobs(stage)
 
     async def insert() -> None:
         for _ in range(count // tasks):
             await collection.insert_one(document())
 
-    with stopwatch() as watch:
+    with stage.costs(count) as costs:
         await asyncio.gather(*(insert() for _ in range(tasks)))
-    return count / watch.seconds
+    return costs.rate()
 
 
-async def insert_many(database: AsyncDatabase[Any], count: int) -> float:
-    """Documents a second, in one call."""
-    collection = await jobs(database)
-    with stopwatch() as watch:
+async def insert_many(stage: Stage, count: int) -> Sample:
+    """All in one call."""
+    collection = await jobs(stage)
+    with stage.costs(count) as costs:
         await collection.insert_many([document() for _ in range(count)])
-    return count / watch.seconds
+    return costs.rate()
 
 
-async def upsert(database: AsyncDatabase[Any], count: int) -> float:
-    """Documents a second, each upserted by a unique key."""
-    collection = await jobs(database, "plain_keyed")
+async def upsert(stage: Stage, count: int) -> Sample:
+    """Each upserted by a unique key."""
+    collection = await jobs(stage, "plain_keyed")
     await collection.create_index(
         {"name": 1, "uniqueKey": 1},
         unique=True,
@@ -144,37 +145,46 @@ async def upsert(database: AsyncDatabase[Any], count: int) -> float:
             "status": {"$in": ["pending", "processing"]},
         },
     )
-    with stopwatch() as watch:
-        for number in range(count):
-            key = {"name": "work", "uniqueKey": str(number), "status": {"$in": ["pending", "processing"]}}
-            await collection.find_one_and_update(
-                key, {"$setOnInsert": {**document(), "uniqueKey": str(number)}}, upsert=True
-            )
-    return count / watch.seconds
+    with stage.costs(count) as costs:
+        for _ in range(count):
+            key = {"name": "work", "uniqueKey": str(ObjectId())}
+            active = {**key, "status": {"$in": ["pending", "processing"]}}
+            job = {"$setOnInsert": {**document(), **key}}
+            await collection.find_one_and_update(active, job, upsert=True)
+    return costs.rate()
 
 
-async def insert_and_claim(database: AsyncDatabase[Any], count: int) -> list[float]:
-    """Seconds for one insert and one claim of it: the least that a pick-up can take."""
-    collection = await jobs(database, "plain_latency")
+async def insert_and_claim(stage: Stage, count: int) -> Sample:
+    """One insert and one claim of it: the least that a pick-up can take."""
+    collection = await jobs(stage)
     times = []
-    for _ in range(count):
-        with stopwatch() as watch:
+    with stage.costs(count) as costs:
+        for _ in range(count):
+            began = time.perf_counter()
             await collection.insert_one(document())
             await collection.find_one_and_update({"status": "pending", "name": "work"}, CLAIM)
-        times.append(watch.seconds)
-    return times
+            times.append(time.perf_counter() - began)
+    return costs.times(times)
 
 
-async def insert_event_and_claim(database: AsyncDatabase[Any], count: int) -> list[float]:
-    """Seconds from an insert over its change event to a claim: the least for another process."""
-    collection = await jobs(database, "plain_events")
+async def insert_event_and_claim(stage: Stage, count: int) -> Sample:
+    """From an insert over its change event to a claim: the least for another process."""
+    collection = await jobs(stage)
     times = []
     async with await collection.watch([{"$match": {"operationType": "insert"}}]) as stream:
-        for _ in range(count):
-            with stopwatch() as watch:
+        with stage.costs(count) as costs:
+            for _ in range(count):
+                began = time.perf_counter()
                 inserting = asyncio.create_task(collection.insert_one(document()))
                 await stream.next()
                 await collection.find_one_and_update({"status": "pending", "name": "work"}, CLAIM)
-            await inserting
-            times.append(watch.seconds)
-    return times
+                times.append(time.perf_counter() - began)
+                await inserting
+    return costs.times(times)
+
+
+async def fill(stage: Stage, collection: str, count: int, **fields: Any) -> None:
+    """Store many documents that nobody works on, without indexes: those are made faster afterwards."""
+    for at in range(0, count, 10_000):
+        documents = [document() | fields for _ in range(min(10_000, count - at))]
+        await stage.database[collection].insert_many(documents, ordered=False)

@@ -18,10 +18,12 @@ from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import PyMongoError
 
-from chaos.checker import Final, check
+from chaos.checker import check
 from chaos.company import Company
 from chaos.faults import TO_PROCESSES, TO_THE_SERVER, Stage
+from chaos.findings import Final
 from chaos.history import History, read
+from chaos.manager import Commands
 from chaos.report import Report, report
 from chaos.rules import DATABASE, EFFECTS, OPTIONS, ORDERS, RULES
 from chaos.scenery import Scenery
@@ -89,14 +91,18 @@ async def _break(scenery: Scenery, company: Company, history: History, duration:
 async def _calm_down(scenery: Scenery, company: Company, history: History) -> Final:
     """No more faults and no more new jobs: let the workers finish, one job for each of them at last."""
     await scenery.whole()
-    await company.end(company.enqueuers, within=90)
+    await company.end([*company.enqueuers, *company.managers], within=90)
     workers = [player.who for player in company.workers]
     history.record("calm", workers=workers)
     async with Monque(scenery.uri("conductor"), options=OPTIONS) as monque:
+        commands = Commands(history)
+        for pause in await monque.paused():
+            await commands.resume(pause.name, monque.resume(pause.name))
         for worker in workers:
             token, name = f"farewell-{worker}", f"farewell-{worker}"
             history.record("invoke", token=token, how="farewell", name=name, key=None, delay=0.0)
             job = await monque.enqueue(name, {"token": token})
+            assert job.next_run_at is not None
             run_at = job.next_run_at.timestamp()
             history.record("ok", token=token, job=str(job.id), own=True, run_at=run_at)
     async with AsyncMongoClient[dict[str, Any]](scenery.uri("conductor"), tz_aware=True) as client:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
+from chaos import controls, endings
+from chaos.findings import Final, Violation, documents_of, of
 from chaos.history import Event
 from chaos.ledger import JobRecord, Ledger, Run
 from chaos.rules import Rules
@@ -22,26 +23,6 @@ _AFTERMATH = 15.0
 _GOOD_ENDS = (0, -9, -15)
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """A promise that was broken, and the shortest story of how."""
-
-    rule: str
-    says: str
-    story: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Final:
-    """What the database holds when all is over."""
-
-    jobs: list[dict[str, Any]]
-    orders: set[str] = field(default_factory=set)
-    """What users stored in the transactions of their jobs, by token."""
-    effects: list[str] = field(default_factory=list)
-    """What handlers stored in the transactions that completed their jobs, by token."""
-
-
 def check(events: list[Event], final: Final, rules: Rules) -> list[Violation]:
     """Everything that was broken."""
     ledger = Ledger(sorted(events, key=lambda event: event.t))
@@ -50,47 +31,49 @@ def check(events: list[Event], final: Final, rules: Rules) -> list[Violation]:
 
 def accounted_for(ledger: Ledger, final: Final, rules: Rules) -> Iterator[Violation]:
     """Every acknowledged job has ended, or waits for its next time; what is completed was run."""
-    documents = _documents(final)
+    documents = documents_of(final)
     last = ledger.server_time(ledger.events[-1].t)
     for record in ledger.jobs.values():
         document = documents.get(record.job)
         if document is None:
             if record.acknowledged:
-                yield _of(ledger, record, "lost", "was acknowledged and is gone")
+                yield of(ledger, record, "lost", "was acknowledged and is gone")
             elif record.runs:
-                yield _of(ledger, record, "lost", "ran and is gone")
+                yield of(ledger, record, "lost", "ran and is gone")
         elif document["status"] in ("pending", "processing") and not (
             document["status"] == "pending" and document["nextRunAt"].timestamp() > last - 1
         ):
-            yield _of(ledger, record, "lost", f"was never finished: it is still {document['status']}")
+            yield of(ledger, record, "lost", f"was never finished: it is still {document['status']}")
         elif document["status"] == "failed" and not document.get("failReason"):
-            yield _of(ledger, record, "lost", "failed for good without a reason")
+            yield of(ledger, record, "lost", "failed for good without a reason")
         elif document["status"] == "completed" and not any(
-            _may_have_completed(run, document) for run in record.runs
+            _may_have_completed(ledger, record, run, document) for run in record.runs
         ):
-            yield _of(ledger, record, "lost", "is completed and never ran to its end")
+            yield of(ledger, record, "lost", "is completed and never ran to its end")
 
 
-def _may_have_completed(run: Run, document: dict[str, Any]) -> bool:
+def _may_have_completed(ledger: Ledger, record: JobRecord, run: Run, document: dict[str, Any]) -> bool:
     """Its handler came to its end; one that completes the job itself may die, or be cancelled, after that."""
+    if controls.was_abandoned(ledger, record, run):
+        return False
     return run.outcome == "ok" or (run.outcome in (None, "cancelled") and document["name"] == "effect")
 
 
 def completed_once(ledger: Ledger, final: Final, rules: Rules) -> Iterator[Violation]:
     """What was told to be completed stays so, and is not run again."""
-    documents = _documents(final)
+    documents = documents_of(final)
     for record in ledger.jobs.values():
         if ledger.is_recurring(record):
             yield from _each_time_once(ledger, record)
             continue
         if len(record.completed) > 1:
-            yield _of(ledger, record, "completed twice", f"was completed {len(record.completed)} times")
+            yield of(ledger, record, "completed twice", f"was completed {len(record.completed)} times")
         for done in record.completed[:1]:
             again = [run for run in record.runs if run.attempt > done["attempt"] or run.start.t > done.t]
             if again:
-                yield _of(ledger, record, "completed twice", "was run again after it was completed")
+                yield of(ledger, record, "completed twice", "was run again after it was completed")
             if documents.get(record.job, {}).get("status") != "completed":
-                yield _of(ledger, record, "completed twice", "was completed, and that was forgotten")
+                yield of(ledger, record, "completed twice", "was completed, and that was forgotten")
 
 
 def _each_time_once(ledger: Ledger, record: JobRecord) -> Iterator[Violation]:
@@ -98,7 +81,7 @@ def _each_time_once(ledger: Ledger, record: JobRecord) -> Iterator[Violation]:
     done = Counter(times.get(event["attempt"]) for event in record.completed)
     for time, count in done.items():
         if time is not None and count > 1:
-            yield _of(
+            yield of(
                 ledger, record, "completed twice", f"one time of its schedule was completed {count} times"
             )
 
@@ -108,9 +91,9 @@ def one_at_a_time(ledger: Ledger, final: Final, rules: Rules) -> Iterator[Violat
     for record in ledger.jobs.values():
         for attempt, count in Counter(run.attempt for run in record.runs).items():
             if count > 1:
-                yield _of(ledger, record, "ran twice", f"claim {attempt} was run {count} times")
+                yield of(ledger, record, "ran twice", f"claim {attempt} was run {count} times")
         for first, second in combinations(record.runs, 2):
-            if second.start.t < first.end:
+            if second.start.t < controls.holds_until(ledger, record, first):
                 yield from _overlap(ledger, record, first, second, rules)
 
 
@@ -121,17 +104,16 @@ def _overlap(ledger: Ledger, record: JobRecord, first: Run, second: Run, rules: 
         said = (
             f"runs {first.attempt} and {second.attempt} overlap; the first was alive {silence:.2f} s before"
         )
-        yield _of(ledger, record, "overlap", said)
+        yield of(ledger, record, "overlap", said)
     elif not _disturbed(ledger, first.start, alive, second.start.t):
         said = f"run {first.attempt} was not kept alive for {silence:.2f} s, for no reason"
-        yield _of(ledger, record, "overlap", said)
+        yield of(ledger, record, "overlap", said)
 
 
 def _disturbed(ledger: Ledger, owner: Event, since: float, until: float) -> bool:
     """Whether anything was wrong with this process, or with the server, in this time."""
-    for stall in ledger.of("stall"):
-        if stall.pid == owner.pid and stall["since"] <= until and stall.t >= since:
-            return True
+    if ledger.stalled(owner.pid, since, until):
+        return True
     healed = {event["number"]: event.t + _AFTERMATH for event in ledger.of("healed")}
     whom = {event["number"]: event["whom"] for event in ledger.of("injected")}
     return any(
@@ -142,38 +124,13 @@ def _disturbed(ledger: Ledger, owner: Event, since: float, until: float) -> bool
     )
 
 
-def retried_within_limits(ledger: Ledger, final: Final, rules: Rules) -> Iterator[Violation]:
-    """Failures are counted, each once, up to the limit and not beyond."""
-    recurring = {record.job for record in ledger.jobs.values() if ledger.is_recurring(record)}
-    for record in ledger.jobs.values():
-        if record.job in recurring:
-            continue
-        if len(record.failed) > rules.max_retries:
-            yield _of(ledger, record, "retries", f"failed {len(record.failed)} times")
-        for end in record.given_up:
-            if any(run.attempt > end["attempt"] for run in record.runs):
-                yield _of(ledger, record, "retries", "was run again after it was failed for good")
-        for run in record.runs:
-            known = sum(1 for event in record.failed if event["attempt"] < run.attempt)
-            if run.start["fail_count"] < known:
-                yield _of(ledger, record, "retries", f"run {run.attempt} had forgotten a failure")
-    for document in final.jobs:
-        crashed = "process died" in (document.get("failReason") or "")
-        if document["failCount"] > rules.max_retries:
-            yield Violation("retries", f"{document['_id']} has failed {document['failCount']} times")
-        if document["status"] == "failed" and not crashed and document["failCount"] < rules.max_retries:
-            yield Violation(
-                "retries", f"{document['_id']} was given up after {document['failCount']} failures only"
-            )
-
-
 def one_holder_a_key(ledger: Ledger, final: Final, rules: Rules) -> Iterator[Violation]:
     """No two jobs with one key were active at a time.
 
     A job is surely active from when its storing was acknowledged, or its first run began, until its last
     run ended; it was so for a little longer at both ends.
     """
-    documents = _documents(final)
+    documents = documents_of(final)
     holders = defaultdict(list)
     for record in ledger.jobs.values():
         document = documents.get(record.job)
@@ -206,7 +163,7 @@ def on_time(ledger: Ledger, final: Final, rules: Rules) -> Iterator[Violation]:
         times = [run.start["run_at"], *_promised(ledger, record, run)]
         if began < max(times):
             early = max(times) - began
-            yield _of(ledger, record, "too early", f"run {run.attempt} began {early:.3f} s before its time")
+            yield of(ledger, record, "too early", f"run {run.attempt} began {early:.3f} s before its time")
     for event in ledger.of("ok"):
         asked = ledger.invoked[event["token"]]
         if event["own"] and asked["how"] != "schedule":
@@ -222,10 +179,14 @@ def _promised(ledger: Ledger, record: JobRecord, run: Run) -> list[float]:
     """What was told about when this run would be."""
     if ledger.is_recurring(record):
         return []  # its time is another one after each run
+    if record.is_in_doubt:
+        return []  # an operator may have let it run at once
     retries = [
         event["run_at"]
-        for event in record.failed
-        if event["attempt"] == run.attempt - 1 and event.t < run.start.t
+        for event in (*record.failed, *record.snoozed)
+        if event["attempt"] == run.attempt - 1
+        and event.t < run.start.t
+        and record.life_of(run.attempt) == record.life_of(event["attempt"])
     ]
     stored = [event["run_at"] for event in record.acknowledged if event["own"] and run.attempt == 1]
     return [*retries, *stored]
@@ -294,19 +255,12 @@ _RULES = [
     accounted_for,
     completed_once,
     one_at_a_time,
-    retried_within_limits,
     one_holder_a_key,
     on_time,
     all_or_nothing,
     effective_once,
+    *controls.RULES,
+    *endings.RULES,
     sound,
     nobody_stops_silently,
 ]
-
-
-def _documents(final: Final) -> dict[str, dict[str, Any]]:
-    return {str(document["_id"]): document for document in final.jobs}
-
-
-def _of(ledger: Ledger, record: JobRecord, rule: str, says: str) -> Violation:
-    return Violation(rule, f"{record.job} {says}", story(ledger, [record.job]))

@@ -53,10 +53,12 @@ class Company:
             for number, clock in enumerate(("right", "ahead", "jumping"), start=1)
         ]
 
+        self.managers = [Player("manager-1", "chaos.manager", "behind")]
+
     @property
     def players(self) -> list[Player]:
-        """Workers and enqueuers."""
-        return [*self.workers, *self.enqueuers]
+        """Workers, enqueuers and managers."""
+        return [*self.workers, *self.enqueuers, *self.managers]
 
     async def start(self) -> None:
         """Start every process and keep each place taken."""

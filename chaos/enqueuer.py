@@ -14,7 +14,7 @@ from pymongo.errors import PyMongoError
 
 from chaos.program import Part, opened, play
 from chaos.rules import OPTIONS, ORDERS
-from monque import Job, Monque, MonqueError, NewJob
+from monque import Job, Monque, MonqueError, NewJob, Retry, Timeout
 
 _KEYS = 6
 # An answer that takes longer than this will not come: the user gives up, and does not know.
@@ -48,6 +48,8 @@ class Customer:
         """Store one thing after the other."""
         ways = [self._one, self._later, self._keyed, self._many, self._ordered, self._schedule, self._block]
         weights = [30, 10, 20, 5, 12, 2, 0.6]
+        ways += [self._snoozing, self._strict, self._limited, self._expiring]
+        weights += [8, 10, 8, 10]
         await self._schedule()
         while not enough.is_set():
             [way] = self._part.chance.choices(ways, weights)
@@ -117,6 +119,60 @@ class Customer:
         self._invoke(token, "blocking", "block")
         await self._acknowledged(token, self._monque.enqueue("block", self._payload(token)))
 
+    async def _snoozing(self) -> None:
+        """A job that wants to run later, a few times; some want a break for their whole name."""
+        token, name = self._token(), self._part.chance.choice(("wait", "thread", "resting"))
+        meant: dict[str, Any] = {
+            "snoozes": self._part.chance.randint(1, 3),
+            "snooze": self._part.chance.uniform(0.0, 1.0),
+        }
+        if name == "resting":
+            meant = {"snoozes": 1, "rests": self._part.chance.uniform(2.5, 4.0)}
+        self._invoke(token, "snoozing", name, **meant)
+        payload = {**self._payload(token), **meant}
+        await self._acknowledged(token, self._monque.enqueue(name, payload))
+
+    async def _strict(self) -> None:
+        """A job with a retry policy of its own; some say themselves how they end."""
+        chance, token = self._part.chance, self._token()
+        ends = chance.choice((None, None, "fail", "cancel"))
+        most = chance.randint(1, 4)
+        self._invoke(token, "policy", "wait", max_attempts=most, ends=ends)
+        meant = {
+            "fails": chance.choice((0, 1, 2, 99)),
+            "ends": ends,
+            "retry_after": chance.choice((None, 0.1)),
+        }
+        waits = Retry(most, first=timedelta(milliseconds=50), limit=timedelta(seconds=1))
+        storing = self._monque.enqueue("wait", {**self._payload(token), **meant}, retry=waits)
+        await self._acknowledged(token, storing)
+
+    async def _limited(self) -> None:
+        """A job that takes longer than it may; some handlers do not stop when they are told to."""
+        chance, token = self._part.chance, self._token()
+        name, soft, most = chance.choice(("limited", "stubborn", "thread")), chance.uniform(0.4, 0.8), 2
+        hard = soft + chance.uniform(0.1, 0.5) if name == "stubborn" else None
+        self._invoke(token, "limited", name, soft=soft, hard=hard, max_attempts=most)
+        limit = Timeout(timedelta(seconds=soft), hard=None if hard is None else timedelta(seconds=hard))
+        meant = {"ms": chance.choice((5, 3000)), "fails": 0, "looks": chance.random() < 0.7}
+        payload = {**self._payload(token), **meant}
+        storing = self._monque.enqueue(name, payload, timeout=limit, max_attempts=most)
+        await self._acknowledged(token, storing)
+
+    async def _expiring(self) -> None:
+        """A job that is worth nothing when it comes too late; of some the worker knows how late that is."""
+        chance, token = self._part.chance, self._token()
+        name, delay = chance.choice(("wait", "thread", "fresh")), chance.choice((0.0, 1.0))
+        expires = None if name == "fresh" else chance.uniform(0.3, 5.0)
+        self._invoke(token, "expiring", name, delay=delay, expires=expires)
+        storing = self._monque.enqueue(
+            name,
+            self._payload(token),
+            delay=timedelta(seconds=delay),
+            expires=None if expires is None else timedelta(seconds=expires),
+        )
+        await self._acknowledged(token, storing)
+
     async def _acknowledged(self, token: str, storing: Any) -> None:
         try:
             async with asyncio.timeout(_PATIENCE):
@@ -132,13 +188,17 @@ class Customer:
         chance = self._part.chance
         ms = chance.choices((chance.randint(1, 30), chance.randint(500, 3000)), (9, 1))[0]
         fails = chance.choices((0, 1, 3, 99), (80, 12, 5, 3))[0]
-        return {"token": token, "ms": ms, "fails": fails}
+        return {"token": token, "ms": ms, "fails": fails, "looks": chance.random() < 0.5}
 
-    def _invoke(self, token: str, how: str, name: str, *, key: str | None = None, delay: float = 0.0) -> None:
-        self._part.history.record("invoke", token=token, how=how, name=name, key=key, delay=delay)
+    def _invoke(
+        self, token: str, how: str, name: str, *, key: str | None = None, delay: float = 0.0, **asked: Any
+    ) -> None:
+        facts = {"how": how, "name": name, "key": key, "delay": delay, **asked}
+        self._part.history.record("invoke", token=token, **facts)
 
     def _ok(self, token: str, job: Job[Any]) -> None:
         own = job.data["token"] == token
+        assert job.next_run_at is not None
         run_at = job.next_run_at.timestamp()
         self._part.history.record("ok", token=token, job=str(job.id), own=own, run_at=run_at)
 

@@ -355,6 +355,7 @@ class FailPoint(_Member):
     COMMANDS: ClassVar[dict[str, list[str]]] = {
         "worker": ["find", "update", "findAndModify", "getMore", "aggregate", "hello"],
         "enqueuer": ["insert", "update", "findAndModify", "find", "commitTransaction"],
+        "manager": ["find", "update", "findAndModify"],
     }
 
     async def inject(self) -> None:

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from chaos.history import Event
 
@@ -19,6 +20,8 @@ class Run:
     end: float
     """When the handler ended, or its process; for ever, if neither is known."""
     outcome: str | None
+    why: str | None = None
+    """Why the handler was told to stop, if it was."""
     last_beat: float = -math.inf
     beats: list[float] = field(default_factory=list)
     """When those heartbeats were sent that the server is known to have stored."""
@@ -41,6 +44,28 @@ class JobRecord:
     runs: list[Run] = field(default_factory=list)
     completed: list[Event] = field(default_factory=list)
     failed: list[Event] = field(default_factory=list)
+    snoozed: list[Event] = field(default_factory=list)
+    cancelled: list[Event] = field(default_factory=list)
+    """What workers told, and what operators were told."""
+    requested: list[Event] = field(default_factory=list)
+    """What operators were told: it runs, and will be stopped."""
+    revived_after: list[int] = field(default_factory=list)
+    """The attempts after which operators retried it: these counts begin anew, and it may run again."""
+    commands: list[Event] = field(default_factory=list)
+    """What operators wanted of it, whether it was done or not."""
+    is_in_doubt: bool = False
+    """Whether an operator does not know if the job was retried: it may have been, at any later time."""
+
+    def life_of(self, attempt: int) -> int:
+        """How often it had been retried by operators before this attempt."""
+        return sum(1 for last in self.revived_after if last < attempt)
+
+    def runs_after(self, end: Event) -> list[Run]:
+        """The runs after it had ended with this attempt, and no operator had retried it."""
+        life = self.life_of(end["attempt"])
+        return [
+            run for run in self.runs if run.attempt > end["attempt"] and self.life_of(run.attempt) == life
+        ]
 
     @property
     def given_up(self) -> list[Event]:
@@ -57,6 +82,7 @@ class Ledger:
         ]
         self.invoked = {event["token"]: event for event in self.of("invoke")}
         self.deaths = {event["whose_pid"]: event.t for event in self.of("down")}
+        self._stalls = self.of("stall")
         self.jobs: dict[str, JobRecord] = {}
         self._fill()
 
@@ -86,6 +112,18 @@ class Ledger:
         """Whether it runs again and again."""
         return any(self.invoked[event["token"]]["how"] == "schedule" for event in record.acknowledged)
 
+    def asked(self, record: JobRecord) -> dict[str, Any]:
+        """What the call that stored it said about it; nothing, if nobody knows which call that was."""
+        tokens = [event["token"] for event in record.acknowledged if event["own"]]
+        tokens += [run.start["token"] for run in record.runs]
+        return next((self.invoked[token].facts for token in tokens if token in self.invoked), {})
+
+    def stalled(self, pid: int, since: float, until: float) -> bool:
+        """Whether the event loop of this process stood still at a moment of this time."""
+        return any(
+            stall.pid == pid and stall["since"] <= until and stall.t >= since for stall in self._stalls
+        )
+
     def _record(self, job: str) -> JobRecord:
         return self.jobs.setdefault(job, JobRecord(job))
 
@@ -98,20 +136,43 @@ class Ledger:
                     self._record(event["job"]).acknowledged.append(event)
                 case "start":
                     end = self.deaths.get(event.pid, math.inf)
-                    run = Run(event, end, None, self.history_time(event["claimed_at"]))
+                    run = Run(event, end, None, last_beat=self.history_time(event["claimed_at"]))
                     open_runs[event["job"], event["attempt"], event.pid] = run
                     self._record(event["job"]).runs.append(run)
                 case "end":
                     run = open_runs[event["job"], event["attempt"], event.pid]
-                    run.end, run.outcome = event.t, event["outcome"]
+                    run.end, run.outcome, run.why = event.t, event["outcome"], event.get("why")
                 case "completed":
                     self._record(event["job"]).completed.append(event)
                 case "failed":
                     self._record(event["job"]).failed.append(event)
+                case "snoozed":
+                    self._record(event["job"]).snoozed.append(event)
+                case "cancelled":
+                    self._record(event["job"]).cancelled.append(event)
+                case "command" | "done" | "doubtful" if event.get("job") is not None:
+                    self._operated(self._record(event["job"]), event)
                 case "beat":
                     for claim in event["claims"]:
                         beats[claim, event.pid].append(event["sent"])
                 case _:
                     pass
+        self._set_beats(beats)
+
+    def _operated(self, record: JobRecord, event: Event) -> None:
+        """What an operator did to a job."""
+        what, status = event["what"], event.get("status")
+        if event.kind == "command":
+            record.commands.append(event)
+        elif event.kind == "doubtful":
+            record.is_in_doubt |= what == "retry"
+        elif what == "retry":
+            record.revived_after.append(event["attempt"])
+        elif status == "cancelled":
+            record.cancelled.append(event)
+        elif status == "processing":
+            record.requested.append(event)
+
+    def _set_beats(self, beats: dict[tuple[str, int], list[float]]) -> None:
         for record, run in self.runs():
             run.beats = beats[f"{record.job}/{run.attempt}", run.start.pid]

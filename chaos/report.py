@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from chaos.checker import Violation
+from chaos.findings import Violation
 from chaos.history import Event
 
 
@@ -26,6 +26,11 @@ class Report:
     completions: int
     retries: int
     given_up: int
+    snoozes: int
+    cancelled: int
+    time_limits: int
+    """Runs that were told to stop because they took too long."""
+    pauses: int
     recoveries: int
     claims_lost: int
     rollbacks: int
@@ -43,6 +48,8 @@ class Report:
             f"{self.unacknowledged} not acknowledged",
             f"runs               {self.runs}: {self.completions} completed, {self.retries} retried, "
             f"{self.given_up} failed for good",
+            f"control            {self.snoozes} snoozes, {self.cancelled} cancelled, "
+            f"{self.time_limits} time limits, {self.pauses} pauses",
             f"recoveries         {self.recoveries} jobs of dead owners; {self.claims_lost} claims told lost",
             f"faults injected    {sum(self.faults.values())}; {self.rollbacks} rollbacks of a member",
             *(
@@ -79,6 +86,10 @@ def report(events: list[Event], violations: list[Violation], *, seed: int, rollb
         completions=kinds["completed"],
         retries=failed[True],
         given_up=failed[False],
+        snoozes=kinds["snoozed"],
+        cancelled=kinds["cancelled"],
+        time_limits=sum(event.get("why") == "timeout" for event in events if event.kind == "end"),
+        pauses=sum(event["what"] == "pause" for event in events if event.kind == "done"),
         recoveries=sum(event["count"] for event in events if event.kind == "recovered"),
         claims_lost=kinds["lost"],
         rollbacks=rollbacks,

@@ -15,6 +15,10 @@ class Rules:
     tolerance: float = 4.0
     """A claim may be taken from its owner after this long without a heartbeat, not before."""
     max_retries: int = 6
+    pause_takes: float = 2.0
+    """After this no instance starts a job of a name that was paused."""
+    patience: float = 2.0
+    """How late a job of the name `fresh` may start."""
     clock_error: float = 0.005
     """How far the server's clock and the one of the history may seem apart."""
 
@@ -30,6 +34,9 @@ OPTIONS = Options(
     max_retries=RULES.max_retries,
     base_retry_interval=timedelta(milliseconds=50),
     shutdown_timeout=timedelta(seconds=5),
+    # The checker wants to see every attempt, also of jobs that operators retried. Twice as many are not
+    # allowed; with half as many, a job that everything happens to might lose its first ones.
+    attempt_history=100,
 )
 
 DATABASE = "chaos"

@@ -7,8 +7,12 @@ from typing import Any
 from chaos.history import Event
 from chaos.ledger import Ledger
 
-_ABOUT_JOBS = ("invoke", "ok", "doubt", "abort", "start", "end", "completed", "failed", "lost", "trouble")
+_ABOUT_JOBS = (
+    *("invoke", "ok", "doubt", "abort", "start", "end", "completed", "failed", "snoozed", "cancelled"),
+    *("lost", "trouble", "command", "done", "refused", "doubtful"),
+)
 _ABOUT_FAULTS = ("injected", "healed")
+_ABOUT_PAUSES = ("command", "done", "doubtful")
 _ABOUT_PROCESSES = ("up", "down", "signal", "stuck", "stall")
 _BEFORE, _AFTER = 3.0, 1.0
 _LONGEST = 30
@@ -56,6 +60,8 @@ def _concerns(event: Event, jobs: list[str], tokens: set[Any]) -> bool:
 def _is_context(event: Event, pids: set[int], *, everybody: bool) -> bool:
     if event.kind in _ABOUT_FAULTS:
         return True
+    if event.kind in _ABOUT_PAUSES:
+        return event["what"] in ("pause", "resume")
     pid = event.pid if event.kind == "stall" else event.get("whose_pid")
     return event.kind in _ABOUT_PROCESSES and (everybody or pid in pids)
 

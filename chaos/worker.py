@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import timedelta
 from typing import Any
 
 from pymongo import monitoring
@@ -14,19 +15,32 @@ from chaos.history import History, now
 from chaos.program import Part, opened, play
 from chaos.rules import EFFECTS, OPTIONS, RULES
 from monque import (
+    Cancel,
     ClaimLost,
     Event,
+    Fail,
     Job,
+    JobCancelled,
     JobCompleted,
     JobError,
     JobFailed,
+    JobInterrupted,
+    JobSnoozed,
     Monque,
+    NamePaused,
+    NameResumed,
+    RetryAfter,
+    Snooze,
     StaleJobsRecovered,
     WatchConnected,
     WatchFailed,
 )
 
 Payload = dict[str, Any]
+
+# How often a handler in a thread looks whether it was told to stop. Twice as often only costs CPU; at half,
+# a time limit strikes later than the checker allows if the machine is busy, too.
+_LOOK_EVERY = 0.05
 
 
 async def work(part: Part) -> None:
@@ -46,27 +60,37 @@ async def work(part: Part) -> None:
 
 
 def declare(monque: Monque, part: Part) -> None:
-    """The handlers: most do nothing for a while, some fail, one blocks the event loop."""
+    """The handlers: most do nothing for a while, some fail, one blocks the event loop, one will not stop."""
 
     async def wait(job: Job[Payload]) -> None:
         with Run(part.history, job):
             await asyncio.sleep(job.data.get("ms", 5) / 1000)
-            fail_if_meant_to(job)
+            do_as_meant(job)
 
     def wait_in_a_thread(job: Job[Payload]) -> None:
         with Run(part.history, job):
-            time.sleep(job.data.get("ms", 5) / 1000)
-            fail_if_meant_to(job)
+            sleep_in_a_thread(job)
+            do_as_meant(job)
 
     async def have_an_effect(job: Job[Payload]) -> None:
         with Run(part.history, job):
-            fail_if_meant_to(job)
+            do_as_meant(job)
             async with monque.client.start_session() as session:
                 await session.with_transaction(lambda session: effect(job, session))
 
     async def effect(job: Job[Payload], session: AsyncClientSession) -> None:
         await monque.database[EFFECTS].insert_one({"token": job.data["token"]}, session=session)
         await job.complete_in(session)
+
+    async def ignore_the_limit(job: Job[Payload]) -> None:
+        with Run(part.history, job):
+            until = now() + job.data["ms"] / 1000
+            while (left := until - now()) > 0:
+                try:
+                    await asyncio.sleep(left)
+                except asyncio.CancelledError:
+                    if job.interruption != "timeout":
+                        raise
 
     async def block(job: Job[Payload]) -> None:
         with Run(part.history, job):
@@ -76,6 +100,10 @@ def declare(monque: Monque, part: Part) -> None:
     monque.worker("wait", wait, concurrency=10)
     monque.worker("keyed", wait, concurrency=5)
     monque.worker("tick", wait)
+    monque.worker("resting", wait, concurrency=5)
+    monque.worker("limited", wait, concurrency=5)
+    monque.worker("stubborn", ignore_the_limit, concurrency=5)
+    monque.worker("fresh", wait, concurrency=2, expires=timedelta(seconds=RULES.patience))
     monque.worker("effect", have_an_effect)
     monque.worker("thread", wait_in_a_thread, concurrency=5)
     monque.worker("block", block, concurrency=1)
@@ -98,18 +126,48 @@ class Run:
             token=job.data["token"],
             attempt=job.attempt,
             fail_count=job.fail_count,
-            run_at=job.next_run_at.timestamp(),
+            snooze_count=job.snooze_count,
+            run_at=_run_at(job),
             claimed_at=job.locked_at.timestamp() if job.locked_at else 0.0,
         )
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        outcome = "ok" if kind is None else "cancelled" if kind is asyncio.CancelledError else "error"
-        self._history.record("end", job=str(self._job.id), attempt=self._job.attempt, outcome=outcome)
+        job, outcome = self._job, "ok" if kind is None else _OUTCOMES.get(kind, "error")
+        facts = {"job": str(job.id), "attempt": job.attempt, "outcome": outcome, "why": job.interruption}
+        self._history.record("end", **facts)
 
 
-def fail_if_meant_to(job: Job[Payload]) -> None:
-    if job.fail_count < job.data.get("fails", 0):
-        raise RuntimeError(f"meant to fail {job.data['fails']} times")
+_OUTCOMES: dict[type[BaseException], str] = {
+    asyncio.CancelledError: "cancelled",
+    JobInterrupted: "cancelled",
+    Snooze: "snooze",
+    Cancel: "cancel",
+}
+
+
+def sleep_in_a_thread(job: Job[Payload]) -> None:
+    """Some threads look whether they were told to stop, others never do."""
+    until = now() + job.data.get("ms", 5) / 1000
+    while (left := until - now()) > 0:
+        time.sleep(min(left, _LOOK_EVERY))
+        if job.data.get("looks"):
+            job.checkpoint()
+
+
+def do_as_meant(job: Job[Payload]) -> None:
+    """End as the payload says."""
+    meant = job.data
+    if job.snooze_count < meant.get("snoozes", 0):
+        rests = meant.get("rests")
+        raise Snooze(timedelta(seconds=rests or meant["snooze"]), whole_name=rests is not None)
+    if job.fail_count < meant.get("fails", 0):
+        if meant.get("retry_after") is not None:
+            raise RetryAfter(timedelta(seconds=meant["retry_after"]))
+        raise RuntimeError(f"meant to fail {meant['fails']} times")
+    if meant.get("ends") == "fail":
+        raise Fail("meant to fail for good")
+    if meant.get("ends") == "cancel":
+        raise Cancel("not needed any more")
 
 
 def note(event: Event, history: History) -> None:
@@ -118,15 +176,16 @@ def note(event: Event, history: History) -> None:
         case JobCompleted(job=job):
             history.record("completed", job=str(job.id), attempt=job.attempt)
         case JobFailed(job=job, will_retry=will_retry):
-            run_at = job.next_run_at.timestamp()
-            history.record(
-                "failed",
-                job=str(job.id),
-                attempt=job.attempt,
-                will_retry=will_retry,
-                fail_count=job.fail_count,
-                run_at=run_at,
-            )
+            counts = {"will_retry": will_retry, "fail_count": job.fail_count, "run_at": _run_at(job)}
+            history.record("failed", job=str(job.id), attempt=job.attempt, **counts)
+        case JobSnoozed(job=job):
+            history.record("snoozed", job=str(job.id), attempt=job.attempt, run_at=_run_at(job))
+        case JobCancelled(job=job):
+            history.record("cancelled", job=str(job.id), attempt=job.attempt, by=job.cancelled_by)
+        case NamePaused(name=name):
+            history.record("rests", name=name)
+        case NameResumed(name=name):
+            history.record("goes on", name=name)
         case ClaimLost(job=job):
             history.record("lost", job=str(job.id), attempt=job.attempt)
         case StaleJobsRecovered(count=count):
@@ -139,6 +198,10 @@ def note(event: Event, history: History) -> None:
             history.record("deaf", error=str(error)[:200])
         case _:
             pass
+
+
+def _run_at(job: Job[Any]) -> float:
+    return job.next_run_at.timestamp() if job.next_run_at else 0.0
 
 
 async def say_how_it_is(monque: Monque, history: History) -> None:

@@ -32,7 +32,7 @@ async def main() -> None:
 
     @monque.on(JobFailed)
     def tell(event: JobFailed) -> None:
-        if event.will_retry:
+        if event.will_retry and event.job.next_run_at is not None:
             wait = event.job.next_run_at - event.job.updated_at
             print(f"  failed: {event.job.fail_reason}; again in {wait.total_seconds():.1f} s")
         else:

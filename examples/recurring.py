@@ -7,6 +7,7 @@ in a real program; nobody runs them while no worker for their name is running.
 """
 
 import asyncio
+from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from monque import InvalidCronError, Job, Monque
@@ -19,11 +20,16 @@ async def report(job: Job[str]) -> None:
     print(f"writing the {job.data} report")
 
 
+def in_berlin(schedule: Job[str]) -> datetime:
+    if schedule.next_run_at is None:
+        raise ValueError("only a parked job has no time")
+    return schedule.next_run_at.astimezone(ZoneInfo("Europe/Berlin"))
+
+
 async def main() -> None:
     async with monque:
         daily = await monque.schedule("0 9 * * MON-FRI", report, "daily", timezone="Europe/Berlin")
-        local = daily.next_run_at.astimezone(ZoneInfo("Europe/Berlin"))
-        print(f"next daily report: {local:%A %H:%M} in Berlin, {daily.next_run_at:%H:%M} UTC")
+        print(f"next daily report: {in_berlin(daily):%A %H:%M} in Berlin, {daily.next_run_at:%H:%M} UTC")
 
         # The next start of the program says the same again, and nothing changes.
         again = await monque.schedule("0 9 * * MON-FRI", report, "daily", timezone="Europe/Berlin")
@@ -31,11 +37,7 @@ async def main() -> None:
 
         # A later version of the program says something else: the schedule follows.
         earlier = await monque.schedule("30 7 * * MON-FRI", report, "daily", timezone="Europe/Berlin")
-        print(
-            f"moved to {earlier.next_run_at.astimezone(ZoneInfo('Europe/Berlin')):%H:%M}, the same job: ",
-            end="",
-        )
-        print(earlier.id == daily.id)
+        print(f"moved to {in_berlin(earlier):%H:%M}, the same job: {earlier.id == daily.id}")
 
         # A second schedule of the same job name needs a key of its own.
         weekly = await monque.schedule("@weekly", report, "weekly", unique_key="weekly")

@@ -4,45 +4,43 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
-from datetime import timedelta
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import hypothesis
 import pytest
 from pymongo import AsyncMongoClient
-from pymongo.asynchronous.collection import AsyncCollection
-from pymongo.asynchronous.database import AsyncDatabase
 
 from monque import Monque, Options
 from monque.embedded import EmbeddedMongo
+from support.aliases import Collection, Database, Make
 from support.invariants import check_invariants
+from support.options import QUICK
 from support.sharding import Cluster
+from support.waiting import Events
 
 # All servers of the tests may be of another version than the packaged one, for instance MongoDB 8.
 if mongod := os.environ.get("MONQUE_TEST_MONGOD"):
     os.environ["MONQUE_MONGOD"] = mongod
 
 # A shell starts background commands with SIGINT ignored, and programs inherit that. Tests that send a Ctrl-C
-# to a program need it to be heard, also with `make test &`.
+# to a program need it to arrive, also with `make test &`.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The servers of the fault tests inherit the limit of open files. Most systems allow 1,024 unless one asks,
+# and a mongod with hundreds of test databases ends itself when it meets the limit.
+_, _most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (_most_files, _most_files))
 
 # On a busy machine an example may take its time; what it finds counts, not how fast.
 hypothesis.settings.register_profile(
     "monque", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("monque")
-
-# Short waits, so that tests of retries, polls and heartbeats take milliseconds. Tests that are about
-# these times set their own.
-QUICK = Options(
-    poll_interval=timedelta(milliseconds=200),
-    base_retry_interval=timedelta(milliseconds=20),
-    shutdown_timeout=timedelta(seconds=10),
-)
 
 
 def pytest_report_header() -> str:
@@ -69,7 +67,7 @@ async def client(server: EmbeddedMongo) -> AsyncIterator[AsyncMongoClient[dict[s
 @pytest.fixture
 async def database(
     client: AsyncMongoClient[dict[str, Any]], request: pytest.FixtureRequest
-) -> AsyncIterator[AsyncDatabase[dict[str, Any]]]:
+) -> AsyncIterator[Database]:
     name = re.sub(r"\W", "_", request.node.name)[:30] + "_" + uuid.uuid4().hex[:8]
     database = client[name]
     yield database
@@ -77,15 +75,13 @@ async def database(
 
 
 @pytest.fixture
-def collection(database: AsyncDatabase[dict[str, Any]]) -> AsyncCollection[dict[str, Any]]:
+def collection(database: Database) -> Collection:
     """The jobs of this test, read and written directly."""
     return database["monque_jobs"]
 
 
 @pytest.fixture
-async def make_monque(
-    database: AsyncDatabase[dict[str, Any]], collection: AsyncCollection[dict[str, Any]]
-) -> AsyncIterator[Callable[..., Monque]]:
+async def make_monque(database: Database, collection: Collection) -> AsyncIterator[Make]:
     """Make instances on this test's database; afterwards they are closed and the collection is checked."""
     made: list[Monque] = []
 
@@ -102,6 +98,12 @@ async def make_monque(
 
 
 @pytest.fixture
-async def monque(make_monque: Callable[..., Monque]) -> Monque:
+async def monque(make_monque: Make) -> Monque:
     """One open instance with quick options."""
     return await make_monque().open()
+
+
+@pytest.fixture
+async def events(monque: Monque) -> Events:
+    """What `monque` emits in this test."""
+    return Events(monque)

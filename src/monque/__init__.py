@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Any
 from monque._version import __version__
 
 if TYPE_CHECKING:
-    from monque._binding import EnqueueOptions, ScheduleOptions
+    from monque._api.monque import Monque
+    from monque._api.newjob import NewJob
+    from monque._api.subscribe import EventKind
+    from monque._attempts import Attempt
     from monque._diagnosis import Diagnosis, DueJobs, IndexView
     from monque._errors import (
         AggregationTimeoutError,
@@ -17,21 +20,23 @@ if TYPE_CHECKING:
         InvalidCronError,
         InvalidCursorError,
         InvalidJobIdentifierError,
+        JobInterrupted,
         JobNotFoundError,
         JobStateError,
+        JobTimeoutError,
         MonqueError,
         NotCommittedError,
         NotOpenError,
         PayloadError,
         PayloadTooLargeError,
         ProcessDiedError,
-        ShutdownTimeoutError,
         WorkerRegistrationError,
     )
     from monque._events import (
         ClaimLost,
         Event,
         JobCancelled,
+        JobCancelling,
         JobCompleted,
         JobDeleted,
         JobError,
@@ -39,21 +44,30 @@ if TYPE_CHECKING:
         JobRetried,
         JobsCancelled,
         JobsDeleted,
+        JobSnoozed,
         JobsRetried,
         JobStarted,
+        JobStuck,
+        NamePaused,
+        NameResumed,
         StaleJobsRecovered,
         WatchClosed,
         WatchConnected,
         WatchFailed,
         WatchUnavailable,
     )
-    from monque._job import Job, JobStatus, StatusName
-    from monque._logs import JobLogFilter, current_job
-    from monque._monque import Monque
-    from monque._newjob import NewJob
+    from monque._job import Job
+    from monque._observe.logs import JobLogFilter, current_job
+    from monque._observe.observer import Observer
     from monque._options import Options, Retention
-    from monque._subscribe import EventKind
-    from monque._telemetry import Observer
+    from monque._pause import Pause
+    from monque._retry import Retry
+    from monque._settings import JobSettings, WorkerSettings
+    from monque._shutdown import ShutdownTimeoutError
+    from monque._state import State
+    from monque._status import JobStatus, StatusName
+    from monque._timeout import Timeout
+    from monque._verdicts import Cancel, Fail, RetryAfter, Snooze, Verdict
     from monque._views import (
         BulkError,
         BulkResult,
@@ -66,14 +80,17 @@ if TYPE_CHECKING:
         Sort,
         WorkerView,
     )
-    from monque._workers import Worker, Workers
+    from monque._workers.home import EnqueueOptions, ScheduleOptions
+    from monque._workers.workers import Worker, Workers
     from monque.embedded import EmbeddedMongo
     from monque.sync import SyncMonque, SyncWorker, SyncWorkers
 
 __all__ = [
     "AggregationTimeoutError",
+    "Attempt",
     "BulkError",
     "BulkResult",
+    "Cancel",
     "ClaimLost",
     "ClaimLostError",
     "ConfigurationError",
@@ -85,6 +102,7 @@ __all__ = [
     "EnqueueOptions",
     "Event",
     "EventKind",
+    "Fail",
     "IndexView",
     "InstanceConflictError",
     "InvalidCronError",
@@ -92,28 +110,37 @@ __all__ = [
     "InvalidJobIdentifierError",
     "Job",
     "JobCancelled",
+    "JobCancelling",
     "JobCompleted",
     "JobDeleted",
     "JobError",
     "JobFailed",
     "JobFilter",
+    "JobInterrupted",
     "JobLogFilter",
     "JobNotFoundError",
     "JobPage",
     "JobRetried",
+    "JobSettings",
+    "JobSnoozed",
     "JobStarted",
     "JobStateError",
     "JobStatus",
+    "JobStuck",
+    "JobTimeoutError",
     "JobsCancelled",
     "JobsDeleted",
     "JobsRetried",
     "Monque",
     "MonqueError",
+    "NamePaused",
+    "NameResumed",
     "NewJob",
     "NotCommittedError",
     "NotOpenError",
     "Observer",
     "Options",
+    "Pause",
     "PayloadError",
     "PayloadTooLargeError",
     "ProcessDiedError",
@@ -121,20 +148,27 @@ __all__ = [
     "QueueStats",
     "QueueView",
     "Retention",
+    "Retry",
+    "RetryAfter",
     "ScheduleOptions",
     "ShutdownTimeoutError",
+    "Snooze",
     "Sort",
     "StaleJobsRecovered",
+    "State",
     "StatusName",
     "SyncMonque",
     "SyncWorker",
     "SyncWorkers",
+    "Timeout",
+    "Verdict",
     "WatchClosed",
     "WatchConnected",
     "WatchFailed",
     "WatchUnavailable",
     "Worker",
     "WorkerRegistrationError",
+    "WorkerSettings",
     "WorkerView",
     "Workers",
     "__version__",
@@ -145,8 +179,26 @@ __all__ = [
 # Where the names are defined, those that few programs need last. They are imported when one is asked for:
 # the driver takes longer to import than `monque --help` and a shell's completion may take in all.
 _HOMES = (
-    *("_logs", "_errors", "_job", "_options", "_views", "_diagnosis", "_events", "_binding", "_workers"),
-    *("_newjob", "_subscribe", "_telemetry", "_monque", "sync", "embedded"),
+    *(
+        "_observe.logs",
+        "_errors",
+        "_status",
+        "_state",
+        "_job",
+        "_pause",
+        "_shutdown",
+        "_options",
+        "_retry",
+        "_timeout",
+        "_settings",
+        "_verdicts",
+        "_attempts",
+        "_views",
+        "_diagnosis",
+        "_events",
+    ),
+    *("_workers.home", "_workers.workers", "_api.newjob", "_api.subscribe", "_observe.observer"),
+    *("_api.monque", "sync", "embedded"),
 )
 
 

@@ -1,12 +1,13 @@
-"""What an operator should know of the server, and of the jobs that wait for somebody."""
+"""What an operator should know about the server and the waiting jobs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from monque._job import Job
+from monque._pause import Pause
 
 IndexState = Literal["needed", "optional", "missing", "different", "superfluous"]
 
@@ -49,6 +50,9 @@ class Diagnosis:
         stale: Jobs whose owner is dead, the longest silent first; at most 100 of them.
         due: The jobs that wait for a free worker, by name; the one waiting longest first.
         finished: How many jobs are completed, failed for good or cancelled.
+        expired: How many pending jobs are past their expiry and wait for a worker that cancels them.
+        stuck: Jobs that still run half a minute after somebody asked for their end; at most 100 of them.
+        paused: The pauses in force.
         retention: Whether an instance with a `Retention` has been here: then there is an index for it.
     """
 
@@ -62,7 +66,14 @@ class Diagnosis:
     stale: list[Job[Any]]
     due: list[DueJobs]
     finished: int = 0
+    expired: int = 0
+    stuck: list[Job[Any]] = field(default_factory=list)
     retention: bool = False
+    paused: list[Pause] = field(default_factory=list)
+
+    def is_paused(self, name: str) -> bool:
+        """Whether a pause keeps jobs of this name from starting."""
+        return any(pause.name in (None, name) for pause in self.paused)
 
     def of(self, *states: IndexState) -> list[IndexView]:
         """The indexes in one of these states."""

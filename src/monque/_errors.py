@@ -14,28 +14,29 @@ MonqueError
 ├── JobStateError
 ├── ClaimLostError
 ├── NotCommittedError
+├── JobTimeoutError
 ├── ProcessDiedError
 ├── InvalidCursorError
 ├── AggregationTimeoutError
-└── ShutdownTimeoutError
+└── ShutdownTimeoutError            it carries jobs, so it stands in `_shutdown`
+
+JobInterrupted                      raised by `Job.checkpoint()`; a BaseException, and no error
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from typing import Any
 
+from bson import ObjectId
 from pymongo.errors import PyMongoError
 
 from monque._explain import explain
+from monque._status import Interruption, JobStatus
 
-if TYPE_CHECKING:
-    from bson import ObjectId
-
-    from monque._job import Job, JobStatus
-
-# What drivers attach to an error so that callers can decide to try again.
+# The labels by which callers decide whether to retry.
 _ERROR_LABELS = (
     "TransientTransactionError",
     "UnknownTransactionCommitResult",
@@ -47,7 +48,14 @@ _ERROR_LABELS = (
 
 
 class MonqueError(Exception):
-    """Base of everything Monque raises."""
+    """Base of everything Monque raises.
+
+    Attributes:
+        stored: How many of the jobs, from the first one on, `enqueue_many` had stored when it raised this
+            error; None for an error of anything else.
+    """
+
+    stored: int | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The default calls the class with the message alone, which most of these do not take.
@@ -55,7 +63,7 @@ class MonqueError(Exception):
 
 
 def _restore(kind: type[MonqueError], args: tuple[Any, ...], state: dict[str, Any]) -> MonqueError:
-    """An error that was pickled or copied."""
+    """Rebuild an error that was pickled or copied."""
     error = kind.__new__(kind, *args)
     error.__dict__.update(state)
     return error
@@ -216,6 +224,21 @@ class NotCommittedError(MonqueError):
         self.job_id = job_id
 
 
+class JobTimeoutError(MonqueError, TimeoutError):
+    """A run took longer than its time limit: the error of the attempt. `__cause__` is how the handler ended.
+
+    Attributes:
+        job_id: The job.
+        limit: How long it was allowed to run, with the time that `Job.extend_timeout` added.
+    """
+
+    def __init__(self, *, job_id: ObjectId, limit: timedelta, abandoned: bool = False) -> None:
+        given_up = "; it was given up though it still runs" if abandoned else ""
+        super().__init__(f"ran longer than {limit.total_seconds():g} s{given_up}")
+        self.job_id = job_id
+        self.limit = limit
+
+
 class ProcessDiedError(MonqueError):
     """The processes that ran a job died so often that the job was given up.
 
@@ -240,20 +263,40 @@ class AggregationTimeoutError(MonqueError):
     """The statistics took longer than their time limit."""
 
 
-class ShutdownTimeoutError(MonqueError):
-    """Jobs were still running when the time was up that they had been given to finish.
+class JobInterrupted(BaseException):
+    """Raised by `Job.checkpoint()` in a handler that was told to stop; let it leave the handler.
+
+    It is a `BaseException`, so that `except Exception` in a handler does not swallow it.
 
     Attributes:
-        incomplete_jobs: The jobs, as they were claimed.
-        timeout: How many seconds they were given; 0 if `stop(timeout=0)` or a second signal gave them none.
+        why: `requested`, `timeout`, `shutdown` or `lost`.
     """
 
-    def __init__(self, incomplete_jobs: Sequence[Job[Any]], *, timeout: float = 0.0) -> None:
-        names = ", ".join(sorted({job.name for job in incomplete_jobs}))
-        when = f"at the shutdown timeout of {timeout:g} s" if timeout > 0 else "when they had to stop at once"
-        super().__init__(f"{len(incomplete_jobs)} job(s) were still running {when} ({names})")
-        self.incomplete_jobs = list(incomplete_jobs)
-        self.timeout = timeout
+    def __init__(self, why: Interruption) -> None:
+        super().__init__(f"the run was told to stop: {_WHY[why]}")
+        self.why: Interruption = why
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return JobInterrupted, (self.why,)
+
+
+_WHY: dict[Interruption, str] = {
+    "requested": "an operator has asked for it",
+    "timeout": "it ran longer than its time limit",
+    "shutdown": "the instance is stopping",
+    "lost": "the job does not belong to this run any more",
+}
+
+
+def note_stored(error: BaseException, stored: int) -> None:
+    """Let an error that ends `enqueue_many` say how many jobs are stored.
+
+    Errors of the user's own iterable or callback have attributes of their own: they get a note only.
+    """
+    if isinstance(error, MonqueError):
+        error.stored = stored
+    if stored:
+        error.add_note(f"enqueue_many had stored the first {stored:,} jobs")
 
 
 @contextmanager
@@ -270,5 +313,5 @@ def driver_errors(doing: str) -> Iterator[None]:
 
 # Tracebacks and logs name a class by its module: say where users import it from.
 for _error in [value for value in vars().values() if isinstance(value, type)]:
-    if issubclass(_error, MonqueError):
+    if issubclass(_error, MonqueError | JobInterrupted):
         _error.__module__ = "monque"

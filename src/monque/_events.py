@@ -1,4 +1,4 @@
-"""What happened, as values, and the bus that tells them."""
+"""Events as values, and the bus that emits them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from typing import Any, ClassVar, TypeVar
 from bson import ObjectId
 
 from monque._errors import ConfigurationError
-from monque._job import Job, JobStatus
+from monque._job import Job
+from monque._pause import Pause
 from monque._raised import is_closing, log_raised
+from monque._status import Interruption, JobStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happened; listening to `Event` itself hears everything."""
+    """Something that happened; whoever listens to `Event` itself gets all events."""
 
     kind: ClassVar[str] = "*"
 
@@ -44,14 +46,23 @@ class JobCompleted(Event):
 class JobFailed(Event):
     """A job's handler failed, and that is stored; *will_retry* says whether it runs again by itself.
 
-    Also told for a job that was given up because the processes that ran it died too often: its *error* is a
-    `ProcessDiedError`.
+    Also emitted for a job that was given up because the processes that ran it died too often: its *error* is
+    a `ProcessDiedError`.
     """
 
     kind: ClassVar[str] = "job:fail"
     job: Job[Any]
     error: BaseException
     will_retry: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSnoozed(Event):
+    """A job's handler raised `Snooze`, and that is stored: the job runs again after *delay*."""
+
+    kind: ClassVar[str] = "job:snoozed"
+    job: Job[Any]
+    delay: timedelta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +84,38 @@ class ClaimLost(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCancelled(Event):
-    """An operator cancelled a job."""
+    """A job was cancelled: by an operator, by its handler with `Cancel`, or because it had expired.
+
+    If an operator asked for the end of a running job, its owner emits this when the handler has ended;
+    if the owner is dead, the instance that recovers the job does.
+
+    If the handler of a schedule did so, *job* is the run that it ended; the schedule goes on.
+    """
 
     kind: ClassVar[str] = "job:cancelled"
     job: Job[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobCancelling(Event):
+    """An operator asked for the end of a running job; `JobCancelled` follows when it has ended by that."""
+
+    kind: ClassVar[str] = "job:cancelling"
+    job: Job[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStuck(Event):
+    """A handler has not ended within 30 seconds after it was told to stop; emitted once a run.
+
+    *why* it was told so: `requested`, `timeout`, `shutdown` or `lost`. Unless its run was given up at a hard
+    limit, it keeps its slot and its claim.
+    """
+
+    kind: ClassVar[str] = "job:stuck"
+    job: Job[Any]
+    why: Interruption
+    running_for: timedelta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,10 +161,36 @@ class JobsDeleted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaleJobsRecovered(Event):
-    """Jobs were taken from dead owners: put back, or given up and told by `JobFailed` as well."""
+    """Jobs were taken from dead owners: put back, given up or cancelled.
+
+    `JobFailed` and `JobCancelled` report those that do not run again as well.
+    """
 
     kind: ClassVar[str] = "stale:recovered"
     count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamePaused(Event):
+    """This instance has noticed that a name it serves is paused; *name* is None if all names are.
+
+    Also emitted if the pause was replaced by another one.
+    """
+
+    kind: ClassVar[str] = "name:paused"
+    name: str | None
+    pause: Pause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameResumed(Event):
+    """This instance has noticed that a pause is over: somebody ended it, or its time had come.
+
+    *name* is None if the pause was that of all names; single names may still be paused.
+    """
+
+    kind: ClassVar[str] = "name:resumed"
+    name: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +243,7 @@ def event_class(event: str | type[Event]) -> type[Event]:
 
 
 class EventBus:
-    """Tells listeners what happened. Nothing a listener does disturbs the teller."""
+    """Calls listeners. Nothing that a listener does disturbs the code that emits the event."""
 
     def __init__(self) -> None:
         self._listeners: dict[type[Event], list[tuple[Listener[Any], bool]]] = {}
@@ -191,22 +256,22 @@ class EventBus:
         self._listeners.setdefault(event_class(event), []).append((listener, once))
 
     def remove(self, event: str | type[Event], listener: Listener[Any]) -> None:
-        """Stop calling *listener*; one that is not there is fine."""
+        """Stop calling *listener*, if it is registered."""
         cls = event_class(event)
         self._listeners[cls] = [entry for entry in self._listeners.get(cls, []) if entry[0] != listener]
 
-    def hears(self, event: type[Event]) -> bool:
-        """Whether anybody would hear this event."""
+    def has_listeners(self, event: type[Event]) -> bool:
+        """Whether a listener would be called for this event."""
         return bool(self._listeners.get(event) or self._listeners.get(Event))
 
-    def tell(self, event: Event) -> None:
-        """Call everyone who listens, now; async listeners go on as tasks of their own."""
+    def emit(self, event: Event) -> None:
+        """Call the listeners now; async listeners continue in tasks of their own."""
         if not self._listeners:
             return
         for cls in (type(event), Event):
             for entry in tuple(self._listeners.get(cls, ())):
                 if entry not in self._listeners[cls]:
-                    continue  # a listener called before this one took it away
+                    continue  # a listener that was called before has removed it
                 if entry[1]:
                     self._listeners[cls].remove(entry)
                 self._call(entry[0], event)
@@ -216,7 +281,7 @@ class EventBus:
         return task in self._tasks
 
     async def settle(self, timeout: float, *, besides: Set[asyncio.Task[Any]]) -> None:
-        """Wait for async listeners that are still at work, except those that wait for us."""
+        """Wait for async listeners that still run, except those that wait for us."""
         if tasks := self._tasks - besides:
             await asyncio.wait(tasks, timeout=timeout)
 

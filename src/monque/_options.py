@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields
 from datetime import timedelta
 
 from monque._errors import ConfigurationError
-
-# MongoDB's longest duration that still fits a date; anything longer is a mistake.
-_LONGEST = timedelta(days=365 * 100)
+from monque._rules import check_count, check_duration, check_fraction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +30,8 @@ class Retention:
     def __post_init__(self) -> None:
         for name in ("completed", "failed", "cancelled"):
             if getattr(self, name) is not None:
-                _check_duration(f"retention.{name}", getattr(self, name))
-        _check_duration("retention.interval", self.interval)
+                check_duration(f"retention.{name}", getattr(self, name))
+        check_duration("retention.interval", self.interval)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +46,8 @@ class Options:
         base_retry_interval: The unit of the exponential backoff: the n-th failure waits 2^n units.
         max_backoff_delay: The longest wait between two attempts.
         retry_jitter: A fraction by which the wait is varied, ±; 0 keeps the exact formula.
+        attempt_history: How many runs that did not succeed `Job.history` keeps, from 0 to 100; 0 keeps none.
+        attempt_traces: Keep where the error was raised, too. It shows lines of code, never values.
         shutdown_timeout: How long `stop()` waits for running jobs.
         worker_concurrency: How many jobs of one worker run at once, unless the worker says otherwise.
         instance_concurrency: How many jobs run at once in this instance; None: as many as its workers allow.
@@ -72,6 +71,8 @@ class Options:
     base_retry_interval: timedelta = timedelta(seconds=1)
     max_backoff_delay: timedelta = timedelta(hours=24)
     retry_jitter: float = 0.0
+    attempt_history: int = 10
+    attempt_traces: bool = True
     shutdown_timeout: timedelta = timedelta(seconds=30)
     worker_concurrency: int = 5
     instance_concurrency: int | None = None
@@ -89,15 +90,16 @@ class Options:
     def __post_init__(self) -> None:
         _check_collection(self.collection)
         for name in _DURATIONS:
-            _check_duration(name, getattr(self, name))
-        _check_count("max_retries", self.max_retries)
-        _check_count("worker_concurrency", self.worker_concurrency)
+            check_duration(name, getattr(self, name))
+        check_count("max_retries", self.max_retries)
+        check_count("worker_concurrency", self.worker_concurrency)
         if self.instance_concurrency is not None:
-            _check_count("instance_concurrency", self.instance_concurrency)
+            check_count("instance_concurrency", self.instance_concurrency)
         if self.max_payload_size is not None:
-            _check_count("max_payload_size", self.max_payload_size, limit=2**31 - 1)
-        _check_fraction("retry_jitter", self.retry_jitter)
-        for name in ("recover_stale_jobs", "create_indexes", "listing_indexes", "change_streams"):
+            check_count("max_payload_size", self.max_payload_size, limit=2**31 - 1)
+        check_fraction("retry_jitter", self.retry_jitter)
+        check_count("attempt_history", self.attempt_history, least=0, limit=100)
+        for name in _SWITCHES:
             if not isinstance(getattr(self, name), bool):
                 raise ConfigurationError(f"{name} must be True or False, got {getattr(self, name)!r}")
         if self.instance_id is not None and (
@@ -114,26 +116,7 @@ class Options:
 
 
 _DURATIONS = [field.name for field in fields(Options) if field.type == "timedelta"]
-
-
-def _check_duration(name: str, value: object) -> None:
-    if not isinstance(value, timedelta):
-        raise ConfigurationError(
-            f"{name} must be a timedelta, for example timedelta(seconds=1), got {value!r}"
-        )
-    if not timedelta(milliseconds=1) <= value <= _LONGEST:
-        raise ConfigurationError(f"{name} must be between 1 millisecond and 100 years, got {value}")
-
-
-def _check_count(name: str, value: object, *, limit: int = 1_000_000) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= limit:
-        raise ConfigurationError(f"{name} must be a whole number from 1 to {limit:,}, got {value!r}")
-
-
-def _check_fraction(name: str, value: object) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or math.isnan(value) or not 0 <= value <= 1:  # type: ignore[arg-type,operator]  # a number by now
-        raise ConfigurationError(f"{name} must be a fraction from 0 to 1, got {value!r}")
+_SWITCHES = [field.name for field in fields(Options) if field.type == "bool"]
 
 
 def _check_collection(name: object) -> None:

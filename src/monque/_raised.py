@@ -14,18 +14,23 @@ from typing import Any
 
 logger = logging.getLogger("monque")
 
-# Enough for a message; not enough to push a document over MongoDB's size limit.
+# Characters of an error's text that are stored and logged: enough for a message with a few fields, and within
+# the space that a document keeps free beside its payload (`_LARGEST_PAYLOAD`). Half would cut long messages
+# of validators; twice as many would not fit.
 _LONGEST_TEXT = 8_000
 
-# Of a group. All that is shown stays below the longest text, so that "and 3 more" is never cut off.
+# Characters and members of an exception group. Together they stay below the longest text, so that "and 3
+# more" is never cut off. Half would hide members that matter; twice would break that sum.
 _LONGEST_GROUP_TEXT = 1_000
 _LONGEST_LEAF = 500
 _MOST_LEAVES = 10
 
-# Python prints this many errors of a group.
+# The members of a group that Python prints. Another number would examine members that nobody sees, or miss
+# some.
 _MOST_PRINTED = 15
 
-# Of the errors that are printed before an error: its cause, the cause of that, and so on.
+# How many causes of causes are examined and printed. Half would cut the chains of layered libraries; twice
+# would only lengthen a traceback that nobody reads to its end.
 _MOST_CAUSES = 20
 
 
@@ -34,12 +39,27 @@ _UNSHOWN = "(its message cannot be shown)"
 
 def describe(error: BaseException) -> str:
     """The error as it is kept with the job: its type and text, as far as they can be stored."""
-    return _storable(_type_and_text(error, _text(error)))
+    return storable(_type_and_text(error, _text(error)))
 
 
 def text_of(error: BaseException) -> str:
     """The text of the error, as far as it can be stored."""
-    return _storable(_text(error))
+    return storable(_text(error))
+
+
+def storable(text: str) -> str:
+    """The text as far as it can be stored: not too long, and without what UTF-8 cannot express."""
+    return text[:_LONGEST_TEXT].encode("utf-8", "replace").decode("utf-8")
+
+
+def causes_of(error: BaseException) -> list[BaseException]:
+    """The errors that led to this one, the nearest first: as many as are printed."""
+    causes: list[BaseException] = []
+    cause = _printed_before(error)
+    while cause is not None and len(causes) < _MOST_CAUSES:
+        causes.append(cause)
+        cause = _printed_before(cause)
+    return causes
 
 
 def bounded(error: BaseException) -> BaseException:
@@ -124,7 +144,7 @@ def _summary(leaves: list[BaseException]) -> str:
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    """The errors in a group and in the groups in it, in their order. A loop: groups may be nested deeply."""
+    """The errors in a group and in its groups, in order. It is a loop because groups may be nested deeply."""
     found: list[BaseException] = []
     left: list[BaseException] = [group]
     while left:
@@ -134,11 +154,6 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
         else:
             found.append(error)
     return found
-
-
-def _storable(text: str) -> str:
-    """Not too long, and without what UTF-8 cannot express."""
-    return text[:_LONGEST_TEXT].encode("utf-8", "replace").decode("utf-8")
 
 
 def _is_printable(error: BaseException | None, causes: int) -> bool:
@@ -159,7 +174,7 @@ def _stand_in(error: BaseException, causes: int) -> BaseException:
     names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
     copy: BaseException = type(cls.__name__, (Exception,), names)(text_of(error))
     for note in _notes(error)[:_MOST_LEAVES]:
-        copy.add_note(_storable(note))
+        copy.add_note(storable(note))
     before = _printed_before(error) if causes else None
     if before is not None and error.__cause__ is not None:
         copy.__cause__ = _stand_in(before, causes - 1)

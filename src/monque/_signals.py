@@ -1,8 +1,12 @@
 """SIGINT and SIGTERM, for everybody in this process who stops when they come.
 
 A process has one handler for each signal, but it may hold several instances, a web server and a command that
-all want to hear it. Our handler calls every listener and then the handler that was there before it, and
-leaves when the last listener does.
+all stop for it. Our handler calls every listener and then the handler that was there before it. It is removed
+with the last listener. A caller says what to do when a signal comes, and nothing else:
+
+    with on_signals(stop):            # stop(number, times) is called by the running event loop
+    with listening(stop):             # stop(number, times) is called inside of the signal handler
+    with installed_for_threads():     # in the main thread, where others wait for a thread that listens
 
 It is installed with `signal.signal`, not with `loop.add_signal_handler`: asyncio keeps one callback for each
 signal, and ours would replace the application's. The other way round nothing is lost: asyncio is told of
@@ -19,35 +23,41 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from types import FrameType, MethodType
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, ParamSpec, TypeAlias
+
+P = ParamSpec("P")
 
 SIGNALS: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
 if sys.platform == "win32":
     SIGNALS = (*SIGNALS, signal.SIGBREAK)
 
-Hear: TypeAlias = Callable[[signal.Signals, int], object]
-"""Called with a signal, and with how many the listener has heard by now."""
+OnSignal: TypeAlias = Callable[[signal.Signals, int], object]
+"""Called with a signal, and with the number of signals that the listener has heard, this one included."""
+
+# A listener that yields knows two ways to stop: when jobs have ended, and at once. A third signal does what
+# it does without us. With one, nobody could hurry a stop; with four, ending a hung program takes more.
+_MOST_HEARD = 2
 
 _Set: TypeAlias = Callable[[int, FrameType | None], Any] | int | None
 """What `signal.getsignal` returns."""
 
 
 class _Listener:
-    def __init__(self, hear: Hear, whose: str | None, yields_after: int | None) -> None:
-        self._hear = hear
-        self._yields_after = yields_after
+    def __init__(self, on_signal: OnSignal, whose: str | None, yields: bool) -> None:
+        self._on_signal = on_signal
+        self._yields = yields
         self._times = 0
         self.whose = whose
         self.is_in_main_thread = _is_main_thread()
 
-    def tell(self, number: signal.Signals) -> bool:
+    def call(self, number: signal.Signals) -> bool:
         """Call the listener, or return True if it has heard enough signals to give up its claim on them."""
-        if self._yields_after is not None and self._times >= self._yields_after:
+        if self._yields and self._times >= _MOST_HEARD:
             return True
         self._times += 1
-        self._hear(number, self._times)
+        self._on_signal(number, self._times)
         return False
 
 
@@ -59,18 +69,18 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 
 @contextmanager
-def listening(hear: Hear, *, whose: str | None = None, yields_after: int | None = None) -> Iterator[None]:
-    """Call *hear* for each SIGINT and SIGTERM, inside of the signal handler and in the main thread.
+def listening(on_signal: OnSignal, *, whose: str | None = None, yields: bool = False) -> Iterator[None]:
+    """Call *on_signal* for each SIGINT and SIGTERM, inside of the signal handler and in the main thread.
 
     Only the main thread can install a handler. In another thread this listens if somebody in the main
     thread does, too.
 
     Args:
-        hear: What to call.
-        whose: The id of an instance, for `is_heard_by`.
-        yields_after: After this many signals the next one does what it did before: it ends the process.
+        on_signal: What to call.
+        whose: The id of an instance, for `is_listening`.
+        yields: Let the third signal do what it did before: it ends the process.
     """
-    listener = _Listener(hear, whose, yields_after)
+    listener = _Listener(on_signal, whose, yields)
     _listeners.append(listener)
     try:
         install()
@@ -82,24 +92,36 @@ def listening(hear: Hear, *, whose: str | None = None, yields_after: int | None 
             _uninstall()
 
 
-@contextmanager
 def on_signals(
-    on_signal: Hear, *, whose: str | None = None, yields_after: int | None = None
-) -> Iterator[None]:
-    """As `listening`, but *on_signal* is called by the running event loop."""
-    loop = asyncio.get_running_loop()
-    # A signal may come while a job runs: the call must not find that job's context variables.
-    variables = contextvars.copy_context()
+    on_signal: OnSignal, *, whose: str | None = None, yields: bool = False
+) -> AbstractContextManager[None]:
+    """As `listening`, but the running event loop calls *on_signal*."""
+    return listening(into_loop(on_signal), whose=whose, yields=yields)
 
-    def hear(number: signal.Signals, times: int) -> None:
+
+def installed_for_threads() -> AbstractContextManager[None]:
+    """Let listeners of other threads hear signals, for as long as the main thread waits for them.
+
+    Like them, it yields the third signal.
+    """
+    return listening(lambda _number, _times: None, yields=True)
+
+
+def into_loop(call: Callable[P, object]) -> Callable[P, None]:
+    """Return a function that has the running event loop call *call*; signal handlers and threads may use it.
+
+    A signal may come while a job runs: the call must not find that job's context variables.
+    """
+    loop, variables = asyncio.get_running_loop(), contextvars.copy_context()
+
+    def ask(*args: P.args, **kwargs: P.kwargs) -> None:
         with suppress(RuntimeError):  # the loop was closed
-            loop.call_soon_threadsafe(on_signal, number, times, context=variables)
+            loop.call_soon_threadsafe(functools.partial(call, *args, **kwargs), context=variables)
 
-    with listening(hear, whose=whose, yields_after=yields_after):
-        yield
+    return ask
 
 
-def is_heard_by(whose: str) -> bool:
+def is_listening(whose: str) -> bool:
     """Whether this instance listens to signals now."""
     return any(listener.whose == whose for listener in _listeners)
 
@@ -140,7 +162,7 @@ class _Handler:
             self._pass_on(number, frame, claimed=self._claimed[number])
             return
         # The newest listener first: the innermost one knows best what there is to stop.
-        yielding = [listener.tell(signal.Signals(number)) for listener in reversed(tuple(_listeners))]
+        yielding = [listener.call(signal.Signals(number)) for listener in reversed(tuple(_listeners))]
         self._claimed[number] = claimed = not all(yielding)
         try:
             self._pass_on(number, frame, claimed=claimed)

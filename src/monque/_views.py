@@ -1,4 +1,4 @@
-"""What operators ask for and what they get: filters, pages, statistics, results."""
+"""What operators pass and get: filters, pages, statistics, results."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from typing import Any, Literal, get_args
 from bson import ObjectId
 
 from monque._errors import ConfigurationError
-from monque._job import Job, JobStatus, StatusName, check_time
+from monque._job import Job
+from monque._pause import Pause
+from monque._rules import check_time
+from monque._status import CancelledBy, JobStatus, StatusName
 
 Sort = Literal["id", "created_at", "updated_at", "next_run_at"]
 Direction = Literal["forward", "backward"]
 
+# Who spreads retries over a century has mistaken a unit. Half or twice as much would do as well; far beyond
+# it, times would leave the years that Python knows.
 _LONGEST_SPREAD = timedelta(days=365 * 100)
 _TIMES = (
     "created_after",
@@ -37,8 +42,11 @@ class JobFilter:
         created_before: Stored before this time; no `*_before` includes its moment.
         updated_after: Last changed at this time or later.
         updated_before: Last changed before this time.
-        due_after: With a `next_run_at` at this time or later.
+        due_after: With a `next_run_at` at this time or later; parked jobs have none.
         due_before: With a `next_run_at` before this time.
+        expired: True: pending, and past the `expires` of the call that stored them. No worker has come to
+            them; the next one cancels them. False: all others.
+        cancelled_by: Cancelled by an `operator`, by their `handler` or by `expiry`.
 
     Examples:
         >>> JobFilter(name="send-email", status=["failed", "cancelled"])
@@ -52,6 +60,8 @@ class JobFilter:
     updated_before: datetime | None = None
     due_after: datetime | None = None
     due_before: datetime | None = None
+    expired: bool | None = None
+    cancelled_by: CancelledBy | None = None
 
     def __post_init__(self) -> None:
         if self.name is not None and not _may_be_stored(self.name):
@@ -65,6 +75,10 @@ class JobFilter:
         for field in _TIMES:
             if getattr(self, field) is not None:
                 check_time(field, getattr(self, field))
+        if self.expired is not None and not isinstance(self.expired, bool):
+            raise ConfigurationError(f"a filter's expired must be True or False, got {self.expired!r}")
+        if self.cancelled_by is not None:
+            check_choice("cancelled_by", self.cancelled_by, CancelledBy)
 
     @property
     def statuses(self) -> tuple[JobStatus, ...]:
@@ -163,6 +177,7 @@ class QueueView:
         has_persisted_jobs: Whether there are jobs of this name.
         has_registered_worker: Whether this instance has a worker for it.
         worker: That worker, or None.
+        paused: The pause that keeps its jobs from starting: its own one, or that of all names; else None.
     """
 
     name: str
@@ -170,6 +185,7 @@ class QueueView:
     has_persisted_jobs: bool
     has_registered_worker: bool
     worker: WorkerView | None
+    paused: Pause | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +193,8 @@ class QueueDepth:
     """How many jobs of one name wait or run, on all instances together.
 
     *due* could run now, *later* have a time in the future, *processing* run. *oldest_due* is how long the
-    first of those due has been so; zero if there is none.
+    first of those due has been so; zero if there is none. *paused* says whether the name is paused, alone or
+    with all others. Parked jobs, which have no time yet, are in none of these numbers.
     """
 
     name: str
@@ -185,6 +202,7 @@ class QueueDepth:
     later: int = 0
     processing: int = 0
     oldest_due: timedelta = timedelta(0)
+    paused: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,10 +220,13 @@ class BulkResult:
     Attributes:
         count: How many were changed.
         errors: Those that should have changed and could not.
+        requested: Of `cancel_jobs(..., running=True)`: how many run and were asked to stop, now or before.
+            They are not in *count*.
     """
 
     count: int
     errors: list[BulkError]
+    requested: int = 0
 
 
 def check_choice(label: str, value: object, choices: Any) -> None:

@@ -18,7 +18,7 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
-from monque import Observer, ProcessDiedError, QueueDepth
+from monque import Observer, QueueDepth
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 
@@ -27,7 +27,7 @@ class Observed(Protocol):
     """A `Monque` or a `SyncMonque`."""
 
     def observe(self, observer: Observer) -> None:
-        """Be told what happens there."""
+        """Register an observer."""
 
 
 class MonqueCollector(Collector, Observer):
@@ -51,6 +51,8 @@ class MonqueCollector(Collector, Observer):
             "completed": _counter(namespace, "jobs_completed", "Runs that went well."),
             "retried": _counter(namespace, "jobs_retried", "Runs that failed; the job is tried again."),
             "failed": _counter(namespace, "jobs_failed", "Jobs that failed for good."),
+            "cancelled": _counter(namespace, "jobs_cancelled", "Jobs cancelled in a run, or before it."),
+            "snoozed": _counter(namespace, "jobs_snoozed", "Runs whose handlers put the job off."),
         }
         self._ran = _histogram(namespace, "job_run_seconds", "How long handlers ran.")
         self._waited = _histogram(
@@ -60,6 +62,7 @@ class MonqueCollector(Collector, Observer):
         self._oldest = _gauge(
             namespace, "queue_oldest_due_seconds", "How long the first due job has been waiting."
         )
+        self._paused = _gauge(namespace, "name_paused", "Whether the name is paused: 1 if so, else 0.")
         self._stalls = Histogram(
             "event_loop_stall_seconds",
             "How long the event loop stood still, if over a second.",
@@ -67,14 +70,22 @@ class MonqueCollector(Collector, Observer):
             registry=None,
             buckets=_SECONDS,
         )
+        self._stuck = Gauge(
+            "jobs_stuck",
+            "Handlers that were told to stop over 30 seconds ago and still run.",
+            ["job_name"],
+            namespace=namespace,
+            registry=None,
+            multiprocess_mode="livesum",
+        )
         self._surveyed: set[str] = set()
         monque.observe(self)
 
     def collect(self) -> Iterable[Metric]:
-        """What is known at this moment; called by the registry, in whatever thread."""
+        """Yield what is known at this moment; the registry calls this in any thread."""
         for metric in (
             *(self._enqueued, *self._ended.values(), self._ran, self._waited),
-            *(self._depth, self._oldest, self._stalls),
+            *(self._depth, self._oldest, self._paused, self._stalls, self._stuck),
         ):
             yield from metric.collect()
 
@@ -82,31 +93,35 @@ class MonqueCollector(Collector, Observer):
     describe = collect
 
     def enqueued(self, name: str, count: int) -> None:
-        """Count them."""
+        """Count the jobs."""
         self._enqueued.labels(name).inc(count)
 
     def ended(
         self,
         name: str,
-        ending: Literal["completed", "retried", "failed"],
+        ending: Literal["completed", "retried", "failed", "cancelled", "snoozed"],
         *,
         waited: timedelta,
         ran: timedelta,
-        error: BaseException | None,
+        error: BaseException | None,  # noqa: ARG002 - part of the interface
     ) -> None:
-        """Count it, and how long it took."""
+        """Count the run, and record how long it waited and took."""
         self._ended[ending].labels(name).inc()
-        if isinstance(error, ProcessDiedError):
-            return  # nobody has measured it
+        if not ran:
+            return  # no handler was called here, or nobody knows for how long
         self._ran.labels(name).observe(ran.total_seconds())
         self._waited.labels(name).observe(waited.total_seconds())
 
+    def stuck(self, name: str, count: int) -> None:
+        """Set the number."""
+        self._stuck.labels(name).set(count)
+
     def stalled(self, duration: timedelta) -> None:
-        """Count it, and how long it was."""
+        """Record the duration."""
         self._stalls.observe(duration.total_seconds())
 
     def surveyed(self, depths: Sequence[QueueDepth], *, collection: str) -> None:  # noqa: ARG002
-        """Take the new numbers in; a name that has no jobs any more has zero of them."""
+        """Set the new numbers; a name that has no jobs any more gets zeros."""
         if not depths:  # it has stopped
             self._forget()
             return
@@ -115,6 +130,7 @@ class MonqueCollector(Collector, Observer):
             for state in ("due", "later", "processing"):
                 self._depth.labels(depth.name, state).set(getattr(depth, state))
             self._oldest.labels(depth.name).set(depth.oldest_due.total_seconds())
+            self._paused.labels(depth.name).set(depth.paused)
         self._surveyed |= {depth.name for depth in depths}
 
     def _forget(self) -> None:
@@ -122,6 +138,7 @@ class MonqueCollector(Collector, Observer):
         if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
             self._depth.clear()
             self._oldest.clear()
+            self._paused.clear()
             self._surveyed.clear()
 
 

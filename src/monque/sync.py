@@ -10,17 +10,19 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future, InvalidStateError, wait
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from dataclasses import fields
 from datetime import datetime, timedelta, tzinfo
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import Any, Literal, Self, TypeAlias, TypeVar, Unpack, cast, overload
 
 from bson import ObjectId
 from pymongo import AsyncMongoClient
+from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.client_session import ClientSession
 
 from monque import (
     BulkResult,
@@ -33,27 +35,43 @@ from monque import (
     Job,
     JobFilter,
     JobPage,
+    JobSettings,
     JobStatus,
     Monque,
     NewJob,
     NotOpenError,
     Observer,
     Options,
+    Pause,
     QueueStats,
     QueueView,
     ScheduleOptions,
     Sort,
+    State,
     StatusName,
     Worker,
     Workers,
+    WorkerSettings,
 )
-from monque._sessions import Session
-from monque._signals import listening
-from monque._subscribe import subscribes
+from monque._errands import Errands
+from monque._signals import installed_for_threads
 
 R = TypeVar("R")
 T = TypeVar("T")
+M = TypeVar("M")
 Handler = Callable[[Job[T]], Any]
+HookT = TypeVar("HookT", bound=Callable[[], Any])
+Lifespan: TypeAlias = Callable[
+    ["SyncMonque"],
+    AbstractContextManager[Mapping[str, Any] | None] | AbstractAsyncContextManager[Mapping[str, Any] | None],
+]
+Session: TypeAlias = AsyncClientSession | ClientSession
+OnProgress: TypeAlias = Callable[[int], object]
+
+
+def _typed_as(_twin: M) -> Callable[[Callable[..., Any]], M]:
+    """Let type checkers judge a method as its twin in `Monque`. At run time it is the method itself."""
+    return lambda method: cast("M", method)
 
 
 class SyncWorker(Worker[T]):
@@ -111,19 +129,38 @@ class SyncWorkers(Workers):
 
     @overload
     def worker(
-        self, name: str, handler: None = None, *, concurrency: int | None = None, replace: bool = False
+        self,
+        name: str,
+        handler: None = None,
+        *,
+        concurrency: int | None = None,
+        replace: bool = False,
+        **settings: Unpack[WorkerSettings],
     ) -> Callable[[Handler[T]], SyncWorker[T]]: ...
 
     @overload
     def worker(
-        self, name: str, handler: Handler[T], *, concurrency: int | None = None, replace: bool = False
+        self,
+        name: str,
+        handler: Handler[T],
+        *,
+        concurrency: int | None = None,
+        replace: bool = False,
+        **settings: Unpack[WorkerSettings],
     ) -> SyncWorker[T]: ...
 
     def worker(
-        self, name: str, handler: Any = None, *, concurrency: int | None = None, replace: bool = False
+        self,
+        name: str,
+        handler: Any = None,
+        *,
+        concurrency: int | None = None,
+        replace: bool = False,
+        **settings: Unpack[WorkerSettings],
     ) -> Any:
         """As `Workers.worker`."""
-        return _blocking(super().worker(name, handler, concurrency=concurrency, replace=replace))
+        registered = super().worker(name, handler, concurrency=concurrency, replace=replace, **settings)
+        return _blocking(registered)
 
 
 def _blocking(registered: Worker[T] | Callable[[Handler[T]], Worker[T]]) -> Any:
@@ -139,7 +176,8 @@ class SyncMonque:
     `def` handlers run in threads and may call it; `async def` handlers run on its own loop and must not,
     since they would wait for themselves.
 
-    In place of a database it takes a `Monque` that is not open: its methods, which block then.
+    In place of a database it takes a `Monque` that is not open: its methods, which block then. A `lifespan`
+    takes the `SyncMonque`, and may be a blocking context manager, which is entered and left in a thread.
 
     Examples:
         >>> with SyncMonque("mongodb://localhost:27017/shop") as monque:
@@ -147,14 +185,23 @@ class SyncMonque:
     """
 
     def __init__(
-        self, database: object = None, *, options: Options = Options(), workers: Workers | None = None
+        self,
+        database: object = None,
+        *,
+        options: Options = Options(),
+        workers: Workers | None = None,
+        lifespan: Lifespan | None = None,
     ) -> None:
         if isinstance(database, Monque):
-            if options != Options() or workers is not None:
-                raise ConfigurationError("a Monque has options and workers of its own; pass it alone")
+            if options != Options() or workers is not None or lifespan is not None:
+                raise ConfigurationError(
+                    "a Monque has options, workers and a lifespan of its own; pass it alone"
+                )
             self._monque = database
         else:
-            self._monque = Monque(database, options=options, workers=workers)
+            # Once the bond is handed over, the lifespan is given this instance.
+            given = cast("Any", lifespan)
+            self._monque = Monque(database, options=options, workers=workers, lifespan=given)
             self._monque._bond.hand_over(self)
         self._thread = _LoopThread(self._monque)
 
@@ -175,6 +222,11 @@ class SyncMonque:
     def instance_id(self) -> str:
         """What this instance writes into the jobs it claims."""
         return self._monque.instance_id
+
+    @property
+    def state(self) -> State:
+        """As `Monque.state`."""
+        return self._monque.state
 
     @property
     def database(self) -> AsyncDatabase[Any]:
@@ -226,7 +278,7 @@ class SyncMonque:
         self.open()
         running = self._submit(self._monque.run())
         self._submit(asyncio.sleep(0)).result()  # by now it listens to signals, in the thread of its loop
-        with listening(lambda _number, _times: None, yields_after=2):  # and here, where they can be caught
+        with installed_for_threads():  # and only here, in the main thread, they can be caught
             # In short waits: a signal that comes just as a wait begins is not handled before it is over.
             while not wait([running], timeout=0.5).done:
                 pass
@@ -237,36 +289,59 @@ class SyncMonque:
         self.open()
         self._call(self._monque.run_until_idle())
 
+    def on_start(self, hook: HookT) -> HookT:
+        """As `Monque.on_start`. A `def` hook may call this instance, except to start, stop or close it."""
+        return self._monque.on_start(hook)
+
+    def on_stop(self, hook: HookT) -> HookT:
+        """As `Monque.on_stop`."""
+        return self._monque.on_stop(hook)
+
     def is_healthy(self) -> bool:
         """As `Monque.is_healthy`."""
         return self._monque.is_healthy()
 
     @overload
     def worker(
-        self, name: str, handler: None = None, *, concurrency: int | None = None, replace: bool = False
+        self,
+        name: str,
+        handler: None = None,
+        *,
+        concurrency: int | None = None,
+        replace: bool = False,
+        **settings: Unpack[WorkerSettings],
     ) -> Callable[[Handler[T]], SyncWorker[T]]: ...
 
     @overload
     def worker(
-        self, name: str, handler: Handler[T], *, concurrency: int | None = None, replace: bool = False
+        self,
+        name: str,
+        handler: Handler[T],
+        *,
+        concurrency: int | None = None,
+        replace: bool = False,
+        **settings: Unpack[WorkerSettings],
     ) -> SyncWorker[T]: ...
 
     def worker(
-        self, name: str, handler: Any = None, *, concurrency: int | None = None, replace: bool = False
+        self,
+        name: str,
+        handler: Any = None,
+        *,
+        concurrency: int | None = None,
+        replace: bool = False,
+        **settings: Unpack[WorkerSettings],
     ) -> Any:
         """As `Monque.worker`."""
-        return _blocking(self._monque.worker(name, handler, concurrency=concurrency, replace=replace))
+        worker = self._monque.worker(name, handler, concurrency=concurrency, replace=replace, **settings)
+        return _blocking(worker)
 
     @overload
     def enqueue(
         self,
         job: Worker[None] | str,
         data: None = None,
-        *,
-        run_at: datetime | None = None,
-        delay: timedelta | None = None,
-        unique_key: str | None = None,
-        session: Session | None = None,
+        **options: Unpack[EnqueueOptions],
     ) -> Job[None]: ...
 
     @overload
@@ -274,11 +349,7 @@ class SyncMonque:
         self,
         job: Worker[T] | str,
         data: T,
-        *,
-        run_at: datetime | None = None,
-        delay: timedelta | None = None,
-        unique_key: str | None = None,
-        session: Session | None = None,
+        **options: Unpack[EnqueueOptions],
     ) -> Job[T]: ...
 
     def enqueue(
@@ -290,27 +361,79 @@ class SyncMonque:
         delay: timedelta | None = None,
         unique_key: str | None = None,
         session: Session | None = None,
+        **settings: Unpack[JobSettings],
     ) -> Job[Any]:
         """As `Monque.enqueue`."""
         return self._call(
             self._monque.enqueue(
-                job, data, run_at=run_at, delay=delay, unique_key=unique_key, session=session
+                job, data, run_at=run_at, delay=delay, unique_key=unique_key, session=session, **settings
             )
         )
 
-    def enqueue_many(self, jobs: Iterable[NewJob[Any]], *, session: Session | None = None) -> list[Job[Any]]:
-        """As `Monque.enqueue_many`."""
-        return self._call(self._monque.enqueue_many(jobs, session=session))
+    @overload
+    def enqueue_many(
+        self,
+        jobs: Iterable[NewJob[Any]],
+        *,
+        session: Session | None = None,
+        return_jobs: Literal[True] = True,
+        on_progress: OnProgress | None = None,
+    ) -> list[Job[Any]]: ...
 
     @overload
-    def now(self, name: Worker[None] | str, data: None = None) -> Job[None]: ...
+    def enqueue_many(
+        self,
+        jobs: Iterable[NewJob[Any]],
+        *,
+        session: Session | None = None,
+        return_jobs: Literal[False],
+        on_progress: OnProgress | None = None,
+    ) -> int: ...
 
     @overload
-    def now(self, name: Worker[T] | str, data: T) -> Job[T]: ...
+    def enqueue_many(
+        self,
+        jobs: Iterable[NewJob[Any]],
+        *,
+        session: Session | None = None,
+        return_jobs: bool,
+        on_progress: OnProgress | None = None,
+    ) -> list[Job[Any]] | int: ...
 
-    def now(self, name: Worker[Any] | str, data: Any = None) -> Job[Any]:
+    def enqueue_many(
+        self,
+        jobs: Iterable[NewJob[Any]],
+        *,
+        session: Session | None = None,
+        return_jobs: bool = True,
+        on_progress: OnProgress | None = None,
+    ) -> list[Job[Any]] | int:
+        """As `Monque.enqueue_many`, from a plain iterable.
+
+        The iterable is consumed, and *on_progress* called, in the thread that calls this method. Both
+        may use this `SyncMonque`.
+        """
+        if isinstance(jobs, AsyncIterable):
+            raise ConfigurationError(
+                f"enqueue_many of a SyncMonque takes a plain iterable of NewJob(...) values, got {jobs!r}"
+            )
+        errands = Errands()
+        storing = self._monque._storing.enqueue_many(
+            jobs, session, return_jobs=return_jobs, on_progress=on_progress, call=errands.call
+        )
+        return self._call(storing, errands.serve)
+
+    @overload
+    def now(
+        self, name: Worker[None] | str, data: None = None, **settings: Unpack[JobSettings]
+    ) -> Job[None]: ...
+
+    @overload
+    def now(self, name: Worker[T] | str, data: T, **settings: Unpack[JobSettings]) -> Job[T]: ...
+
+    def now(self, name: Worker[Any] | str, data: Any = None, **settings: Unpack[JobSettings]) -> Job[Any]:
         """As `Monque.now`."""
-        return self._call(self._monque.now(name, data))
+        return self._call(self._monque.now(name, data, **settings))
 
     @overload
     def schedule(
@@ -318,10 +441,7 @@ class SyncMonque:
         cron: str,
         job: Worker[None] | str,
         data: None = None,
-        *,
-        unique_key: str | None = None,
-        timezone: str | tzinfo = "UTC",
-        session: Session | None = None,
+        **options: Unpack[ScheduleOptions],
     ) -> Job[None]: ...
 
     @overload
@@ -330,10 +450,7 @@ class SyncMonque:
         cron: str,
         job: Worker[T] | str,
         data: T,
-        *,
-        unique_key: str | None = None,
-        timezone: str | tzinfo = "UTC",
-        session: Session | None = None,
+        **options: Unpack[ScheduleOptions],
     ) -> Job[T]: ...
 
     def schedule(
@@ -345,10 +462,13 @@ class SyncMonque:
         unique_key: str | None = None,
         timezone: str | tzinfo = "UTC",
         session: Session | None = None,
+        **settings: Unpack[JobSettings],
     ) -> Job[Any]:
         """As `Monque.schedule`."""
         return self._call(
-            self._monque.schedule(cron, job, data, unique_key=unique_key, timezone=timezone, session=session)
+            self._monque.schedule(
+                cron, job, data, unique_key=unique_key, timezone=timezone, session=session, **settings
+            )
         )
 
     def server_time(self) -> datetime:
@@ -421,9 +541,33 @@ class SyncMonque:
         """As `Monque.queue_views`."""
         return self._call(self._monque.queue_views())
 
-    def cancel_job(self, id: ObjectId | str) -> Job[Any]:  # noqa: A002 - part of the public API
+    def pause(
+        self,
+        name: str | None = None,
+        *,
+        until: datetime | timedelta | None = None,
+        reason: str | None = None,
+    ) -> Pause:
+        """As `Monque.pause`."""
+        return self._call(self._monque.pause(name, until=until, reason=reason))
+
+    def resume(self, name: str | None = None) -> bool:
+        """As `Monque.resume`."""
+        return self._call(self._monque.resume(name))
+
+    def paused(self) -> list[Pause]:
+        """As `Monque.paused`."""
+        return self._call(self._monque.paused())
+
+    def cancel_job(
+        self,
+        id: ObjectId | str,  # noqa: A002 - part of the public API
+        *,
+        running: bool = False,
+        reason: str | None = None,
+    ) -> Job[Any]:
         """As `Monque.cancel_job`."""
-        return self._call(self._monque.cancel_job(id))
+        return self._call(self._monque.cancel_job(id, running=running, reason=reason))
 
     def retry_job(self, id: ObjectId | str) -> Job[Any]:  # noqa: A002 - part of the public API
         """As `Monque.retry_job`."""
@@ -437,9 +581,15 @@ class SyncMonque:
         """As `Monque.delete_job`."""
         self._call(self._monque.delete_job(id))
 
-    def cancel_jobs(self, filter: JobFilter) -> BulkResult:  # noqa: A002 - part of the public API
+    def cancel_jobs(
+        self,
+        filter: JobFilter,  # noqa: A002 - part of the public API
+        *,
+        running: bool = False,
+        reason: str | None = None,
+    ) -> BulkResult:
         """As `Monque.cancel_jobs`."""
-        return self._call(self._monque.cancel_jobs(filter))
+        return self._call(self._monque.cancel_jobs(filter, running=running, reason=reason))
 
     def retry_jobs(
         self,
@@ -454,12 +604,12 @@ class SyncMonque:
         """As `Monque.delete_jobs`."""
         return self._call(self._monque.delete_jobs(filter))
 
-    @subscribes
+    @_typed_as(Monque.on)
     def on(self, event: Any, listener: Any = None) -> Any:
         """As `Monque.on`; listeners are called in this instance's own thread."""
         return self._monque.on(event, listener)
 
-    @subscribes
+    @_typed_as(Monque.once)
     def once(self, event: Any, listener: Any = None) -> Any:
         """As `Monque.once`."""
         return self._monque.once(event, listener)
@@ -472,9 +622,9 @@ class SyncMonque:
         """As `Monque.observe`; the observer is called in the thread of this instance's loop."""
         self._monque.observe(observer)
 
-    def _call(self, method: Coroutine[Any, Any, R]) -> R:
+    def _call(self, method: Coroutine[Any, Any, R], wait: Callable[[Future[R]], R] = Future.result) -> R:
         try:
-            return self._submit(method).result()
+            return wait(self._submit(method))
         except CancelledError:
             raise NotOpenError(_CLOSED_MEANWHILE) from None
 
@@ -493,7 +643,9 @@ _ON_ITS_OWN_LOOP = (
     "make the handler a plain `def`"
 )
 
-# How long `close()` waits for calls of other threads; by then only an outage can hold one up.
+# Seconds that `close()` waits for calls of other threads. A call needs milliseconds unless there is an
+# outage. Half could cut off a call during a failover; twice would delay the end of a program during an
+# outage.
 _LAST_CALLS = 5.0
 
 

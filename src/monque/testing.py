@@ -1,4 +1,4 @@
-"""Help for the tests of programs that use Monque: run one handler, look at what was enqueued.
+"""Help for the tests of programs that use Monque: run or rehearse one handler, look at what was enqueued.
 
 To process everything that is due, use `Monque.run_until_idle`. The pytest plugin of this package has a
 `monque` fixture on an embedded server, see `monque.pytest_plugin`.
@@ -8,17 +8,33 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import EllipsisType
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, Literal, Protocol, TypeVar, Unpack, overload
 
 import bson
 from bson import CodecOptions, ObjectId
 from pymongo.client_session import ClientSession
 
-from monque import ConfigurationError, Job, JobFilter, JobStatus, Monque, SyncMonque, Worker, Workers
+from monque import (
+    ConfigurationError,
+    Job,
+    JobFilter,
+    JobInterrupted,
+    JobStatus,
+    Monque,
+    Options,
+    State,
+    SyncMonque,
+    Worker,
+    Workers,
+    WorkerSettings,
+)
+from monque._api.rehearsing import Rehearsed, attempt, begin, call, check_failures, judge, settings_of
 
 _AWARE: CodecOptions[dict[str, Any]] = CodecOptions(tz_aware=True, tzinfo=UTC)
+# The jobs that a failed assertion lists. Half may leave out the one that was meant; twice fill the screen.
 _SHOWN = 10
 R = TypeVar("R")
 
@@ -30,12 +46,35 @@ class Declared(Protocol):
         """A plain worker that finds its dependencies by itself."""
 
 
+@dataclass(slots=True, kw_only=True)
+class JobCalls:
+    """What a handler did with its job.
+
+    Attributes:
+        completed_in: The sessions that it gave to `Job.complete_in`, as far as it awaited that.
+        extended_by: The durations that it gave to `Job.extend_timeout`.
+        checkpoints: How often it called `Job.checkpoint`.
+
+    Examples:
+        >>> calls = JobCalls()
+        >>> await run_handler(upload, ["a.png", "b.png"], calls=calls)
+        >>> assert calls.extended_by == [timedelta(seconds=30), timedelta(seconds=30)]
+    """
+
+    completed_in: list[Any] = field(default_factory=list)
+    extended_by: list[timedelta] = field(default_factory=list)
+    checkpoints: int = 0
+
+
 async def run_handler(
     handler: Worker[Any] | Declared | Callable[..., Any],
     data: Any = None,
     *,
     overrides: Mapping[Callable[..., Any], Callable[..., Any]] | None = None,
     app: Any = None,
+    interruption: Literal["requested", "timeout", "shutdown", "lost"] | None = None,
+    state: Mapping[str, Any] | State | None = None,
+    calls: JobCalls | None = None,
     **fields: Any,
 ) -> Any:
     """Run one handler as a worker would, without a database, and return what it returns.
@@ -48,6 +87,11 @@ async def run_handler(
         data: The payload.
         overrides: Dependencies to replace, and by what: as `dependency_overrides` of FastAPI.
         app: The application whose dependencies and state the handler finds.
+        interruption: Why the run was told to stop before it began, for example `requested`: what
+            `Job.interruption` says, so that `Job.checkpoint` raises. By default it is not told so. With
+            `requested`, `Job.cancel_requested` is true, too.
+        state: What `job.state` holds: a mapping of names and values, or the state of a Monque.
+        calls: Where to write down what the handler does with its job.
         fields: What else the job has, such as `fail_count=2`.
 
     Examples:
@@ -55,13 +99,94 @@ async def run_handler(
     """
     __tracebackhide__ = True
     worker = _worker(handler, app, overrides)
-    stored = _stored(data, worker)
+    run, calls = begin(_state(state), interruption), _calls(calls)
+    return await call(worker, _job(worker, data, run, calls, **fields))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rehearsal:
+    """What a worker would make of one run.
+
+    Attributes:
+        outcome: completed, retried, failed (for good), cancelled, snoozed or released: it was told to stop by
+            a shutdown and ended by that, or its job is lost. Then another run does the work, and nothing of
+            this one counts.
+        delay: How long until the next run; None if there is none.
+        error: What the handler raised; a `JobTimeoutError` if its time was up and it ended by that.
+        result: What it returned.
+        calls: What it did with its job.
+    """
+
+    outcome: Literal["completed", "retried", "failed", "cancelled", "snoozed", "released"]
+    delay: timedelta | None = None
+    error: BaseException | None = None
+    result: Any = None
+    calls: JobCalls = field(default_factory=JobCalls)
+
+
+async def rehearse(
+    handler: Worker[Any] | Declared | Callable[..., Any],
+    data: Any = None,
+    *,
+    fail_count: int = 0,
+    options: Options = Options(),
+    overrides: Mapping[Callable[..., Any], Callable[..., Any]] | None = None,
+    app: Any = None,
+    interruption: Literal["requested", "timeout", "shutdown", "lost"] | None = None,
+    state: Mapping[str, Any] | State | None = None,
+    **settings: Unpack[WorkerSettings],
+) -> Rehearsal:
+    """Run one handler as `run_handler` does, and return what a worker would decide.
+
+    Whatever it raises is judged, also a `SystemExit`; only a `KeyboardInterrupt` is raised. It runs within
+    its time limits: at the soft one it is told to stop, at the hard one it is given up.
+
+    Args:
+        handler: As in `run_handler`. The settings of a worker count.
+        data: The payload.
+        fail_count: How often the job has failed before this run.
+        options: Those of the instance that would run it.
+        overrides: As in `run_handler`.
+        app: As in `run_handler`.
+        interruption: As in `run_handler`.
+        state: As in `run_handler`.
+        settings: Settings that count instead of those of the worker: see `WorkerSettings`.
+
+    Examples:
+        >>> rehearsal = await rehearse(charge, declined_card, fail_count=2)
+        >>> assert (rehearsal.outcome, rehearsal.delay) == ("retried", timedelta(seconds=8))
+    """
+    __tracebackhide__ = True
+    worker = _worker(handler, app, overrides)
+    rules, failures = settings_of(worker, settings), check_failures(fail_count)
+    run, calls = begin(_state(state), interruption), JobCalls()
+    # Without a payload yet: one that does not fit is a failed attempt, too.
+    job, result = _rehearsed(worker, None, run, calls, fail_count=failures), None
+    error: BaseException | None
+    try:
+        job = _job(worker, data, run, calls, fail_count=failures)
+    except Exception as unfit:  # noqa: BLE001 - whatever a codec raises is judged
+        error = unfit
+    else:
+        result, error = await attempt(worker, job, run, rules)
+    outcome, delay = judge(worker, job, run, error, rules, options)
+    return Rehearsal(outcome=outcome, delay=delay, error=error, result=result, calls=calls)
+
+
+def _job(worker: Worker[Any], data: Any, run: Rehearsed, calls: JobCalls, **fields: Any) -> Job[Any]:
+    decoded = worker.codec.decode(_stored(data, worker), job_name=worker.name)
+    return _rehearsed(worker, decoded, run, calls, **fields)
+
+
+def _rehearsed(worker: Worker[Any], data: Any, run: Rehearsed, calls: JobCalls, **fields: Any) -> Job[Any]:
     now = datetime.now(UTC)
-    job: Job[Any] = _Rehearsed(
+    if run.interruption == "requested":
+        fields["cancel_requested"] = True
+    job = _RehearsedJob(
         **{
             "id": ObjectId(),
             "name": worker.name,
-            "data": worker.codec.decode(stored, job_name=worker.name),
+            "data": data,
             "status": JobStatus.PROCESSING,
             "next_run_at": now,
             "attempt": 1,
@@ -70,20 +195,77 @@ async def run_handler(
             **fields,
         }
     )
-    if worker.is_async:
-        return await worker.handler(job)
-    return await asyncio.to_thread(worker.handler, job)
+    vars(job).update(_run=run, _calls=calls)
+    return job
 
 
-class _Rehearsed(Job[Any]):
-    """A job that is in no database: completing it leaves the handler's transaction as it is."""
+class _RehearsedJob(Job[Any]):
+    """A job that is in no database: completing it leaves the handler's transaction as it is.
 
-    __slots__ = ()
+    A changed copy (`dataclasses.replace`) has no run: its methods refuse, as outside of a handler.
+    """
+
+    @property
+    def state(self) -> State:
+        run = self._run
+        return super().state if run is None else run.state
+
+    @property
+    def interruption(self) -> Any:
+        run = self._run
+        return None if run is None else run.interruption
+
+    def checkpoint(self) -> None:
+        if self._run is None:
+            super().checkpoint()
+        self._calls.checkpoints += 1
+        if self.interruption is not None:
+            raise JobInterrupted(self.interruption)
+
+    def extend_timeout(self, by: timedelta) -> None:
+        run = self._run
+        if run is None:
+            super().extend_timeout(by)
+        else:
+            run.extend(by)
+            self._calls.extended_by.append(by)
 
     def complete_in(self, session: Any) -> Any:
+        if self._run is None:
+            super().complete_in(session)
         if not session.in_transaction:
             raise ConfigurationError("complete_in needs a transaction, and this session has none")
-        return None if isinstance(session, ClientSession) else asyncio.sleep(0)
+        if not isinstance(session, ClientSession):
+            return self._complete_in(session)
+        self._calls.completed_in.append(session)
+        return None
+
+    async def _complete_in(self, session: Any) -> None:
+        await asyncio.sleep(0)
+        self._calls.completed_in.append(session)
+
+    @property
+    def _run(self) -> Rehearsed | None:
+        return vars(self).get("_run")
+
+    @property
+    def _calls(self) -> JobCalls:
+        calls: JobCalls = vars(self)["_calls"]
+        return calls
+
+
+def _calls(given: Any) -> JobCalls:
+    if given is not None and not isinstance(given, JobCalls):
+        raise ConfigurationError(f"calls must be a JobCalls(), got {given!r}")
+    return JobCalls() if given is None else given
+
+
+def _state(given: Any) -> State:
+    if given is None or isinstance(given, State):
+        return State() if given is None else given
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise ConfigurationError(f"state is a mapping of names and values, or a State; got {given!r}")
+    return State(**given)
 
 
 @overload
@@ -125,7 +307,7 @@ def assert_enqueued(
         job: The job name, or the worker.
         data: What the payload must contain: of a dict, at least these keys with these values.
         unique_key: Its key; None for a job without one.
-        due: When it runs: at a time, or so long after it was stored.
+        due: When it runs: at a time, or this duration after it was stored.
 
     Examples:
         >>> await assert_enqueued(monque, "send-email", {"to": "ada@example.org"}, due=timedelta(minutes=5))
@@ -175,7 +357,7 @@ def _look(monque: Monque, wanted: _Wanted, judge: Callable[[list[Job[Any]]], R])
 
 
 class _Wanted:
-    """The description of a job, and how stored jobs are held against it."""
+    """The description of a job, and whether stored jobs match it."""
 
     def __init__(self, job: Worker[Any] | str, data: Any, unique_key: Any = ..., due: Any = ...) -> None:
         self.name = job if isinstance(job, str) else job.name
@@ -239,16 +421,11 @@ def _contains(actual: Any, wanted: Any) -> bool:
 
 
 def _is_due(job: Job[Any], due: datetime | timedelta) -> bool:
-    if _lacks_times(job):
-        return False
-    when = job.created_at + due if isinstance(due, timedelta) else due
+    created: datetime | None = job.created_at
+    if job.next_run_at is None or created is None:
+        return False  # it is parked, or somebody wrote the document by hand, without dates
+    when = created + due if isinstance(due, timedelta) else due
     return abs(job.next_run_at - when) < timedelta(milliseconds=1)  # what BSON keeps of a time
-
-
-def _lacks_times(job: Job[Any]) -> bool:
-    """Whether somebody wrote the document by hand, without dates."""
-    times: list[datetime | None] = [job.next_run_at, job.created_at]
-    return None in times
 
 
 def _description(data: Any, unique_key: Any, due: Any) -> str:
@@ -266,7 +443,8 @@ def _what_is_there(jobs: list[Job[Any]]) -> str:
 
 
 def _line(job: Job[Any]) -> str:
+    created: datetime | None = job.created_at
     due = f"due {job.next_run_at}"
-    if not _lacks_times(job):
-        due += f" (after {job.next_run_at - job.created_at})"
+    if job.next_run_at is not None and created is not None:
+        due += f" (after {job.next_run_at - created})"
     return f"{job.status}, data {job.data!r}, unique_key {job.unique_key!r}, {due}"

@@ -2,93 +2,95 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from bench.compare import CannotRunError, Pairs, compare, describe, measure
-from bench.paired import Row
+from bench.catalogue import choose
+from bench.compare import compare, side
+from bench.processes import ProgramError
+from bench.scenario import LeftOutError, Round, Scenario, rounds_of
+from bench.stage import RATE, Sample
+
+HERE = Path(__file__).parents[2]
 
 
-def rate(value: float, *, client: float | None = None) -> Row:
-    return Row(name="drain", value=value, unit="jobs/s", client=client)
+async def never(*_: object) -> Sample:
+    raise NotImplementedError
 
 
-class Sides:
-    """Two sides that measure what they are told; they write down in which order they ran."""
-
-    def __init__(self, *, broken: dict[str, set[str]] | None = None) -> None:
-        self.order: list[tuple[str, str]] = []
-        self._broken = broken or {}
-
-    def run(self, side: str, scenario: str) -> list[Row]:
-        self.order.append((scenario, side))
-        if scenario in self._broken.get(side, ()):
-            raise CannotRunError(f"no {scenario} here")
-        return [Row(name=scenario, value=2.0 if side == "this" else 1.0, unit="jobs/s")]
+def scenario(name: str) -> Scenario:
+    return Scenario(name=name, title=name, measure=rounds_of(never, count=1))
 
 
-def test_the_two_runs_of_a_pair_follow_each_other_and_change_places_in_each_round() -> None:
-    sides = Sides()
-    compare(["drain", "enqueue"], 2, sides.run)
-    assert sides.order == [
-        ("drain", "base"),
-        ("drain", "this"),
-        ("enqueue", "base"),
-        ("enqueue", "this"),
-        ("drain", "this"),
-        ("drain", "base"),
-        ("enqueue", "this"),
-        ("enqueue", "base"),
-    ]
+def library(
+    value: float, *, fails: dict[str, Exception] | None = None, after: int = 0
+) -> tuple[list[str], Callable[[Scenario], AbstractAsyncContextManager[Round]]]:
+    """A side that measures *value*, and how often it was prepared for which scenario."""
+    prepared: list[str] = []
+
+    @asynccontextmanager
+    async def prepare(scenario: Scenario) -> AsyncIterator[Round]:
+        prepared.append(scenario.name)
+        if scenario.name in (fails or {}) and prepared.count(scenario.name) > after:
+            raise (fails or {})[scenario.name]
+
+        async def measure() -> Sample:
+            return Sample(value=value, unit=RATE)
+
+        yield measure
+
+    return prepared, prepare
 
 
-def test_values_go_to_their_own_side_whichever_ran_first() -> None:
-    measured, _ = compare(["drain"], 3, Sides().run)
-    assert measured["drain"].ratios == [2.0, 2.0, 2.0]
+async def test_both_sides_are_prepared_anew_for_each_pair() -> None:
+    prepared_this, this = library(2.0)
+    prepared_base, base = library(1.0)
+    (line,), _ = await compare([scenario("drain")], 3, this, base)
+    assert prepared_this == prepared_base == ["drain"] * 3
+    assert line.measured.ratios() == [2.0, 2.0, 2.0]
 
 
-def test_a_scenario_that_the_base_lacks_is_left_out_and_the_others_are_measured() -> None:
-    sides = Sides(broken={"base": {"newer"}})
-    measured, left_out = compare(["newer", "drain"], 2, sides.run)
+async def test_a_scenario_that_the_base_lacks_is_left_out_and_the_others_are_measured() -> None:
+    prepared, base = library(1.0, fails={"newer": ProgramError("no newer here")})
+    lines, left_out = await compare([scenario("newer"), scenario("drain")], 2, library(2.0)[1], base)
     assert left_out == {"newer": "no newer here"}
-    assert list(measured) == ["drain"]
-    assert sides.order.count(("newer", "base")) == 1
+    assert [line.scenario.name for line in lines] == ["drain"]
+    assert prepared == ["newer", "drain", "drain"]
 
 
-def test_a_scenario_that_this_checkout_cannot_run_is_an_error() -> None:
-    with pytest.raises(CannotRunError):
-        compare(["drain"], 1, Sides(broken={"this": {"drain"}}).run)
+async def test_a_scenario_that_both_lack_is_left_out() -> None:
+    lacks = {"future": LeftOutError("nobody has it")}
+    lines, left_out = await compare([scenario("future")], 1, library(2.0, fails=lacks)[1], library(1.0)[1])
+    assert (lines, left_out) == ([], {"future": "nobody has it"})
 
 
-def test_a_ratio_above_one_is_better_for_rates_and_for_times() -> None:
-    rates = Pairs([rate(100)], [rate(200)])
-    times = Pairs([Row(name="pick-up", value=4, unit="ms")], [Row(name="pick-up", value=2, unit="ms")])
-    assert rates.ratios == times.ratios == [2.0]
+async def test_a_scenario_that_this_checkout_cannot_run_is_an_error() -> None:
+    broken = library(2.0, fails={"drain": ProgramError("a bug")})[1]
+    with pytest.raises(ProgramError, match="a bug"):
+        await compare([scenario("drain")], 1, broken, library(1.0)[1])
 
 
-def test_the_report_shows_each_pair_with_median_quartiles_and_cpu() -> None:
-    pairs = Pairs(
-        [rate(100, client=10), rate(100, client=10), rate(100, client=10)],
-        [rate(90, client=11), rate(100, client=12), rate(120, client=13)],
-    )
-    assert describe("drain", pairs).splitlines() == [
-        "drain: 100.00 -> 100.00 jobs/s",
-        "    ratio 1.000 (quartiles 0.950 to 1.100); pairs 0.900 1.000 1.200",
-        "    client CPU a job 10.0 -> 12.0 µs, x 1.200 (quartiles 1.150 to 1.250)",
-    ]
+async def test_a_base_that_fails_later_is_an_error() -> None:
+    base = library(1.0, fails={"drain": ProgramError("the server is gone")}, after=1)[1]
+    with pytest.raises(ProgramError, match="the server is gone"):
+        await compare([scenario("drain")], 2, library(2.0)[1], base)
 
 
-def test_a_side_runs_the_library_of_its_own_tree(tmp_path: Path) -> None:
+async def test_a_side_runs_the_library_of_its_own_tree(tmp_path: Path) -> None:
     library = tmp_path / "src" / "monque"
     library.mkdir(parents=True)
     (library / "__init__.py").write_text("raise ImportError('the other tree')")
-    with pytest.raises(CannotRunError, match="ImportError: the other tree"):
-        measure(tmp_path, "drain", tmp_path / "rows.json")
+    with pytest.raises(ProgramError, match="ImportError: the other tree"):
+        async with side(tmp_path)(choose(["open"])[0]):
+            pass
 
 
-def test_what_a_side_measured_comes_back_as_rows(tmp_path: Path) -> None:
-    here = Path(__file__).parents[2]
-    rows = measure(here, "memory", tmp_path / "rows.json")
-    assert [row.unit for row in rows] == ["MB"]
-    assert rows[0].value > 10
+async def test_two_checkouts_are_measured_in_processes_of_their_own() -> None:
+    (line,), left_out = await compare(choose(["open"]), 1, side(HERE), side(HERE))
+    assert left_out == {}
+    assert line.measured.unit == "ms"
+    assert line.measured.ratios()
+    assert line.measured.this("client")

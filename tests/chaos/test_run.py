@@ -1,4 +1,4 @@
-"""A short run of the real thing: three nodes, seven processes, and no violation."""
+"""A short run of the real thing: three nodes, eight processes, and no violation."""
 
 from __future__ import annotations
 
@@ -22,4 +22,5 @@ def test_nothing_is_lost_or_run_twice_while_everything_breaks(tmp_path: Path) ->
     told = json.loads(report.read_text())
     assert told["violations"] == []
     assert told["completions"] > 100
+    assert min(told[kind] for kind in ("snoozes", "cancelled", "time_limits", "pauses")) > 0
     assert sum(told["faults"].values()) >= 10

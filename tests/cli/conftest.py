@@ -104,7 +104,7 @@ class Program:
         """What it printed, without what steers a terminal."""
         return ESCAPES.sub("", self.raw).replace("\r\n", "\n")
 
-    def hears(self, pattern: str, *, within: float = 60.0, times: int = 1) -> list[str]:
+    def wait_for(self, pattern: str, *, within: float = 60.0, times: int = 1) -> list[str]:
         """Read until *pattern* was printed so many times; what it matched."""
         deadline = time.monotonic() + within
         while len(found := re.findall(pattern, self.text)) < times:

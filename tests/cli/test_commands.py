@@ -95,7 +95,8 @@ def test_help_imports_nothing_that_only_some_commands_need() -> None:
 
     assert "click" in modules
     assert (
-        modules & {"pymongo", "asyncio", "rich", "pydantic", "monque._monque", "monque.cli.worker"} == set()
+        modules & {"pymongo", "asyncio", "rich", "pydantic", "monque._api.monque", "monque.cli.worker"}
+        == set()
     )
 
 
@@ -175,7 +176,7 @@ def test_wrong_input_is_answered_with_the_usage_and_exit_code_2(
 
 def test_ctrl_c_is_exit_code_130(start: Callable[..., Any]) -> None:
     top = start("top", "--json", "--count", "100", "--interval", "60")
-    top.hears("taken_at")
+    top.wait_for("taken_at")
     top.send(signal.SIGINT)
 
     assert top.ends() == INTERRUPTED

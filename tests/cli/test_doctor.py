@@ -24,8 +24,8 @@ Jobs = Collection[dict[str, Any]]
 
 CHECKS = [
     *("server", "replica set", "change streams", "transactions", "clock"),
-    *("indexes", "superfluous indexes", "jobs without a worker", "stale jobs", "oldest due job"),
-    "finished jobs",
+    *("indexes", "superfluous indexes", "paused names", "jobs without a worker"),
+    *("stale jobs", "stuck jobs", "expired jobs", "oldest due job", "finished jobs"),
 ]
 
 
@@ -137,6 +137,24 @@ def test_a_server_that_stands_alone_is_named() -> None:
     assert checks(told)["replica set"]["message"] == "this server stands alone"
 
 
+def test_expired_and_stuck_jobs_are_found(call: Call, opened: None, jobs: Jobs) -> None:
+    asked = {"at": ago(minutes=5), "by": "operator"}
+    jobs.insert_many(
+        [
+            document(policy={"expiresAt": ago(seconds=1)}),
+            document(policy={"expiresAt": ahead(hours=1)}, nextRunAt=ahead(hours=1)),
+            stuck := claimed("me", name="render", cancel=asked),
+            claimed("me", name="fresh", cancel={**asked, "at": ago(seconds=1)}),
+        ]
+    )
+    found = checks(call("doctor", "--json"))
+
+    assert (found["expired jobs"]["level"], found["expired jobs"]["message"][:6]) == ("warning", "1 wait")
+    assert found["expired jobs"]["advice"].endswith("run: monque jobs cancel --expired")
+    assert found["stuck jobs"]["level"] == "warning"
+    assert found["stuck jobs"]["message"] == f"render {stuck['_id']} of me"
+
+
 @pytest.mark.parametrize(
     ("changes", "check", "level", "part"),
     [
@@ -218,3 +236,33 @@ def test_the_optional_indexes_are_created_on_demand(call: Call, opened: None, jo
     states = [json.loads(line) for line in call("indexes", "--json").stdout.splitlines()]
     assert ("monque_finished", "optional") in [(index["name"], index["state"]) for index in states]
     assert "createdAt_-1__id_-1" not in jobs.index_information()
+
+
+def test_a_pause_without_an_end_is_worth_a_warning(call: Call, opened: None, uri: str) -> None:
+    with SyncMonque(uri) as monque:
+        monque.pause("mail", reason="the bank is down")
+        monque.pause("render", until=timedelta(hours=1))
+    told = call("doctor", "--json")
+
+    found = checks(told)["paused names"]
+    assert (told.exit_code, found["level"]) == (0, "warning")
+    assert "mail for " in found["message"]
+    assert "(the bank is down)" in found["message"]
+    assert "monque resume" in found["advice"]
+
+
+def test_a_planned_pause_is_none_and_its_jobs_are_not_missed(
+    call: Call, opened: None, uri: str, jobs: Jobs
+) -> None:
+    jobs.insert_many([document(name=name, nextRunAt=ago(minutes=30)) for name in ("mail", "render")])
+    with SyncMonque(uri) as monque:
+        monque.pause("mail", until=timedelta(hours=1))
+        found = checks(call("doctor", "--json"))
+        assert (found["paused names"]["level"], found["paused names"]["advice"]) == ("ok", None)
+        assert "mail" not in found["jobs without a worker"]["message"]
+        assert "render" in found["jobs without a worker"]["message"]
+        monque.pause(until=timedelta(hours=1))
+
+    found = checks(call("doctor", "--json"))
+    assert found["jobs without a worker"]["level"] == "ok"
+    assert found["oldest due job"]["message"] == "none is waiting"

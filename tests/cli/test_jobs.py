@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import timedelta
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from bson import ObjectId
 from click.testing import Result
 from pymongo.collection import Collection
 
+from monque import JobFilter
+from monque.cli.selection import Canceller
 from support.clocks import ago, ahead, now
 from support.jobs import claimed, document
 
@@ -87,6 +89,60 @@ def test_filters_and_order(
     assert [job["id"] for job in told] == [str(three[place]["_id"]) for place in found]
 
 
+@pytest.mark.parametrize(
+    ("filters", "found"),
+    [
+        (["--expired"], [0]),
+        (["--expired", "--status", "cancelled"], []),
+        (["--cancelled-by", "expiry"], [2]),
+        (["--cancelled-by", "operator"], [3]),
+        (["--cancelled-by", "handler"], []),
+    ],
+    ids=lambda value: " ".join(map(str, value)),
+)
+def test_expired_jobs_and_those_that_somebody_cancelled_are_found(
+    filters: list[str], found: list[int], call: Call, ended: list[dict[str, Any]]
+) -> None:
+    told = lines(call("jobs", "list", "--json", *filters))
+
+    assert [job["id"] for job in told] == [str(ended[place]["_id"]) for place in found]
+
+
+@pytest.fixture
+def ended(jobs: Jobs) -> list[dict[str, Any]]:
+    """One past its expiry, one not yet, one cancelled by expiry, one by an operator."""
+    documents = [
+        document(policy={"expiresAt": ago(minutes=1)}),
+        document(policy={"expiresAt": ahead(hours=1)}),
+        document(status="cancelled", cancel={"at": ago(minutes=1), "by": "expiry", "reason": "expired"}),
+        document(status="cancelled"),
+    ]
+    jobs.insert_many(documents)
+    return documents
+
+
+def test_expired_jobs_are_cancelled_retried_and_deleted(
+    call: Call, jobs: Jobs, ended: list[dict[str, Any]]
+) -> None:
+    """`--expired` alone says which jobs are meant, and so does `--cancelled-by`."""
+    asked = call("jobs", "cancel", "--expired", typed="y\n")
+    assert "Cancel 1 job(s) that are pending (expired)?" in asked.output
+    assert jobs.find_one({"_id": ended[0]["_id"]})["status"] == "cancelled"
+
+    asked = call("jobs", "retry", "--cancelled-by", "expiry", typed="y\n")
+    assert "Retry 1 job(s) that are cancelled or failed (cancelled by expiry)?" in asked.output
+    assert jobs.find_one({"_id": ended[2]["_id"]})["status"] == "pending"
+
+    assert call("jobs", "delete", "--cancelled-by", "operator", "--yes").output == "deleted 2 job(s)\n"
+    assert {job["_id"] for job in jobs.find()} == {ended[1]["_id"], ended[2]["_id"]}
+
+
+def test_the_choices_of_cancelled_by_are_those_of_the_filter() -> None:
+    [theirs, _none] = get_args(get_type_hints(JobFilter)["cancelled_by"])
+
+    assert get_args(Canceller) == get_args(theirs)
+
+
 def test_a_list_that_is_cut_says_so(call: Call, jobs: Jobs) -> None:
     jobs.insert_many(document() for _ in range(51))
 
@@ -104,12 +160,51 @@ def test_what_a_job_holds_cannot_steer_a_terminal(call: Call, jobs: Jobs) -> Non
     assert call("jobs", "list").stdout.endswith("bad\\x1b[2J news [red]\n")
 
 
+def test_the_attempts_of_a_job_are_shown(call: Call, jobs: Jobs) -> None:
+    ended = ago(hours=1)
+    entry = {"by": "host-1", "startedAt": ended - timedelta(seconds=2), "finishedAt": ended}
+    failure = {
+        "outcome": "retried",
+        "error": "SMTPError",
+        "message": "refused\x1b[2J",
+        "trace": "line 1\nline 2",
+    }
+    lost = {"outcome": "lost", "error": "ProcessDiedError", "message": "died"}
+    history = [{"attempt": 1, **entry, **failure}, {"attempt": 2, **entry, **lost}]
+    jobs.insert_one(job := document(history=history, attempt=2))
+
+    told = call("jobs", "show", str(job["_id"]))
+    *_, heading, first, second = told.stdout.splitlines()
+
+    assert heading == "attempts that did not succeed:"
+    assert first.startswith("  1. retried at ")
+    assert first.endswith(" after 2.000 s in host-1: SMTPError: refused\\x1b[2J")
+    assert second.endswith("ProcessDiedError: died")
+    traced = call("jobs", "show", str(job["_id"]), "--traces").stdout
+    assert "\n       line 1\n       line 2\n" in traced
+    shown = json.loads(call("jobs", "show", str(job["_id"]), "--json").stdout)
+    assert [each["outcome"] for each in shown["history"]] == ["retried", "lost"]
+    assert shown["history"][0]["traceback"] == "line 1\nline 2"
+    assert shown["history"][0]["finished_at"] == ended.isoformat(timespec="milliseconds")
+
+
 def test_one_job_is_shown(call: Call, three: list[dict[str, Any]]) -> None:
     told = call("jobs", "show", str(three[1]["_id"]))
 
     assert "status             failed\n" in told.stdout
     assert "fail_reason        SMTPError: refused\n" in told.stdout
     assert "cron" not in told.stdout
+    assert "is_parked" not in told.stdout
+    assert "snooze_count" not in told.stdout
+
+
+def test_that_a_job_is_parked_or_was_put_off_is_shown(call: Call, jobs: Jobs) -> None:
+    parked = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+    jobs.insert_one(job := document(nextRunAt=parked, snoozeCount=2))
+    told = call("jobs", "show", str(job["_id"]))
+
+    assert "is_parked          True\n" in told.stdout
+    assert "snooze_count       2\n" in told.stdout
 
 
 def test_what_json_does_not_know_is_shown_as_extended_json(call: Call, jobs: Jobs) -> None:
@@ -205,7 +300,7 @@ def test_what_cannot_be_done_is_told_and_the_rest_is_done(call: Call, jobs: Jobs
 
     assert told.exit_code == 1
     assert told.stdout == f"cancelled {waiting['_id']}\n"
-    assert "it is processing; only a pending one can be" in told.stderr
+    assert "it runs in the instance somebody; to tell it to stop, add --running" in told.stderr
     assert f"no job with id {NOBODY}" in told.stderr
 
     again = lines(call("jobs", "cancel", "--json", NOBODY, str(waiting["_id"])))
@@ -290,7 +385,11 @@ def test_a_job_whose_key_is_taken_is_told(call: Call, jobs: Jobs) -> None:
         (["delete", NOBODY, "--all", "--yes"], "say which jobs"),
         (["delete", "--all", "--status", "failed", "--yes"], "say which jobs"),
         (["delete", "--status", "done", "--yes"], "'done' is not one of"),
-        (["delete", "--updated-before", "yesterday", "--yes"], "'yesterday' is no time"),
+        (
+            ["delete", "--updated-before", "yesterday", "--yes"],
+            "'yesterday' is no time; write for example 2030-05-01T09:00Z, or an age such as 2h",
+        ),
+        (["delete", "--cancelled-by", "me", "--yes"], "'me' is not one of"),
         (["delete", "--updated-before", "300000w", "--yes"], "beyond the year 1"),
         (["reschedule", "--all", "--yes"], "either --at or --delay"),
         (
@@ -331,9 +430,46 @@ def test_cancelling_a_running_job_says_what_can_be_done(call: Call, jobs: Jobs) 
 
     assert told.exit_code == 1
     assert told.stderr == (
-        f"Error: cannot cancel job {job['_id']}: it is processing; only a pending one can be; it runs in "
-        "the instance me: wait for its end, or stop that process, which gives it back\n"
+        f"Error: cannot cancel job {job['_id']}: it runs in the instance me; "
+        "to tell it to stop, add --running\n"
     )
+
+
+def test_a_running_job_is_asked_to_stop(call: Call, jobs: Jobs) -> None:
+    runs, waits = claimed("me"), document()
+    jobs.insert_many([runs, waits])
+    told = call("jobs", "cancel", "--running", "--reason", "enough", str(runs["_id"]), str(waits["_id"]))
+    again = lines(call("jobs", "cancel", "--running", "--json", str(runs["_id"])))
+
+    assert told.stdout == f"asked {runs['_id']} to stop\ncancelled {waits['_id']}\n"
+    assert again == [{"id": str(runs["_id"]), "done": True, "error": None, "requested": True}]
+    assert [job["cancel"]["reason"] for job in jobs.find()] == ["enough", "enough"]
+    assert [job["status"] for job in jobs.find().sort("status")] == ["cancelled", "processing"]
+
+
+def test_jobs_that_run_and_are_passed_over_are_counted(call: Call, jobs: Jobs) -> None:
+    jobs.insert_many([claimed("me"), claimed("me"), claimed("me", name="other"), document()])
+
+    told = call("jobs", "cancel", "--name", "work", "--yes")
+    assert (told.exit_code, told.stdout) == (0, "cancelled 1 job(s)\n")
+    assert told.stderr == "2 run; add --running to stop them\n"
+
+    none_waits = call("jobs", "cancel", "--status", "processing", "--json")
+    assert json.loads(none_waits.stdout) == {"count": 0, "errors": [], "requested": 0}
+    assert none_waits.stderr == "3 run; add --running to stop them\n"
+    assert call("jobs", "cancel", "--status", "pending", "--yes").stderr == ""
+    assert call("jobs", "cancel", "--name", "work", "--running", "--yes").stderr == ""
+    assert call("jobs", "retry", "--name", "work", "--yes").stderr == ""
+
+
+def test_many_running_jobs_are_asked_to_stop(call: Call, jobs: Jobs) -> None:
+    jobs.insert_many([claimed("me"), claimed("me"), document(), document(status="completed")])
+    asked = call("jobs", "cancel", "--running", "--name", "work", typed="y\n")
+    told = json.loads(call("jobs", "cancel", "--running", "--name", "work", "--yes", "--json").stdout)
+
+    assert "Cancel 3 job(s) that are pending or processing (name work)?" in asked.output
+    assert asked.stdout.endswith("cancelled 1 job(s)\nasked 2 running job(s) to stop\n")
+    assert told == {"count": 0, "errors": [], "requested": 2}
 
 
 # Documents that others wrote

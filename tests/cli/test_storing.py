@@ -78,9 +78,20 @@ def test_json_tells_the_whole_job(call: Call) -> None:
     assert set(told) == {
         *("id", "name", "status", "data", "next_run_at", "fail_count", "fail_reason", "cron", "timezone"),
         *("unique_key", "claimed_by", "locked_at", "last_heartbeat", "heartbeat_interval", "attempt"),
-        *("created_at", "updated_at", "stored"),
+        *("created_at", "updated_at", "snooze_count", "history", "stored", "expires_at", "is_parked"),
+        *("cancel_requested", "cancelled_by", "cancel_reason"),
     }
     assert (told["name"], told["status"], told["data"], told["attempt"]) == ("work", "pending", {"n": 1}, 0)
+
+
+@pytest.mark.parametrize("expires", ["5m", "2040-01-01T00:00Z"])
+def test_a_job_may_expire(call: Call, jobs: Jobs, expires: str) -> None:
+    told = json.loads(call("enqueue", "work", "--expires", expires, "--json").stdout)
+    [stored] = jobs.find()
+
+    assert stored["policy"].keys() == {"expiresAt"}
+    assert stored["policy"]["expiresAt"] > now()
+    assert told["expires_at"] is not None
 
 
 def test_a_schedule_is_stored_and_changed_by_the_same_name(call: Call, jobs: Jobs) -> None:
@@ -138,3 +149,11 @@ def test_wrong_input_is_told_with_exit_code_2_and_nothing_is_stored(
     assert told.output.startswith(f"Usage: monque {arguments[0]} ")
     assert problem in told.output
     assert jobs.count_documents({}) == 0
+
+
+def test_a_job_can_have_its_own_number_of_attempts(call: Call, jobs: Jobs) -> None:
+    assert call("enqueue", "work", "--max-attempts", "3").exit_code == 0
+    [stored] = jobs.find()
+
+    assert stored["policy"] == {"maxAttempts": 3}
+    assert call("enqueue", "work", "--max-attempts", "0").exit_code == 2

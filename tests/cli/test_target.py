@@ -11,9 +11,9 @@ from pathlib import Path
 import click
 import pytest
 
-from conftest import QUICK
 from monque import Monque, SyncMonque
 from monque.cli.target import Blocking, find, load
+from support.options import QUICK
 
 APPS = Path(__file__).parent / "apps"
 

@@ -47,12 +47,12 @@ def test_top_shows_what_happens_until_q_is_typed(start: Start, jobs: Jobs) -> No
     )
     top = start("top", "--interval", "0.2", terminal=True)
 
-    top.hears(r"mail +0 +0 +7 +1 +0")
-    top.hears(rf"{running['_id']} +render +1 +≥ 5m \d+s +somebody")
-    top.hears(rf"{broken['_id']} +mail +[\w.]+ ago +10 +SMTPError: refused")
-    top.hears(rf"{retried['_id']} +sync +in 59m \d+s +2 +TimeoutError: late")
+    top.wait_for(r"mail +0 +0 +7 +1 +0")
+    top.wait_for(rf"{running['_id']} +render +1 +≥ 5m \d+s +somebody")
+    top.wait_for(rf"{broken['_id']} +mail +[\w.]+ ago +10 +SMTPError: refused")
+    top.wait_for(rf"{retried['_id']} +sync +in 59m \d+s +2 +TimeoutError: late")
     jobs.insert_many(document(name="mail", status="completed") for _ in range(5))
-    top.hears(r"mail +0 +0 +12 +1 +0 +[1-9][\d.]* +0.0")
+    top.wait_for(r"mail +0 +0 +12 +1 +0 +[1-9][\d.]* +0.0")
     top.types("x")
     top.types("q")
 
@@ -64,7 +64,7 @@ def test_top_shows_what_happens_until_q_is_typed(start: Start, jobs: Jobs) -> No
 def test_a_bulk_action_asks_in_the_terminal(start: Start, jobs: Jobs) -> None:
     jobs.insert_many(document(name="mail") for _ in range(3))
     cancel = start("jobs", "cancel", "--name", "mail", terminal=True)
-    cancel.hears(r"Cancel 3 job\(s\) that are pending \(name mail\)\? \[y/N\]: ")
+    cancel.wait_for(r"Cancel 3 job\(s\) that are pending \(name mail\)\? \[y/N\]: ")
     cancel.types("y\n")
 
     assert cancel.ends() == 0
@@ -75,8 +75,8 @@ def test_a_bulk_action_asks_in_the_terminal(start: Start, jobs: Jobs) -> None:
 def test_a_worker_in_a_terminal_tells_what_it_does_and_stops_gracefully(start: Start, jobs: Jobs) -> None:
     jobs.insert_one(document(name="say", data="hello"))
     worker = start("worker", "shop:monque", terminal=True)
-    worker.hears(r"instance \S+ works on work \(50 at once\), .*say \(5 at once\)")
-    worker.hears("said hello")
+    worker.wait_for(r"instance \S+ works on work \(50 at once\), .*say \(5 at once\)")
+    worker.wait_for("said hello")
     worker.send(signal.SIGINT)
 
     assert worker.ends() == 0
@@ -86,7 +86,7 @@ def test_a_worker_in_a_terminal_tells_what_it_does_and_stops_gracefully(start: S
 def test_draining_shows_how_far_it_is(start: Start, jobs: Jobs) -> None:
     jobs.insert_many(document(name="work", data=0.2) for _ in range(150))
     worker = start("worker", "shop:monque", "--until-idle", terminal=True)
-    worker.hears(r"processing .*\d+/150")
+    worker.wait_for(r"processing .*\d+/150")
 
     assert worker.ends() == 0
     assert jobs.count_documents({"status": "completed"}) == 150

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from click.testing import Result
 from pymongo.collection import Collection
 
+from monque.cli import snapshot
 from monque.cli.snapshot import Watcher
 from monque.sync import SyncMonque
 from support.clocks import ago
@@ -46,10 +48,23 @@ def test_as_json_each_look_is_a_line(call: Call, jobs: Jobs) -> None:
     counts = {"pending": 1, "processing": 0, "completed": 0, "failed": 1, "cancelled": 0}
     assert first["names"][0] == {"name": "mail", **counts, "completed_rate": None, "failed_rate": None}
     assert second["names"][0] == {"name": "mail", **counts, "completed_rate": 0.0, "failed_rate": 0.0}
-    assert set(first) == {"taken_at", "names", "running", "failures", "retries"}
-    assert set(first["running"][0]) == {"id", "name", "attempt", "claimed_by", "age", "age_is_exact"}
+    assert set(first) == {"taken_at", "names", "running", "failures", "retries", "paused"}
+    assert set(first["running"][0]) == {"id", "name", "attempt", "claimed_by", "age", "age_is_exact", "state"}
     assert set(first["failures"][0]) == {"id", "name", "status", "fail_count", "fail_reason", "updated_at"}
     assert first["taken_at"] < second["taken_at"]
+
+
+def test_a_run_that_was_told_to_stop_is_marked(
+    watcher: Watcher, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"at": ago(minutes=5), "by": "operator"}
+    jobs.insert_many([claimed("me", name="plain"), claimed("me", name="asked", cancel=asked)])
+    first = {run.job.name: run.state for run in watcher.look().running}
+    monkeypatch.setattr(snapshot, "_STUCK_AFTER", timedelta(0))
+    second = {run.job.name: run.state for run in watcher.look().running}
+
+    assert first == {"plain": "", "asked": "stopping"}
+    assert second == {"plain": "", "asked": "stuck"}
 
 
 def test_a_job_that_waits_for_its_next_try_is_not_listed_as_failed(
@@ -104,3 +119,14 @@ def test_removing_finished_jobs_is_no_negative_rate(watcher: Watcher, jobs: Jobs
 
     [line] = watcher.look().names
     assert line.completed_rate == 0
+
+
+def test_paused_names_are_shown_where_there_are_any(call: Call, uri: str, jobs: Jobs) -> None:
+    jobs.insert_one(document(name="mail"))
+    assert "paused name" not in call("top").stdout
+    with SyncMonque(uri) as monque:
+        monque.pause("mail", reason="the bank is down")
+
+    assert "the bank is down" in call("top").stdout
+    [pause] = json.loads(call("top", "--json").stdout)["paused"]
+    assert (pause["name"], pause["until"], pause["reason"]) == ("mail", None, "the bank is down")

@@ -64,7 +64,7 @@ def test_a_signal_during_work_lets_running_jobs_finish(
     """Exit code 0, nothing left processing, nothing new begun."""
     jobs.insert_many(document(name="patient", data=1.0, nextRunAt=ago(seconds=s)) for s in range(200))
     worker = start("worker", "shop:monque", "--instance-concurrency", "20")
-    worker.hears("begun", times=20)
+    worker.wait_for("begun", times=20)
     worker.send(number)
 
     assert worker.ends() == 0
@@ -112,7 +112,7 @@ def test_it_ends_five_seconds_after_the_shutdown_timeout_whatever_a_handler_does
     """A swallowed cancellation, a blocked event loop, a thread that the interpreter would wait for."""
     jobs.insert_one(document(name=name))
     worker = start("worker", "stubborn:monque")
-    worker.hears(f"{name} began")
+    worker.wait_for(f"{name} began")
     before = time.monotonic()
     worker.send(signal.SIGTERM)
 
@@ -123,9 +123,9 @@ def test_it_ends_five_seconds_after_the_shutdown_timeout_whatever_a_handler_does
 
 def test_it_ends_also_while_the_lifespan_of_an_app_hangs(start: Start, jobs: Jobs) -> None:
     worker = start("worker", "stubborn:app")
-    worker.hears(READY)
+    worker.wait_for(READY)
     worker.send(signal.SIGTERM)
-    worker.hears("the lifespan hangs")
+    worker.wait_for("the lifespan hangs")
 
     assert worker.ends(within=30) == 1
     assert re.search(r"this process was told to stop .*stubborn.py:\d+ \(lifespan\)", worker.text)
@@ -134,11 +134,11 @@ def test_it_ends_also_while_the_lifespan_of_an_app_hangs(start: Start, jobs: Job
 def test_a_second_signal_leaves_five_seconds_and_a_third_one_none(start: Start, jobs: Jobs) -> None:
     jobs.insert_one(document(name="deaf"))
     worker = start("worker", "stubborn:patient")
-    worker.hears("deaf began")
+    worker.wait_for("deaf began")
     worker.send(signal.SIGTERM)
-    worker.hears("waits at most 600 s")
+    worker.wait_for("waits at most 600 s")
     worker.send(signal.SIGTERM)
-    worker.hears("deaf was cancelled")
+    worker.wait_for("deaf was cancelled")
     before = time.monotonic()
     worker.send(signal.SIGTERM)
 
@@ -151,12 +151,12 @@ def test_a_supervisor_kills_a_process_that_does_not_react(start: Start, jobs: Jo
     """It is stopped, so that no code of its own can end it."""
     jobs.insert_one(document(name="numb"))
     worker = start("worker", "stubborn:monque", "--processes", "2")
-    worker.hears("numb began")
+    worker.wait_for("numb began")
     worker.send(signal.SIGTERM)
 
     assert worker.ends(within=30) == 1
-    assert len(worker.hears(r"worker process \d \(pid \d+\) was told to end and did not react")) == 1
-    assert len(worker.hears("was ended by SIGKILL")) == 1
+    assert len(worker.wait_for(r"worker process \d \(pid \d+\) was told to end and did not react")) == 1
+    assert len(worker.wait_for("was ended by SIGKILL")) == 1
 
 
 @pytest.mark.parametrize("options", [("--processes", "2"), ("--reload",)])
@@ -175,11 +175,11 @@ def test_a_reload_does_not_wait_for_a_deaf_handler_for_ever(start: Start, jobs: 
     source.write_text((APPS / "stubborn.py").read_text())
     jobs.insert_one(document(name="deaf"))
     worker = start("worker", "jobs:monque", "--reload", folder=tmp_path)
-    worker.hears("deaf began")
+    worker.wait_for("deaf began")
     source.write_text(RELOADED.replace("WORD", "second"))
 
-    worker.hears(r"worker process 1 \(pid \d+\) ended with exit code 1", within=30)
-    worker.hears(READY, times=2)
+    worker.wait_for(r"worker process 1 \(pid \d+\) ended with exit code 1", within=30)
+    worker.wait_for(READY, times=2)
     worker.send(signal.SIGTERM)
     assert worker.ends() == 0
 
@@ -200,7 +200,7 @@ def test_until_idle_processes_what_is_due_and_ends(start: Start, jobs: Jobs) -> 
     worker = start("worker", "shop:make", "--until-idle")
 
     assert worker.ends() == 0
-    assert sorted(worker.hears(r"said (\w+)", times=2)) == ["one", "two"]
+    assert sorted(worker.wait_for(r"said (\w+)", times=2)) == ["one", "two"]
     assert [job["name"] for job in jobs.find({"status": "pending"})] == ["other"]
 
 
@@ -211,19 +211,19 @@ def test_it_runs_on_uvloop_if_told_to(start: Start, jobs: Jobs, processes: str) 
     worker = start("worker", "shop:on_any_loop", *options)
 
     assert worker.ends() == 0
-    assert worker.hears(r"on a loop of (\w+)") == ["uvloop"]
+    assert worker.wait_for(r"on a loop of (\w+)") == ["uvloop"]
 
 
 def test_only_some_workers_run(start: Start, jobs: Jobs) -> None:
     jobs.insert_many([document(name="say", data="one"), document(name="work", data=0.0)])
 
     only = start("worker", "shop:monque", "--until-idle", "--only", "work", "--concurrency", "7")
-    assert only.hears(READY) == ["work (50 at once)"]
+    assert only.wait_for(READY) == ["work (50 at once)"]
     assert only.ends() == 0
     assert {job["name"]: job["status"] for job in jobs.find()} == {"say": "pending", "work": "completed"}
 
     rest = start("worker", "shop:monque", "--until-idle", "--except", "work", "--concurrency", "7")
-    assert rest.hears(READY) == ["patient (50 at once), say (7 at once)"]
+    assert rest.wait_for(READY) == ["patient (50 at once), say (7 at once)"]
     assert rest.ends() == 0
     assert jobs.count_documents({"status": "completed"}) == 2
 
@@ -253,7 +253,7 @@ def test_a_monque_that_its_module_has_opened_runs_unless_an_option_would_change_
 def test_a_sync_monque_is_run_and_stopped(start: Start, jobs: Jobs) -> None:
     jobs.insert_one(document(name="work", data=0.0))
     worker = start("worker", "shop:blocking")
-    worker.hears("worked in a thread")
+    worker.wait_for("worked in a thread")
     until(lambda: jobs.count_documents({"status": "completed"}) == 1)
     worker.send(signal.SIGTERM)
 
@@ -264,7 +264,7 @@ def test_the_jobs_of_a_fastapi_app_run_in_its_lifespan(start: Start, jobs: Jobs)
     """The app itself processes none."""
     jobs.insert_one(document(name="greet", data="Ada"))
     worker = start("worker", "web:app")
-    worker.hears("hello Ada")
+    worker.wait_for("hello Ada")
     worker.send(signal.SIGTERM)
 
     assert worker.ends() == 0
@@ -294,7 +294,7 @@ def test_four_processes_drain_5000_jobs_while_one_of_them_is_killed(start: Start
     """All are done, the dead one is told of and replaced, and what it had claimed is run by others."""
     port = free_port()
     worker = start("worker", "shop:monque", "--processes", "4", "--health-port", str(port))
-    instances = worker.hears(r"monque\[(\d+)\]: instance (\S+) works on", times=4)
+    instances = worker.wait_for(r"monque\[(\d+)\]: instance (\S+) works on", times=4)
     until(lambda: ask(port, "/readyz") == (200, {"status": "ready"}))
     jobs.insert_many(document(name="work", data=0.05, nextRunAt=ago(seconds=5000 - n)) for n in range(5000))
     pid, instance = instances[2]
@@ -303,8 +303,8 @@ def test_four_processes_drain_5000_jobs_while_one_of_them_is_killed(start: Start
     assert jobs.count_documents({"claimedBy": instance}) > 0
     assert jobs.count_documents({"status": "pending"}) > 0
 
-    worker.hears(rf"worker process \d \(pid {pid}\) was ended by SIGKILL; the next one starts in 0.5 s")
-    worker.hears(READY, times=5)
+    worker.wait_for(rf"worker process \d \(pid {pid}\) was ended by SIGKILL; the next one starts in 0.5 s")
+    worker.wait_for(READY, times=5)
     until(lambda: jobs.count_documents({"status": "completed"}) == 5000)
     until(lambda: ask(port, "/readyz")[0] == 200)
     assert len(worker.children()) == 4
@@ -312,14 +312,14 @@ def test_four_processes_drain_5000_jobs_while_one_of_them_is_killed(start: Start
 
     worker.send(signal.SIGTERM)
     assert worker.ends() == 0
-    assert len(worker.hears(r"worker process \d \(pid \d+\) ended with exit code 0", times=4)) == 4
+    assert len(worker.wait_for(r"worker process \d \(pid \d+\) ended with exit code 0", times=4)) == 4
 
 
 def test_a_process_that_stands_still_is_not_ready_until_it_goes_on(start: Start) -> None:
     """It cannot say itself that it is not; what it said last must not count for ever."""
     port = free_port()
     worker = start("worker", "shop:monque", "--processes", "2", "--health-port", str(port))
-    pid, _ = worker.hears(r"monque\[(\d+)\]: instance (?:\S+) works on", times=2)
+    pid, _ = worker.wait_for(r"monque\[(\d+)\]: instance (?:\S+) works on", times=2)
     until(lambda: ask(port, "/readyz") == (200, {"status": "ready"}))
     os.kill(int(pid), signal.SIGSTOP)
     until(lambda: ask(port, "/readyz")[0] == 503, within=10)
@@ -333,9 +333,9 @@ def test_a_process_that_stands_still_is_not_ready_until_it_goes_on(start: Start)
 def test_ctrl_c_is_passed_on_and_each_process_finishes_its_jobs(start: Start, jobs: Jobs) -> None:
     """A terminal sends it to the whole group of processes; hearing it twice would mean to give them back."""
     worker = start("worker", "shop:monque", "--processes", "2", "--instance-concurrency", "2")
-    worker.hears(READY, times=2)
+    worker.wait_for(READY, times=2)
     jobs.insert_many(document(name="patient", data=3.0) for _ in range(4))
-    worker.hears("begun", times=4)
+    worker.wait_for("begun", times=4)
     assert len(jobs.distinct("claimedBy")) == 2
     os.killpg(worker.pid, signal.SIGINT)
 
@@ -348,15 +348,15 @@ def test_processes_that_are_done_are_not_replaced(start: Start, jobs: Jobs) -> N
     worker = start("worker", "shop:monque", "--processes", "2", "--until-idle")
 
     assert worker.ends() == 0
-    assert len(worker.hears("said word", times=20)) == 20
-    assert len(worker.hears("found nothing more to do", times=2)) == 2
+    assert len(worker.wait_for("said word", times=20)) == 20
+    assert len(worker.wait_for("found nothing more to do", times=2)) == 2
 
 
 def test_without_its_supervisor_a_process_stops_by_itself(start: Start, jobs: Jobs) -> None:
     """Killed, it could tell nobody."""
     jobs.insert_one(document(name="patient", data=1.0))
     worker = start("worker", "shop:monque", "--processes", "2")
-    worker.hears("begun")
+    worker.wait_for("begun")
     worker.send(signal.SIGKILL)
 
     worker.ends()  # everything it has started has closed its output
@@ -387,8 +387,8 @@ def test_a_process_that_dies_at_its_start_is_tried_again_ever_later(
     jobs.insert_one(document(name="die"))
     worker = start("worker", "later:monque", "--processes", "2", folder=tmp_path)
 
-    worker.hears(r"ended with exit code 1; the next one starts in 0.5 s")
-    worker.hears(r"ended with exit code 1; the next one starts in 1 s")
+    worker.wait_for(r"ended with exit code 1; the next one starts in 0.5 s")
+    worker.wait_for(r"ended with exit code 1; the next one starts in 1 s")
     worker.send(signal.SIGTERM)
     assert worker.ends() == 0
 
@@ -425,22 +425,22 @@ def test_a_change_of_the_source_starts_it_again_after_its_jobs(
     )
     source.write_text(slow.replace("WORD", "first"))
     worker = start("worker", "jobs:monque", "--reload", folder=tmp_path)
-    worker.hears(READY)
+    worker.wait_for(READY)
     jobs.insert_one(document(name="say", data=1))
-    worker.hears("begun")
+    worker.wait_for("begun")
 
     source.write_text(RELOADED.replace("WORD", "second"))
-    worker.hears("jobs.py changed")
-    worker.hears(READY, times=2)
+    worker.wait_for("jobs.py changed")
+    worker.wait_for(READY, times=2)
     assert "first 1" in worker.text
     jobs.insert_one(document(name="say", data=2))
-    worker.hears("second 2")
+    worker.wait_for("second 2")
 
     source.write_text("this is no Python")
-    worker.hears("it is started again when a file changes")
+    worker.wait_for("it is started again when a file changes")
     source.write_text(RELOADED.replace("WORD", "third"))
     jobs.insert_one(document(name="say", data=3))
-    worker.hears("third 3")
+    worker.wait_for("third 3")
     worker.send(signal.SIGTERM)
     assert worker.ends() == 0
 
@@ -452,10 +452,10 @@ def test_dev_brings_its_own_mongodb(start: Start, tmp_path: Path) -> None:
     )
     own = {"folder": tmp_path, "MONQUE_DATA_DIR": str(tmp_path / "data"), "MONQUE_URI": ""}
     dev = start("dev", "jobs:monque", **own)
-    dev.hears(READY)
+    dev.wait_for(READY)
     assert f"MongoDB keeps the jobs in {tmp_path / 'data'}" in dev.text
 
     assert start("enqueue", "say", "7", **own).ends() == 0
-    dev.hears("WORD 7")
+    dev.wait_for("WORD 7")
     dev.send(signal.SIGINT)
     assert dev.ends() == 0

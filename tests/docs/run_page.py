@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 
 from pymongo import MongoClient
 
@@ -140,8 +140,12 @@ def as_program(block: ast.Module) -> ast.Module:
 
 @contextlib.contextmanager
 def told_to_stop_when_idle(uri: str) -> Iterator[None]:
-    """Do what a process manager does, from a thread: while SIGTERM is listened to, send it at the end."""
+    """Do what a process manager does, from a thread: while SIGTERM is listened to, send it at the end.
+
+    A block may stop listening, because it has ended, just before it is sent: then nothing is left to stop.
+    """
     over = threading.Event()
+    before = signal.signal(signal.SIGTERM, ignore)
 
     def watch() -> None:
         with MongoClient(uri, tz_aware=True) as client:
@@ -152,7 +156,7 @@ def told_to_stop_when_idle(uri: str) -> Iterator[None]:
                         time.sleep(0.01)
 
     def listens() -> bool:
-        return signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+        return signal.getsignal(signal.SIGTERM) not in (ignore, signal.SIG_DFL)
 
     def is_idle(client: MongoClient) -> bool:
         soon = datetime.now(UTC) + timedelta(seconds=5)
@@ -167,6 +171,11 @@ def told_to_stop_when_idle(uri: str) -> Iterator[None]:
     finally:
         over.set()
         watcher.join()
+        signal.signal(signal.SIGTERM, before)
+
+
+def ignore(_number: int, _frame: FrameType | None) -> None:
+    """Not SIG_IGN, which programs that a block starts would inherit."""
 
 
 if __name__ == "__main__":

@@ -12,9 +12,13 @@ import pytest
 
 import monque
 from monque import Event, Options, Retention
+from monque._settings import Policy
 from monque._store.document import TRACE_FIELDS
+from monque._store.policy import stored_policy
 
 DOCS = Path(__file__).parents[2] / "docs"
+# A policy that says everything.
+EVERYTHING = Policy(**{field.name: 1 for field in fields(Policy)})  # type: ignore[arg-type]
 UNITS = {"s": "seconds", "min": "minutes", "h": "hours"}
 
 
@@ -55,8 +59,7 @@ def test_the_quickstart_lists_events_with_their_classes() -> None:
     assert {kind: getattr(monque, name).kind for kind, name in listed.items()} == {
         kind: kind for kind in listed
     }
-    operators = {"job:cancelled", "job:retried", "job:deleted"}
-    operators |= {"jobs:cancelled", "jobs:retried", "jobs:deleted"}
+    operators = {"job:retried", "job:deleted", "jobs:cancelled", "jobs:retried", "jobs:deleted"}
     assert set(listed) == {event.kind for event in Event.__subclasses__()} - operators
 
 
@@ -102,8 +105,10 @@ def test_the_docstring_of_the_options_has_a_line_for_each() -> None:
 
 def test_the_page_on_typescript_names_every_field_that_is_stored() -> None:
     store = Path(monque.__file__).parent / "_store"
-    code = "".join((store / name).read_text() for name in ("document.py", "transitions.py"))
+    code = "".join((store / name).read_text() for name in ("document.py", "transitions.py", "history.py"))
     stored = set(re.findall(r"\"([a-z]+[A-Z][A-Za-z]*)\"", code)) | {"attempt", "timezone", *TRACE_FIELDS}
+    stored |= {"policy", *stored_policy(EVERYTHING), "history", "by", "outcome", "error", "message", "trace"}
+    stored |= {"cancel", "at", "reason"}
     page = (DOCS / "guides/typescript.md").read_text().partition("## Every field")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (`[^|]+) \|", page, re.MULTILINE)
     listed = {name for row in rows for name in re.findall(r"`(\w+)`", row)}

@@ -23,7 +23,17 @@ NAMES = [
     *(f"monque.Monque.{name}" for name in dir(Monque) if not name.startswith("_")),
     *(f"monque.SyncMonque.{name}" for name in dir(SyncMonque) if not name.startswith("_")),
     *(f"monque.fastapi.{name}" for name in importlib.import_module("monque.fastapi").__all__),
-    *(f"monque.testing.{name}" for name in ("run_handler", "assert_enqueued", "assert_not_enqueued")),
+    *(
+        f"monque.testing.{name}"
+        for name in (
+            "run_handler",
+            "rehearse",
+            "Rehearsal",
+            "JobCalls",
+            "assert_enqueued",
+            "assert_not_enqueued",
+        )
+    ),
     *(f"monque.pytest_plugin.{name}" for name in ("monque", "monque_uri", "monque_server")),
     *(f"monque.embedded.{name}" for name in ("EmbeddedMongo", "EmbeddedMongoError", "find_mongod")),
 ]

@@ -16,11 +16,11 @@ from typing import Any
 import httpx2
 import pytest
 from fastapi import FastAPI
-from pymongo.asynchronous.database import AsyncDatabase
 
 from monque import Job, Monque, Options
 from monque.embedded import EmbeddedMongo
 from monque.fastapi import setup_monque
+from support.aliases import Database, Make
 from support.programs.child import Child, uri_of
 from support.waiting import eventually
 
@@ -28,7 +28,7 @@ APPS = Path(__file__).parent / "apps"
 
 
 @pytest.fixture
-async def monque(make_monque: Callable[..., Monque]) -> Monque:
+async def monque(make_monque: Make) -> Monque:
     """One open instance. Failures are final: no test here is about retries, and none wants to meet one."""
     options = Options(max_retries=1, shutdown_timeout=timedelta(seconds=10))
     return await make_monque(options=options).open()
@@ -103,7 +103,7 @@ def socket_folder() -> Iterator[Path]:
 
 @pytest.fixture
 async def run_program(
-    server: EmbeddedMongo, database: AsyncDatabase[dict[str, Any]]
+    server: EmbeddedMongo, database: Database
 ) -> AsyncIterator[Callable[..., Awaitable[Child]]]:
     """Start `python -m ...` beside the applications of these tests; ended at the end of the test."""
     async with AsyncExitStack() as stack:

@@ -13,7 +13,6 @@ from zoneinfo import ZoneInfo
 import pytest
 from fastapi import Depends
 from pydantic import BaseModel
-from pymongo.asynchronous.collection import AsyncCollection
 
 from monque import (
     ConfigurationError,
@@ -26,6 +25,7 @@ from monque import (
     WorkerRegistrationError,
 )
 from monque.fastapi import JobRouter, cron, job, job_controller
+from support.aliases import Collection
 
 OpenShop = Callable[..., Any]
 
@@ -169,7 +169,7 @@ class TestClasses:
 
 class TestSchedules:
     async def test_a_recurring_job_is_scheduled_once_however_often_the_application_starts(
-        self, shop: OpenShop, monque: Monque, collection: AsyncCollection[dict[str, Any]]
+        self, shop: OpenShop, monque: Monque, collection: Collection
     ) -> None:
         jobs = JobRouter(namespace="reports")
 

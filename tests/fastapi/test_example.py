@@ -57,7 +57,7 @@ async def test_an_order_is_shipped_paid_and_mailed_by_jobs(example: Child) -> No
 
         await eventually(is_done, within=30)
         assert (await client.get("/readyz")).json() == {"status": "ready"}
-    await example.hears("mail to ada@example.org: Your book is on its way")
+    await example.wait_for("mail to ada@example.org: Your book is on its way")
     assert "an embedded one on this machine keeps the jobs" in example.complaints
 
     example.send(signal.SIGTERM)

@@ -10,10 +10,10 @@ from typing import Any
 import httpx2
 import pytest
 from fastapi import FastAPI
-from pymongo.asynchronous.database import AsyncDatabase
 
 from monque import Job, Monque
 from monque.fastapi import JobRouter, health_router, setup_monque
+from support.aliases import Database, Make
 from support.proxy import Proxy
 from support.waiting import eventually
 
@@ -76,7 +76,7 @@ async def test_an_application_that_is_stopping_is_alive_and_not_ready(app: FastA
 
 
 async def test_without_its_database_an_application_is_alive_and_not_ready_until_it_is_back(
-    database: AsyncDatabase[dict[str, Any]], make_monque: Callable[..., Monque]
+    database: Database, make_monque: Make
 ) -> None:
     async with Proxy(await database.client.address) as proxy:
         app, monque = FastAPI(), make_monque(proxy.uri(database.name))

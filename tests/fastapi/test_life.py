@@ -5,20 +5,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Annotated, Any
 
 import httpx2
 import pytest
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.testclient import TestClient
-from pymongo.asynchronous.collection import AsyncCollection
-from pymongo.asynchronous.database import AsyncDatabase
 
-from monque import ConfigurationError, ConnectionError, Job, JobStatus, Monque, NotOpenError
+from monque import (
+    ConfigurationError,
+    ConnectionError,
+    Job,
+    JobStatus,
+    Monque,
+    NotOpenError,
+    Retry,
+    Snooze,
+)
 from monque.embedded import EmbeddedMongo
 from monque.fastapi import JobRouter, MonqueDep, run_workers, setup_monque
+from support.aliases import Collection, Database, Make
 from support.programs.child import uri_of
-from support.waiting import Heard
+from support.waiting import Events
 
 OpenShop = Callable[..., Any]
 
@@ -130,7 +139,7 @@ async def test_an_application_without_monque_says_so() -> None:
 
 
 async def test_a_producer_stores_and_manages_jobs_and_runs_none(
-    shop: OpenShop, collection: AsyncCollection[dict[str, Any]]
+    shop: OpenShop, collection: Collection
 ) -> None:
     ran: list[Any] = []
     jobs = JobRouter()
@@ -179,9 +188,7 @@ async def test_an_application_can_be_started_again(shop: OpenShop) -> None:
     assert seen == ["first", "second"]
 
 
-async def test_one_router_serves_many_applications(
-    make_monque: Callable[..., Monque], database: AsyncDatabase[dict[str, Any]]
-) -> None:
+async def test_one_router_serves_many_applications(make_monque: Make, database: Database) -> None:
     """Application factories make a new one for every test."""
     seen: list[str] = []
     jobs = JobRouter()
@@ -201,7 +208,7 @@ async def test_one_router_serves_many_applications(
 
 
 def test_the_test_client_of_fastapi_runs_it_in_a_loop_of_its_own(
-    server: EmbeddedMongo, database: AsyncDatabase[dict[str, Any]]
+    server: EmbeddedMongo, database: Database
 ) -> None:
     jobs, seen = JobRouter(), list[str]()
 
@@ -244,9 +251,9 @@ async def test_run_workers_runs_the_lifespan_and_processes_also_for_a_producer(
     app = FastAPI(lifespan=lifespan)
     setup_monque(app, monque, routers=[jobs], process_jobs=False)
     await monque.enqueue(work)
-    heard = Heard(monque)
+    events = Events(monque)
     running = asyncio.create_task(run_workers(app))
-    await heard.wait("job:complete")
+    await events.wait("job:complete")
     await monque.stop()
     await running
 
@@ -261,3 +268,55 @@ async def test_wrong_arguments(monque: Monque) -> None:
     setup_monque(app, monque)
     with pytest.raises(ConfigurationError, match="call setup_monque once"):
         setup_monque(app, monque)
+
+
+async def test_the_settings_of_declared_jobs_count(monque: Monque, collection: Collection) -> None:
+    """Of functions and classes; the filters know subclasses, and dependencies see verdicts."""
+    seen: list[str] = []
+
+    async def resource() -> AsyncIterator[str]:
+        try:
+            yield "open"
+        except Snooze:
+            seen.append("snoozed")
+            raise
+
+    jobs = JobRouter()
+
+    @jobs.job("function", retry=Retry(5, first=timedelta(hours=1), retry_on=(LookupError,)))
+    async def function(job: Job[str]) -> None:
+        raise KeyError if job.data == "subclass" else ValueError
+
+    @jobs.job("snoozes")
+    async def snoozes(job: Job, given: Annotated[str, Depends(resource)]) -> None:
+        raise Snooze(timedelta(hours=1))
+
+    @jobs.job("class", max_attempts=1)
+    class Sweep:
+        def handle(self, job: Job) -> None:
+            raise KeyError
+
+    @jobs.cron("@daily", "cron", max_attempts=1)
+    async def report(job: Job) -> None:
+        raise KeyError
+
+    app = FastAPI()
+    setup_monque(app, monque, routers=[jobs])
+    events = Events(monque)
+    async with app.router.lifespan_context(app):
+        await monque.enqueue("function", "subclass")
+        await monque.enqueue("function", "other")
+        await monque.enqueue("class")
+        await monque.enqueue("cron")
+        await monque.enqueue("snoozes")
+        failed = await events.wait("job:fail", 4)
+        await events.wait("job:snoozed")
+
+    retried = {(event.job.name, event.job.data): event.will_retry for event in failed}
+    assert retried == {
+        ("function", "subclass"): True,
+        ("function", "other"): False,
+        ("class", None): False,
+        ("cron", None): False,
+    }
+    assert seen == ["snoozed"]

@@ -13,6 +13,7 @@ from fastapi import Depends, FastAPI
 from monque import ConfigurationError, Job, Monque, Worker
 from monque.fastapi import JobClass, JobRouter, job, job_controller, setup_monque
 from monque.testing import run_handler
+from support.aliases import Make
 
 OpenShop = Callable[..., Any]
 
@@ -97,9 +98,7 @@ class TestEveryKind:
             ):
                 await call
 
-    async def test_each_application_has_its_own_while_it_runs(
-        self, kind: str, make_monque: Callable[..., Monque]
-    ) -> None:
+    async def test_each_application_has_its_own_while_it_runs(self, kind: str, make_monque: Make) -> None:
         """As in a series of tests with jobs of one module."""
         router, declared, _ = declare([])[kind]
 

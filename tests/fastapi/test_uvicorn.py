@@ -8,9 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from pymongo.asynchronous.collection import AsyncCollection
-from pymongo.asynchronous.database import AsyncDatabase
 
+from support.aliases import Collection, Database
 from support.invariants import check_invariants
 from support.jobs import document
 from support.programs.child import Child
@@ -18,7 +17,6 @@ from support.waiting import eventually
 
 Serve = Callable[..., Awaitable[Any]]
 Run = Callable[..., Awaitable[Child]]
-Collection = AsyncCollection[dict[str, Any]]
 
 
 async def status(collection: Collection, name: str) -> Any:
@@ -39,9 +37,9 @@ async def test_decorated_classes_are_discovered_registered_and_given_their_servi
         "slow.patient",
     ]
     await served.post("/orders", {"item": "book"})
-    await served.child.hears("shipped book in EUR with a unit of work")
-    await served.child.hears("unit of work closed")
-    await served.child.hears("charged book, shipped so far: ['book']")
+    await served.child.wait_for("shipped book in EUR with a unit of work")
+    await served.child.wait_for("unit of work closed")
+    await served.child.wait_for("charged book, shipped so far: ['book']")
 
 
 @pytest.mark.parametrize("connection", ["mongoengine", "beanie", "native", "blocking", "motor"])
@@ -55,9 +53,9 @@ async def test_jobs_are_stored_retrieved_and_processed_on_the_connection_an_appl
     await collection.insert_one(document(name="process-order", data={"item": "lamp"}))
 
     served = await serve(SHOP_CONNECTION=connection)
-    await served.child.hears("shipped lamp in EUR with a unit of work")
+    await served.child.wait_for("shipped lamp in EUR with a unit of work")
     job_id = (await served.post("/orders", {"item": "book"}))["job"]
-    await served.child.hears("shipped book in EUR with a unit of work")
+    await served.child.wait_for("shipped book in EUR with a unit of work")
 
     async def is_completed() -> None:
         job = await served.get(f"/jobs/{job_id}")
@@ -68,11 +66,11 @@ async def test_jobs_are_stored_retrieved_and_processed_on_the_connection_an_appl
 
 
 async def test_sigterm_lets_the_running_job_finish_before_the_application_cleans_up(
-    serve: Serve, collection: Collection, database: AsyncDatabase[dict[str, Any]]
+    serve: Serve, collection: Collection, database: Database
 ) -> None:
     served = await serve()
     await served.post("/slow/patient")
-    await served.child.hears("patient began")
+    await served.child.wait_for("patient began")
 
     served.child.send(signal.SIGTERM)
     await eventually(lambda: _says(served.child, "Shutting down"))
@@ -90,7 +88,7 @@ async def test_sigterm_puts_back_a_job_that_does_not_finish_within_the_timeout(
 ) -> None:
     served = await serve(SHOP_TIMEOUT="0.5")
     await served.post("/slow/endless")
-    await served.child.hears("endless began")
+    await served.child.wait_for("endless began")
 
     served.child.send(signal.SIGTERM)
     await served.child.ends(within=20)
@@ -108,7 +106,7 @@ async def test_a_second_signal_gives_running_jobs_back_at_once(
     """The shutdown timeout would be ten minutes."""
     served = await serve(SHOP_TIMEOUT="600")
     await served.post("/slow/endless")
-    await served.child.hears("endless began")
+    await served.child.wait_for("endless began")
 
     served.child.send(number)
     await eventually(lambda: _says(served.child, "waits at most 600 s for 1 running job(s) (1 slow.endless)"))
@@ -129,21 +127,21 @@ async def test_a_third_signal_does_not_wait_for_handlers_that_clean_up(
     """They would have three seconds."""
     served = await serve(SHOP_TIMEOUT="600")
     await served.post("/slow/cleaning")
-    await served.child.hears("cleaning began")
+    await served.child.wait_for("cleaning began")
 
     served.child.send(number)
     await eventually(lambda: _says(served.child, "waits at most 600 s"))
     served.child.send(number)
-    await served.child.hears("cleaning was cancelled")
+    await served.child.wait_for("cleaning was cancelled")
     served.child.send(number)
-    await served.child.hears("app down", within=2.5)
+    await served.child.wait_for("app down", within=2.5)
     await served.child.ends(within=20)
     await served.child.finished()
 
     assert "is no longer waited for" in served.child.complaints
 
 
-async def test_the_start_is_logged(serve: Serve, database: AsyncDatabase[dict[str, Any]]) -> None:
+async def test_the_start_is_logged(serve: Serve, database: Database) -> None:
     served = await serve()
 
     found = re.search(r"instance \S+ (works on .*)", served.child.complaints)
@@ -161,7 +159,7 @@ async def test_a_producer_enqueues_and_a_worker_process_of_the_same_application_
     assert await collection.distinct("name") == ["process-order"]  # no schedule either
 
     worker = await run_program("shop_app.worker", SHOP_PROCESS="no")
-    await worker.hears("charged book, shipped so far: ['book']")
+    await worker.wait_for("charged book, shipped so far: ['book']")
     assert await collection.count_documents({"name": "billing.settle", "timezone": "Europe/Berlin"}) == 1
 
     worker.send(signal.SIGTERM)

@@ -6,15 +6,18 @@ import re
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
-from typing import Any
+from functools import partial
 
 import pytest
 from pymongo import AsyncMongoClient
-from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
 
+from support import servers
+from support.aliases import Database, Failing
 from support.proxy import Proxy
 from support.servers import Servers
+
+VICTIM = "victim"
 
 
 @pytest.fixture(scope="session")
@@ -33,14 +36,14 @@ def standalone() -> Iterator[Servers]:
 
 @pytest.fixture(scope="session")
 def mortal() -> Iterator[Servers]:
-    """A one-node replica set; who kills it starts it again."""
+    """A one-node replica set; a test that kills it starts it again."""
     with Servers() as servers:
         yield servers
 
 
 @pytest.fixture(scope="session")
 def three_nodes() -> Iterator[Servers]:
-    """A replica set that survives the loss of a node; who kills one starts it again."""
+    """A replica set that survives the loss of a node; a test that kills one starts it again."""
     with Servers(nodes=3) as servers:
         yield servers
 
@@ -52,9 +55,7 @@ def host(fault_server: Servers) -> Servers:
 
 
 @pytest.fixture
-async def database(
-    host: Servers, request: pytest.FixtureRequest
-) -> AsyncIterator[AsyncDatabase[dict[str, Any]]]:
+async def database(host: Servers, request: pytest.FixtureRequest) -> AsyncIterator[Database]:
     name = re.sub(r"\W", "_", request.node.name)[:30] + "_" + uuid.uuid4().hex[:8]
     async with AsyncMongoClient(host.uri(), tz_aware=True) as client:
         yield client[name]
@@ -63,7 +64,23 @@ async def database(
 
 
 @pytest.fixture
-async def proxy(database: AsyncDatabase[dict[str, Any]]) -> AsyncIterator[Proxy]:
+async def proxy(database: Database) -> AsyncIterator[Proxy]:
     """A way to the host that can be cut."""
     async with Proxy(await database.client.address) as proxy:
         yield proxy
+
+
+@pytest.fixture
+def victim(host: Servers, database: Database) -> str:
+    """The URI for an instance whose commands `failing` fails.
+
+    Its driver asks the server twice a second how it is: a server that lies about shutting down does not say
+    by itself that it was not meant.
+    """
+    return host.uri(database.name, appName=VICTIM, heartbeatFrequencyMS=500)
+
+
+@pytest.fixture
+def failing(database: Database) -> Failing:
+    """`support.servers.failing`, for the commands of the instances at `victim`."""
+    return partial(servers.failing, database.client, app_name=VICTIM)

@@ -11,15 +11,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from pymongo.asynchronous.collection import AsyncCollection
 
+from support.aliases import Collection
 from support.clocks import ahead, now
-from support.jobs import claimed, document
+from support.jobs import claimed, document, find_one
 from support.programs.child import child
 from support.servers import Servers
 from support.waiting import eventually
-
-Collection = AsyncCollection[dict[str, Any]]
 
 # What a loaded machine may add to any of the times below.
 SLACK = timedelta(seconds=20)
@@ -31,24 +29,22 @@ def uri(host: Servers, collection: Collection) -> str:
 
 
 async def stored(collection: Collection, **query: Any) -> dict[str, Any]:
-    found = await collection.find_one(query)
-    assert found is not None
-    return found
+    return await find_one(collection, query)
 
 
 @pytest.mark.parametrize("jumps", [(1, -2), (-1, 2), (24 * 400,), (-24 * 400,)], ids=repr)
 async def test_a_clock_that_jumps_during_a_run_changes_nothing(
     uri: str, collection: Collection, jumps: tuple[int, ...]
 ) -> None:
-    """A job runs and beats, another waits for later, one belongs to somebody else who lives."""
+    """A job runs and beats, another is due later, one belongs to another live instance."""
     later = document(name="work", data="later", nextRunAt=ahead(minutes=30))
     live = claimed("another", data="live", lastHeartbeat=ahead(seconds=60))
     await collection.insert_many([later, live, document(name="long")])
     async with child("jumping_worker", uri) as worker:
-        await worker.hears("job:start")
+        await worker.wait_for("job:start")
         for hours in jumps:
-            worker.tell(f"jump {hours}")
-        await worker.hears("did jump")
+            worker.write(f"jump {hours}")
+        await worker.wait_for("did jump")
         before = await stored(collection, name="long")
 
         async def beats() -> dict[str, Any]:
@@ -57,12 +53,12 @@ async def test_a_clock_that_jumps_during_a_run_changes_nothing(
             return beaten
 
         beaten = await eventually(beats)
-        worker.tell("store work 0")
-        worker.tell("store made 1800")
-        worker.tell("store fails 0")
-        await worker.hears("job:complete")
-        await worker.hears("job:fail")
-        worker.tell("let go")
+        worker.write("store work 0")
+        worker.write("store made 1800")
+        worker.write("store fails 0")
+        await worker.wait_for("job:complete")
+        await worker.wait_for("job:fail")
+        worker.write("let go")
         worker.send(signal.SIGTERM)
         assert await worker.ends() == 0, worker.complaints
 
@@ -86,11 +82,11 @@ async def test_a_job_of_the_near_future_runs_at_its_time_although_the_clock_jump
     uri: str, collection: Collection, hours: int
 ) -> None:
     async with child("jumping_worker", uri) as worker:
-        await worker.hears("changestream:connected")
-        worker.tell("store work 2")
-        await worker.hears("did store")
-        worker.tell(f"jump {hours}")
-        await worker.hears("job:complete")
+        await worker.wait_for("changestream:connected")
+        worker.write("store work 2")
+        await worker.wait_for("did store")
+        worker.write(f"jump {hours}")
+        await worker.wait_for("job:complete")
         worker.send(signal.SIGTERM)
         assert await worker.ends() == 0, worker.complaints
 

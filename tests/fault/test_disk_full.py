@@ -1,4 +1,4 @@
-"""A server whose disk is full: who stores a job is told, and work goes on when there is room again."""
+"""A server whose disk is full: storing a job raises, and work goes on when there is room again."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from pymongo.asynchronous.collection import AsyncCollection
 
 from monque import ConnectionError, Monque, NewJob
+from support.aliases import Collection, Make
 from support.jobs import document
 from support.servers import Servers, failing
-from support.waiting import Heard
-
-Collection = AsyncCollection[dict[str, Any]]
-Make = Callable[..., Monque]
+from support.waiting import Events, start
 
 VICTIM = "victim"
 OUT_OF_DISK_SPACE = 14031
@@ -49,7 +46,7 @@ async def monque(host: Servers, collection: Collection, make_monque: Make) -> Mo
     ],
     ids=["enqueue", "with a key", "many", "very many", "schedule"],
 )
-async def test_who_stores_a_job_is_told_and_nothing_is_stored(
+async def test_enqueue_raises_and_nothing_is_stored(
     monque: Monque, collection: Collection, store: Callable[[Monque], Awaitable[Any]]
 ) -> None:
     async with full_disk(collection):
@@ -62,8 +59,8 @@ async def test_who_stores_a_job_is_told_and_nothing_is_stored(
     assert await collection.count_documents({}) > 0
 
 
-async def test_jobs_enqueued_together_are_each_told(monque: Monque, collection: Collection) -> None:
-    """They share one write, and all of them their error."""
+async def test_jobs_that_share_one_refused_write_each_raise(monque: Monque, collection: Collection) -> None:
+    """They share one write and its error."""
     async with full_disk(collection):
         outcomes = await asyncio.gather(
             *(monque.enqueue("work", number) for number in range(50)), return_exceptions=True
@@ -78,23 +75,21 @@ async def test_a_worker_waits_for_room_and_goes_on(
     monque: Monque, collection: Collection, command: str
 ) -> None:
     """Neither claims nor settlements can be written; with one free slot or many, these are two commands."""
-    heard = Heard(monque)
-    await monque.start()
-    await heard.wait("changestream:connected")
+    events = await start(monque)
     many = [document(data=number) for number in range(20 if command == "update" else 1)]
     async with full_disk(collection):
         await collection.insert_many(many)
-        await heard.wait("job:error")
+        await events.wait("job:error")
         assert not monque.is_healthy()
-        assert heard.of("job:complete") == []
-    await heard.wait("job:complete", len(many))
+        assert events.of("job:complete") == []
+    await events.wait("job:complete", len(many))
 
     assert monque.is_healthy()
     assert await collection.count_documents({"status": "completed", "attempt": 1}) == len(many)
 
 
 async def test_a_result_that_cannot_be_written_is_kept_until_it_can_be(
-    monque: Monque, collection: Collection
+    monque: Monque, events: Events, collection: Collection
 ) -> None:
     let_go = asyncio.Event()
     runs = 0
@@ -105,22 +100,21 @@ async def test_a_result_that_cannot_be_written_is_kept_until_it_can_be(
         await let_go.wait()
 
     monque.worker("slow", work)
-    heard = Heard(monque)
     await monque.start()
     await collection.insert_many([document(name="slow") for _ in range(3)])
-    await heard.wait("job:start", 3)
+    await events.wait("job:start", 3)
     async with full_disk(collection):
         let_go.set()
         with pytest.raises(TimeoutError):
-            await heard.wait("job:complete", within=1)
-    await heard.wait("job:complete", 3)
+            await events.wait("job:complete", within=1)
+    await events.wait("job:complete", 3)
 
     assert runs == 3
-    assert heard.of("job:fail") == []
+    assert events.of("job:fail") == []
     assert await collection.count_documents({"status": "completed", "failCount": 0, "attempt": 1}) == 3
 
 
-async def test_operators_are_told_too(monque: Monque, collection: Collection) -> None:
+async def test_management_actions_raise_too(monque: Monque, collection: Collection) -> None:
     job = document()
     await collection.insert_one(job)
     async with full_disk(collection):

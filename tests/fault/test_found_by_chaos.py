@@ -1,33 +1,24 @@
-"""What `make chaos` found, told in the shortest way that shows it."""
+"""What `make chaos` found, each as the shortest order of events that shows it."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
-from datetime import timedelta
-from typing import Any
 
 import bson
 import pytest
-from pymongo.asynchronous.collection import AsyncCollection
 
-from conftest import QUICK
-from monque import Job, Monque
+from monque import Job
+from support.aliases import Collection, Make
 from support.jobs import document
+from support.options import WATCHFUL
 from support.proxy import Proxy, command, is_claim
 from support.servers import Servers, frozen
-from support.waiting import Heard, eventually
-
-Collection = AsyncCollection[dict[str, Any]]
-Make = Callable[..., Monque]
+from support.waiting import Events, eventually
 
 # A second of silence is death.
-WATCHFUL = replace(
-    QUICK, heartbeat_interval=timedelta(milliseconds=200), heartbeat_tolerance=timedelta(seconds=1)
-)
 
 
 def reads_back(message: bytes) -> bool:
@@ -36,12 +27,12 @@ def reads_back(message: bytes) -> bool:
     return command("find")(message) and without_data in message
 
 
-async def test_a_failure_is_told_as_it_was_stored_although_the_job_was_claimed_again_before_it_was_read(
+async def test_a_failure_is_emitted_as_it_was_stored_although_the_job_was_claimed_again_before_it_was_read(
     proxy: Proxy, collection: Collection, make_monque: Make
 ) -> None:
     """Two jobs fail together and are settled in one write; before we read them, another instance has them."""
     unlucky = await make_monque(proxy.uri(collection.database.name)).open()
-    heard = Heard(unlucky)
+    events = Events(unlucky)
     fail = asyncio.Event()
 
     @unlucky.worker("work")
@@ -51,7 +42,7 @@ async def test_a_failure_is_told_as_it_was_stored_although_the_job_was_claimed_a
 
     await collection.insert_many([document(), document()])
     await unlucky.start()
-    await heard.wait("job:start", 2)
+    await events.wait("job:start", 2)
     trap = proxy.hold(reads_back)
     stopping = asyncio.create_task(unlucky.stop())  # it settles what it has, and claims nothing any more
     await asyncio.sleep(0)
@@ -59,12 +50,12 @@ async def test_a_failure_is_told_as_it_was_stored_although_the_job_was_claimed_a
     await trap.wait()
     other = await make_monque().open()
     other.worker("work", lambda job: asyncio.Event().wait())
-    elsewhere = Heard(other)
+    elsewhere = Events(other)
     await other.start()
     await elsewhere.wait("job:start", 2)
     trap.release()
 
-    for event in await heard.wait("job:fail", 2):
+    for event in await events.wait("job:fail", 2):
         assert event.will_retry
         assert (event.job.status, event.job.attempt, event.job.fail_count) == ("pending", 1, 1)
         assert event.job.claimed_by is None
@@ -89,12 +80,12 @@ async def test_a_job_whose_turn_comes_when_its_claim_may_be_lost_runs_if_the_dat
             time.sleep(1.5)  # noqa: ASYNC251 - that is the fault
 
     await collection.insert_many([document(data="blocks"), document(data="waits")])
-    heard = Heard(monque)
+    events = Events(monque)
     await monque.start()
-    await heard.wait("job:complete", 2)
+    await events.wait("job:complete", 2)
 
     assert ran == [("blocks", 1), ("waits", 1)]
-    assert heard.of("job:lost") == []
+    assert events.of("job:lost") == []
 
 
 @pytest.mark.parametrize("fault", ["blocked loop", "suspended machine"])
@@ -105,7 +96,7 @@ async def test_a_job_that_was_taken_away_before_its_turn_came_is_not_run(
     monkeypatch: pytest.MonkeyPatch,
     fault: str,
 ) -> None:
-    """Two jobs are claimed together; meanwhile the process stands still, and somebody else has the second.
+    """Two jobs are claimed together; the process stands still, and another instance takes the second.
 
     A suspended machine is one whose clock since boot went on while the monotonic clock stood still.
     """
@@ -131,10 +122,10 @@ async def test_a_job_that_was_taken_away_before_its_turn_came_is_not_run(
                 )
 
     await collection.insert_many([document(data="stands still"), document(data="waits")])
-    heard = Heard(monque)
+    events = Events(monque)
     await monque.start()
-    await heard.wait("job:complete")
-    [lost] = await heard.wait("job:lost")
+    await events.wait("job:complete")
+    [lost] = await events.wait("job:lost")
 
     assert lost.job.data == "waits"
     assert ran == ["stands still"]
@@ -147,7 +138,7 @@ class TestOnThreeNodes:
     def host(self, three_nodes: Servers) -> Servers:
         return three_nodes
 
-    async def test_what_a_primary_without_majority_says_that_we_claimed_does_not_run(
+    async def test_a_job_claimed_at_a_primary_without_majority_does_not_run(
         self, host: Servers, proxy: Proxy, collection: Collection, make_monque: Make
     ) -> None:
         """The answer to a claim is lost, and what the primary then shows may have to be rolled back.
@@ -157,7 +148,7 @@ class TestOnThreeNodes:
         """
         monque = await make_monque(proxy.uri(collection.database.name), options=WATCHFUL).open()
         monque.worker("work", lambda job: None)
-        heard = Heard(monque)
+        events = Events(monque)
         trap = proxy.hold(is_claim)
         await collection.insert_many([document(), document()])
         await monque.start()
@@ -168,8 +159,8 @@ class TestOnThreeNodes:
             await eventually(lambda: both_are_claimed(collection))
             await proxy.cut()
             await proxy.restore()
-            await heard.wait("job:error", 2, within=60)
-            assert heard.of("job:start") == []
+            await events.wait("job:error", 2, within=60)
+            assert events.of("job:start") == []
 
         await asyncio.to_thread(host.heal)
         somebody = await make_monque(options=WATCHFUL).open()
@@ -177,12 +168,12 @@ class TestOnThreeNodes:
         await somebody.start()
         await eventually(lambda: both_are_done(collection), within=30)
 
-    async def test_a_commit_that_a_primary_without_majority_shows_is_not_told_as_completed(
+    async def test_a_commit_that_only_a_primary_without_majority_shows_is_not_emitted_as_completed(
         self, host: Servers, proxy: Proxy, collection: Collection, make_monque: Make
     ) -> None:
         """The commit is interrupted when the primary steps down, and what it shows may be rolled back."""
         monque = await make_monque(proxy.uri(collection.database.name), options=WATCHFUL).open()
-        heard = Heard(monque)
+        events = Events(monque)
         ready, commit = asyncio.Event(), asyncio.Event()
 
         @monque.worker("work")
@@ -198,9 +189,9 @@ class TestOnThreeNodes:
 
         with without_majority(host):
             commit.set()
-            # By then it has looked, and given up: nobody can say what became of the commit.
-            await heard.wait("job:lost", within=60)
-            assert heard.of("job:complete") == []
+            # By then it has polled and given up: nobody can say what became of the commit.
+            await events.wait("job:lost", within=60)
+            assert events.of("job:complete") == []
 
         await asyncio.to_thread(host.heal)
 

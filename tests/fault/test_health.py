@@ -1,11 +1,11 @@
-"""`is_healthy()` tells the truth soon: about servers that die or hang, and about facts that are old."""
+"""`is_healthy()` is soon right about servers that die or hang, and about facts that are old."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -13,32 +13,22 @@ from typing import Any
 
 import pytest
 from pymongo import AsyncMongoClient
-from pymongo.asynchronous.collection import AsyncCollection
 
-from conftest import QUICK
 from monque import Monque
+from support.aliases import Collection, Make
+from support.options import QUICK
 from support.servers import Servers, frozen, killed
 from support.traffic import Traffic
-from support.waiting import Heard, eventually
-
-Collection = AsyncCollection[dict[str, Any]]
-Make = Callable[..., Monque]
+from support.waiting import Events, eventually, healthy
 
 POLLING = replace(QUICK, change_streams=False)
 # An instance with a live change stream that has nothing to do sends nothing for a minute.
 IDLE = replace(QUICK, safety_poll_interval=timedelta(minutes=1), heartbeat_interval=timedelta(seconds=30))
 
 
-async def healthy(monque: Monque, expected: bool = True, *, within: float) -> None:
-    def check() -> None:
-        assert monque.is_healthy() is expected
-
-    await eventually(check, within=within)
-
-
 @pytest.fixture(scope="module")
 def lone() -> Iterator[Servers]:
-    """A standalone server; who kills it starts it again."""
+    """A standalone server; a test that kills it starts it again."""
     with Servers(replica_set=False) as servers:
         yield servers
 
@@ -73,12 +63,12 @@ async def connected(kind: str, host: Servers, collection: Collection) -> AsyncIt
 async def begin(monque: Monque) -> Monque:
     """An instance that works, has a worker and nothing to do."""
     monque.worker("work", lambda job: None)
-    heard = Heard(monque)
+    events = Events(monque)
     await monque.start()
     if monque.options.change_streams:
 
         def knows_whether_there_are_streams() -> None:
-            assert heard.of("changestream:connected") or heard.of("changestream:fallback")
+            assert events.of("changestream:connected") or events.of("changestream:fallback")
 
         await eventually(knows_whether_there_are_streams)
     await healthy(monque, within=5)
@@ -86,7 +76,7 @@ async def begin(monque: Monque) -> Monque:
 
 
 @pytest.mark.parametrize("options", [IDLE, POLLING], ids=["stream", "polling"])
-async def test_it_is_false_five_seconds_after_the_server_was_killed_and_true_when_it_is_back(
+async def test_is_healthy_is_false_five_seconds_after_the_server_was_killed_and_true_when_it_is_back(
     host: Servers, connected: object, make_monque: Make, options: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     monque = await begin(make_monque(connected, options=options))
@@ -100,7 +90,7 @@ async def test_it_is_false_five_seconds_after_the_server_was_killed_and_true_whe
 
 
 @pytest.mark.parametrize("kind", ["replica set", "standalone"], indirect=True)
-async def test_it_is_false_fifteen_seconds_after_the_server_began_to_hang_and_true_when_it_goes_on(
+async def test_is_healthy_is_false_fifteen_seconds_after_the_server_began_to_hang_and_true_when_it_goes_on(
     host: Servers, connected: object, make_monque: Make
 ) -> None:
     monque = await begin(make_monque(connected, options=IDLE))
@@ -114,11 +104,11 @@ class TestOneServer:
     def kind(self) -> str:
         return "replica set"
 
-    async def test_an_idle_instance_sends_one_small_command_in_five_seconds_for_it(
+    async def test_an_idle_instance_sends_one_ping_in_five_seconds(
         self, host: Servers, collection: Collection, make_monque: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The five seconds are half of one here."""
-        monkeypatch.setattr("monque._contact._QUIET", 0.5)
+        monkeypatch.setattr("monque._connect.contact._QUIET", 0.5)
         traffic = Traffic()
         async with AsyncMongoClient(host.uri(), event_listeners=[traffic]) as client:
             monque = await begin(make_monque(client[collection.database.name], options=IDLE))
@@ -134,10 +124,10 @@ class TestOneServer:
 
         assert traffic.sent["ping"] <= took / 0.5 + 1
 
-    async def test_an_instance_that_polls_sends_none(
+    async def test_an_instance_that_polls_sends_no_ping(
         self, host: Servers, collection: Collection, make_monque: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("monque._contact._QUIET", 1.0)
+        monkeypatch.setattr("monque._connect.contact._QUIET", 1.0)
         traffic = Traffic()
         async with AsyncMongoClient(host.uri(), event_listeners=[traffic]) as client:
             monque = await begin(make_monque(client[collection.database.name], options=POLLING))
@@ -150,12 +140,12 @@ class TestOneServer:
 
         assert traffic.sent["ping"] == 0
 
-    async def test_after_a_blocked_loop_it_is_false_until_the_database_has_answered(
+    async def test_after_a_blocked_loop_is_healthy_is_false_until_the_database_has_answered(
         self, connected: object, make_monque: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monque = await begin(make_monque(connected, options=IDLE))
-        monkeypatch.setattr("monque._contact._QUIET", 0.1)
-        monkeypatch.setattr("monque._contact._OLDEST_FACTS", 1.0)
+        monkeypatch.setattr("monque._connect.contact._QUIET", 0.1)
+        monkeypatch.setattr("monque._connect.contact._OLDEST_FACTS", 1.0)
         time.sleep(1.1)  # noqa: ASYNC251 - that is the fault
 
         assert not monque.is_healthy()
@@ -170,7 +160,7 @@ class TestOneServer:
         options: Any,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        """A claim is under way, and the driver would look for a server for twenty seconds."""
+        """A claim is under way, and the driver would search for a server for twenty seconds."""
         patient = replace(options, shutdown_timeout=timedelta(minutes=1))
         monque = await begin(make_monque(connected, options=patient))
         with killed(host.nodes[0]):

@@ -10,18 +10,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pymongo.asynchronous.collection import AsyncCollection
 
-from conftest import QUICK
-from monque import Event, Job, Monque, PayloadTooLargeError
+from monque import Event, Job, PayloadTooLargeError
+from support.aliases import Collection, Make
 from support.filling import fill
 from support.jobs import document
+from support.options import QUICK
 from support.programs.child import child
 from support.servers import Servers
-from support.waiting import Heard, eventually
-
-Collection = AsyncCollection[dict[str, Any]]
-Make = Callable[..., Monque]
+from support.waiting import Events, eventually
 
 NAMES = 2_000
 MANY = 200_000
@@ -34,7 +31,7 @@ async def count(collection: Collection, **query: Any) -> int:
 async def test_200_000_pending_jobs_of_2_000_names_do_not_hold_up_a_new_one(
     collection: Collection, make_monque: Make
 ) -> None:
-    """The backlog belongs to others; a job of ours, a future one and one whose name has none, are found."""
+    """The backlog has other names; a job of ours, a future one and one whose name has none, are found."""
     name = {"$concat": ["name-", {"$toString": {"$mod": ["$n", NAMES]}}]}
     await fill(collection, MANY, name=name)
     monque = await make_monque(options=replace(QUICK, worker_concurrency=50)).open()
@@ -45,11 +42,11 @@ async def test_200_000_pending_jobs_of_2_000_names_do_not_hold_up_a_new_one(
 
     for number in range(NAMES, NAMES + 100):
         monque.worker(f"name-{number}", work)
-    heard = Heard(monque)
+    events = Events(monque)
     await monque.start()
     for number in range(NAMES, NAMES + 100):
         await monque.enqueue(f"name-{number}")
-    await heard.wait("job:complete", 100, within=30)
+    await events.wait("job:complete", 100, within=30)
 
     assert set(runs.values()) == {1}
     assert await count(collection, status="pending") == MANY
@@ -148,14 +145,14 @@ async def test_20_instances_on_one_collection_do_each_job_once(
     assert all(monque.is_healthy() for monque in instances)
 
 
-async def test_500_listeners_hear_everything_and_hold_nothing_up(make_monque: Make) -> None:
+async def test_500_listeners_receive_every_event_and_hold_nothing_up(make_monque: Make) -> None:
     """Half of them are async, some of them raise."""
     monque = await make_monque(options=replace(QUICK, worker_concurrency=50)).open()
-    heard: Counter[int] = Counter()
+    events: Counter[int] = Counter()
 
     def listener(number: int) -> Callable[[Event], Any]:
         def hear(event: Event) -> None:
-            heard[number] += event.kind == "job:complete"
+            events[number] += event.kind == "job:complete"
             if number % 100 == 0:
                 raise RuntimeError("a listener that is broken")
 
@@ -174,7 +171,7 @@ async def test_500_listeners_hear_everything_and_hold_nothing_up(make_monque: Ma
     await monque.stop()
 
     def all_heard() -> None:
-        assert heard == dict.fromkeys(range(500), 100)
+        assert events == dict.fromkeys(range(500), 100)
 
     await eventually(all_heard, within=30)
     assert (await monque.queue_stats()).completed == 100
@@ -182,7 +179,7 @@ async def test_500_listeners_hear_everything_and_hold_nothing_up(make_monque: Ma
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at the process through /proc")
 async def test_the_memory_of_a_worker_stays_flat(host: Servers, collection: Collection) -> None:
-    """Twenty thousand jobs to warm up, twenty thousand more: what it holds does not grow with them."""
+    """Twenty thousand jobs to warm up, twenty thousand more: its memory does not grow with them."""
     jobs = 20_000
     await fill(collection, jobs, data={"text": {"$concat": ["payload ", {"$toString": "$n"}]}})
     async with child("steady_worker", host.uri(collection.database.name), str(jobs), "2") as worker:

@@ -9,22 +9,22 @@ from typing import Any
 import pytest
 from bson import ObjectId
 from pymongo import AsyncMongoClient
-from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import ExecutionTimeout
-from pymongo.monitoring import CommandListener
 
 from monque import AggregationTimeoutError, ConnectionError, JobFilter, JobNotFoundError, Monque
+from support.aliases import Database
 from support.clocks import ahead
 from support.jobs import document
 from support.servers import Servers, failing
-from support.waiting import Heard
+from support.traffic import Traffic
+from support.waiting import Events
 
 APP = "managed"
 UNAUTHORIZED = 13
 
 
 @pytest.fixture
-async def monque(host: Servers, database: AsyncDatabase[Any]) -> AsyncIterator[Monque]:
+async def monque(host: Servers, database: Database) -> AsyncIterator[Monque]:
     async with Monque(host.uri(database.name, appName=APP)) as monque:
         yield monque
 
@@ -49,7 +49,7 @@ async def out_of_time(client: AsyncMongoClient[Any]) -> AsyncIterator[None]:
     ids=["stats", "stats-of-a-name", "views"],
 )
 async def test_statistics_that_take_too_long_are_an_error_that_says_what_to_do(
-    monque: Monque, database: AsyncDatabase[Any], ask: Callable[[Monque], Any]
+    monque: Monque, database: Database, ask: Callable[[Monque], Any]
 ) -> None:
     await monque.enqueue("work")
 
@@ -62,50 +62,40 @@ async def test_statistics_that_take_too_long_are_an_error_that_says_what_to_do(
 
 
 async def test_the_server_is_given_thirty_seconds_and_one_command_for_statistics(
-    host: Servers, database: AsyncDatabase[Any]
+    host: Servers, database: Database
 ) -> None:
-    class Sent(CommandListener):
-        def started(self, event: Any) -> None:
-            commands.append(event.command)
-
-        def succeeded(self, event: Any) -> None: ...
-
-        def failed(self, event: Any) -> None: ...
-
-    commands: list[Any] = []
+    traffic = Traffic()
     async with (
-        AsyncMongoClient(host.uri(), event_listeners=[Sent()]) as client,
+        AsyncMongoClient(host.uri(), event_listeners=[traffic]) as client,
         Monque(client[database.name]) as monque,
     ):
         await monque.enqueue("work")
-        commands.clear()
+        traffic.clear()
         await monque.queue_stats()
         await monque.queue_views()
 
-    assert [next(iter(command)) for command in commands[:2]] == ["aggregate", "aggregate"]
-    assert [command["maxTimeMS"] for command in commands[:2]] == [30_000, 30_000]
+    assert [next(iter(command)) for command in traffic.commands[:2]] == ["aggregate", "aggregate"]
+    assert [command["maxTimeMS"] for command in traffic.commands[:2]] == [30_000, 30_000]
 
 
 # Writes
 
 
-async def test_a_job_is_deleted_although_the_connection_breaks(
-    monque: Monque, database: AsyncDatabase[Any]
-) -> None:
+async def test_a_job_is_deleted_although_the_connection_breaks(monque: Monque, database: Database) -> None:
     job = await monque.enqueue("work")
-    heard = Heard(monque)
+    events = Events(monque)
 
     async with failing(database.client, ["delete"], app_name=APP, times=1, closeConnection=True):
         await monque.delete_job(job.id)
 
-    assert heard.kinds() == ["job:deleted"]
+    assert events.kinds() == ["job:deleted"]
     with pytest.raises(JobNotFoundError):
         await monque.delete_job(job.id)
 
 
 @pytest.mark.parametrize("action", ["cancel", "retry", "reschedule"])
 async def test_one_job_is_changed_once_although_the_connection_breaks(
-    monque: Monque, database: AsyncDatabase[Any], action: str
+    monque: Monque, database: Database, action: str
 ) -> None:
     job = document(status="failed" if action == "retry" else "pending")
     await database["monque_jobs"].insert_one(job)
@@ -118,12 +108,10 @@ async def test_one_job_is_changed_once_although_the_connection_breaks(
     assert changed.updated_at > job["updatedAt"]
 
 
-async def test_bulk_retries_in_doubt_are_an_error_and_not_a_count(
-    monque: Monque, database: AsyncDatabase[Any]
-) -> None:
+async def test_bulk_retries_in_doubt_are_an_error_and_not_a_count(monque: Monque, database: Database) -> None:
     """The writes for keyed jobs reach the primary, but not the majority."""
     await database["monque_jobs"].insert_one(document(status="failed", uniqueKey="k"))
-    heard = Heard(monque)
+    events = Events(monque)
     in_doubt = {
         "failCommands": ["update"],
         "appName": APP,
@@ -139,11 +127,11 @@ async def test_bulk_retries_in_doubt_are_an_error_and_not_a_count(
     finally:
         await database.client.admin.command({**fail_point, "mode": "off"})
 
-    assert heard.events == []
+    assert events.all == []
 
 
-async def test_what_the_server_refuses_is_an_error_of_ours(
-    monque: Monque, database: AsyncDatabase[Any]
+async def test_a_refusal_of_the_server_is_raised_as_an_error_of_monque(
+    monque: Monque, database: Database
 ) -> None:
     job = await monque.enqueue("work")
     calls: dict[str, Callable[[], Any]] = {
@@ -159,7 +147,7 @@ async def test_what_the_server_refuses_is_an_error_of_ours(
         "retry the jobs": lambda: monque.retry_jobs(JobFilter()),
         "delete the jobs": lambda: monque.delete_jobs(JobFilter()),
     }
-    heard = Heard(monque)
+    events = Events(monque)
     commands = ["find", "aggregate", "findAndModify", "update", "delete"]
 
     async with failing(database.client, commands, app_name=APP, errorCode=UNAUTHORIZED):
@@ -167,5 +155,5 @@ async def test_what_the_server_refuses_is_an_error_of_ours(
             with pytest.raises(ConnectionError, match=f"could not {doing}: "):
                 await call()
 
-    assert heard.events == []
+    assert events.all == []
     assert await monque.get_job(job.id) == job

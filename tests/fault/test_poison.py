@@ -1,10 +1,9 @@
-"""Jobs that can do harm: documents nobody can read, payloads that do not fit any more. Others go on."""
+"""Jobs that can do harm: unreadable documents, payloads that no longer fit. Other jobs run on."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -15,17 +14,14 @@ from bson import Code, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Times
 from bson.datetime_ms import DatetimeMS
 from bson.errors import InvalidBSON
 from pymongo import UpdateOne
-from pymongo.asynchronous.collection import AsyncCollection
-from pymongo.errors import BulkWriteError
+from pymongo.errors import BulkWriteError, DuplicateKeyError, WriteError
 
-from conftest import QUICK
 from monque import Job, JobFilter, JobNotFoundError, JobStateError, Monque, NewJob, Retention
+from support.aliases import Collection, Make
 from support.clocks import ago, ahead
-from support.jobs import claimed, document
-from support.waiting import Heard, eventually
-
-Collection = AsyncCollection[dict[str, Any]]
-Make = Callable[..., Monque]
+from support.jobs import claimed, document, find_one
+from support.options import QUICK
+from support.waiting import Events, eventually, start
 
 BRISK = replace(
     QUICK,
@@ -45,7 +41,7 @@ FIELDS = [
     *("_id", "name", "status", "nextRunAt", "data", "failCount", "attempt", "uniqueKey", "failReason"),
     *("repeatInterval", "timezone", "crashCount", "createdAt", "updatedAt", "lockedAt", "lastHeartbeat"),
     *("claimedBy", "heartbeatInterval", "lostAttempt", "startedAt", "finishedAt", "scheduleId"),
-    *("settledAttempt", "lastCrash", "failedRunId", "movedTo"),
+    *("settledAttempt", "lastCrash", "failedRunId", "movedTo", "policy", "snoozeCount", "history", "cancel"),
 ]
 GOOD = 100
 DEAD = {"lastHeartbeat": ago(hours=1), "lockedAt": ago(hours=1), "heartbeatInterval": 100}
@@ -70,7 +66,7 @@ def failing(job: Job[Any]) -> None:
 
 @pytest.mark.parametrize("moment", ["before start", "inserted while live", "updated while live"])
 @pytest.mark.parametrize("field", FIELDS)
-async def test_no_value_in_any_field_ends_a_loop_or_keeps_others_from_their_jobs(
+async def test_no_value_in_any_field_ends_a_loop_or_keeps_good_jobs_from_running(
     worker: Monque,
     collection: Collection,
     caplog: pytest.LogCaptureFixture,
@@ -78,11 +74,9 @@ async def test_no_value_in_any_field_ends_a_loop_or_keeps_others_from_their_jobs
     moment: str,
 ) -> None:
     """All wrong types in one field at once; 100 good jobs of the same name are worked off meanwhile."""
-    heard = Heard(worker)
     if moment == "before start":
         await insert_poison(collection, field)
-    await worker.start()
-    await heard.wait("changestream:connected")
+    events = await start(worker)
     if moment == "inserted while live":
         await insert_poison(collection, field)
     elif moment == "updated while live":
@@ -99,11 +93,48 @@ async def test_no_value_in_any_field_ends_a_loop_or_keeps_others_from_their_jobs
     assert worker.is_healthy()
     assert not [record for record in caplog.records if record.levelno >= logging.CRITICAL]
     # Claiming, beating, recovering and pruning never failed; a job that fails is no error of theirs.
-    assert [event.error for event in heard.of("job:error")] == []
+    assert [event.error for event in events.of("job:error")] == []
     lines = Counter(vars(record)["job_id"] for record in caplog.records if "cannot be" in record.msg)
     assert set(lines.values()) <= {1}
     await remove_all(worker)
     assert await collection.count_documents({}) == 0
+
+
+@pytest.mark.parametrize("field", ["paused", "all", "name", "since", "until", "reason", "by", "_id"])
+async def test_no_control_document_ends_a_loop_or_keeps_good_jobs_from_running(
+    worker: Monque, collection: Collection, caplog: pytest.LogCaptureFixture, field: str
+) -> None:
+    """Every wrong type in each of its fields, one after the other, while jobs are worked off."""
+    control = collection.database[f"{collection.name}_control"]
+    events = await start(worker)
+    for number, value in enumerate(ODD):
+        await control.delete_many({})
+        with suppress(DuplicateKeyError, InvalidBSON, WriteError):  # not everything can be an `_id`
+            await control.insert_one(odd_settings(field, value))
+        # What an operator does at the same time reads the document at once.
+        await worker.pause("rests", until=timedelta(milliseconds=1))
+        assert await worker.queue_views()
+        assert (await worker.diagnose()).paused is not None
+        if None in [pause.name for pause in await worker.paused()]:
+            await worker.resume()  # a document under `all` is a pause, whatever it holds
+        good = await worker.enqueue("work", {"good": number})
+        await eventually(lambda good=good: done(collection, good.id))  # type: ignore[misc]
+
+    assert worker.is_healthy()
+    assert not [record for record in caplog.records if record.levelno >= logging.CRITICAL]
+    assert [event.error for event in events.of("job:error")] == []
+
+
+def odd_settings(field: str, value: Any) -> dict[str, Any]:
+    """A control document with an odd value in one field; it pauses a name that nobody enqueues."""
+    if field in ("paused", "all", "_id"):
+        return {"_id": "settings", field: value}
+    entry = {"name": "rests", "since": ago(days=1), "by": "me", field: value}
+    return {"_id": "settings", "paused": [value, entry], "all": {"until": ago(days=1)}}
+
+
+async def done(collection: Collection, job_id: ObjectId) -> None:
+    assert await collection.count_documents({"_id": job_id, "status": "completed"}) == 1
 
 
 async def insert_poison(collection: Collection, field: str) -> None:
@@ -147,7 +178,7 @@ async def update_to_poison(collection: Collection, field: str) -> None:
 
 
 async def operate(monque: Monque) -> None:
-    """List, count, cancel, retry, reschedule and delete what is odd, whatever it is."""
+    """List, count, cancel, retry, reschedule and delete odd documents of every kind."""
     odd = [job async for job in monque.iter_jobs(limit=30) if not is_good(job)]
     assert len([job async for job in monque.iter_jobs(sort="updated_at", limit=50)]) >= len(odd) - 1
     assert len(await monque.get_jobs(limit=1000)) >= GOOD
@@ -188,19 +219,19 @@ async def remove_all(monque: Monque) -> None:
 
 @pytest.mark.parametrize("count", [-5, "text", None, [1], float("nan"), Int64(0)], ids=repr)
 @pytest.mark.parametrize("max_retries", [1, 2])
-async def test_a_job_whose_count_of_failures_is_none_fails_as_if_it_never_had(
+async def test_a_job_whose_fail_count_is_not_a_number_fails_as_if_for_the_first_time(
     make_monque: Make, collection: Collection, count: Any, max_retries: int
 ) -> None:
     monque = await make_monque(options=replace(BRISK, max_retries=max_retries)).open()
     monque.worker("fails", failing)
     odd = document(name="fails", failCount=count)
     await collection.insert_one(odd)
-    heard = Heard(monque)
+    events = Events(monque)
     await monque.start()
-    await heard.wait("job:fail", max_retries)
+    await events.wait("job:fail", max_retries)
     stored = await collection.find_one({"_id": odd["_id"]})
 
-    assert [event.job.fail_count for event in heard.of("job:fail")] == [1, 2][:max_retries]
+    assert [event.job.fail_count for event in events.of("job:fail")] == [1, 2][:max_retries]
     assert stored is not None
     assert (stored["status"], stored["failCount"]) == ("failed", max_retries)
 
@@ -211,9 +242,9 @@ async def test_the_failed_run_of_a_schedule_has_no_negative_count_of_failures(
     dead = {"lastHeartbeat": ago(hours=1), "lockedAt": ago(hours=1), "heartbeatInterval": 100}
     schedule = claimed("dead", **dead, repeatInterval="@daily", uniqueKey="k", crashCount=5, failCount=-5)
     await collection.insert_one(schedule)
-    heard = Heard(worker)
+    events = Events(worker)
     await worker.start()
-    await heard.wait("stale:recovered", 1)
+    await events.wait("stale:recovered", 1)
     left = await collection.find_one({"scheduleId": schedule["_id"]})
 
     assert left is not None
@@ -232,7 +263,7 @@ class Order:
     [None, "text", 7, [], {"number": "x"}, {"items": 1}, {"number": 1}, {"number": 1, "items": [{"$gt": 1}]}],
     ids=repr,
 )
-async def test_a_payload_that_does_not_decode_any_more_fails_in_words_and_keeps_its_data(
+async def test_a_payload_that_no_longer_decodes_fails_with_a_readable_reason_and_keeps_its_data(
     worker: Monque, collection: Collection, data: Any
 ) -> None:
     """It was stored by an older program; its handler is never called with it."""
@@ -247,8 +278,7 @@ async def test_a_payload_that_does_not_decode_any_more_fails_in_words_and_keeps_
     await collection.insert_many([old, good])
     await worker.run_until_idle()
 
-    stored = await collection.find_one({"_id": old["_id"]})
-    assert stored is not None
+    stored = await find_one(collection, {"_id": old["_id"]})
     assert stored["status"] == "failed"
     assert "does not fit Order" in stored["failReason"]
     assert stored["data"] == data

@@ -5,25 +5,19 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import Counter
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
-from pymongo.asynchronous.collection import AsyncCollection
 
-from conftest import QUICK
-from monque import Monque
+from support.aliases import Collection, Make
 from support.clocks import now
-from support.jobs import document
+from support.jobs import document, find_one, only
+from support.options import QUICK
 from support.programs.child import child
 from support.servers import Servers
-from support.waiting import Heard, eventually
-
-Collection = AsyncCollection[dict[str, Any]]
-Make = Callable[..., Monque]
+from support.waiting import Events, eventually
 
 # As in the program: a second of silence is death.
 WATCHFUL = replace(
@@ -39,33 +33,28 @@ def uri(host: Servers, collection: Collection) -> str:
     return host.uri(collection.database.name)
 
 
-async def survivor(make_monque: Make, name: str) -> Heard:
-    """An instance in this process that does the job of whoever died."""
+async def survivor(make_monque: Make, name: str) -> Events:
+    """An instance in this process that does the job of a dead one."""
     monque = await make_monque(options=WATCHFUL).open()
     monque.worker(name, lambda job: None)
-    heard = Heard(monque)
+    events = Events(monque)
     await monque.start()
-    return heard
+    return events
 
 
-async def only(collection: Collection) -> dict[str, Any]:
-    [doc] = await collection.find().to_list()
-    return doc
-
-
-async def test_the_job_of_a_killed_process_is_done_by_another(
+async def test_another_process_runs_the_job_of_a_killed_one(
     uri: str, collection: Collection, make_monque: Make
 ) -> None:
     await collection.insert_one(document(name="endless"))
     async with child("fault_worker", uri) as victim:
-        await victim.hears("job:start endless")
-        heard = await survivor(make_monque, "endless")
+        await victim.wait_for("job:start endless")
+        events = await survivor(make_monque, "endless")
         victim.send(signal.SIGKILL)
         await victim.ends()
-        [completed] = await heard.wait("job:complete")
+        [completed] = await events.wait("job:complete")
 
     assert completed.job.attempt == 2
-    assert sum(event.count for event in heard.of("stale:recovered")) == 1
+    assert sum(event.count for event in events.of("stale:recovered")) == 1
     assert (await only(collection))["status"] == "completed"
 
 
@@ -75,14 +64,14 @@ async def test_a_process_that_hung_for_too_long_finds_its_claim_lost(
     """While it hangs, another instance does its job; back again, it stops and changes nothing."""
     await collection.insert_one(document(name="endless"))
     async with child("fault_worker", uri) as victim:
-        await victim.hears("job:start endless")
-        heard = await survivor(make_monque, "endless")
+        await victim.wait_for("job:start endless")
+        events = await survivor(make_monque, "endless")
         victim.send(signal.SIGSTOP)
-        await heard.wait("job:complete")
+        await events.wait("job:complete")
         done = await only(collection)
         victim.send(signal.SIGCONT)
-        await victim.hears("job:lost endless")
-        await victim.hears("cancelled")
+        await victim.wait_for("job:lost endless")
+        await victim.wait_for("cancelled")
         victim.send(signal.SIGTERM)
         assert await victim.ends() == 0
 
@@ -98,17 +87,16 @@ async def test_a_job_that_kills_its_process_is_failed_for_good(
     await collection.insert_one(document(name=way))
     for _ in range(2):
         async with child("fault_worker", uri) as victim:
-            await victim.hears(f"job:start {way}")
+            await victim.wait_for(f"job:start {way}")
             assert await victim.ends() != 0
     async with child("fault_worker", uri) as third:
-        await third.hears("stale:recovered")
+        await third.wait_for("stale:recovered")
         await collection.insert_one(document(name="quick"))
-        await third.hears("job:complete quick")
+        await third.wait_for("job:complete quick")
         third.send(signal.SIGTERM)
         assert await third.ends() == 0
 
-    poison = await collection.find_one({"name": way})
-    assert poison is not None
+    poison = await find_one(collection, {"name": way})
     assert poison["status"] == "failed"
     assert "process died 2 time" in poison["failReason"]
     assert (poison["failCount"], poison["attempt"], poison["crashCount"]) == (0, 2, 2)
@@ -122,29 +110,28 @@ async def test_a_schedule_that_kills_its_process_goes_on_and_keeps_the_failed_ru
     )
     await collection.insert_one(schedule)
     async with child("fault_worker", uri) as victim:
-        await victim.hears("job:start exits")
+        await victim.wait_for("job:start exits")
         assert await victim.ends() != 0
-    heard = await survivor(make_monque, "exits")
-    await heard.wait("stale:recovered")
+    events = await survivor(make_monque, "exits")
+    await events.wait("stale:recovered")
 
-    after = await collection.find_one({"_id": schedule["_id"]})
-    assert after is not None
+    after = await find_one(collection, {"_id": schedule["_id"]})
     assert (after["status"], after["failCount"]) == ("pending", 0)
     assert after["nextRunAt"] > now()
     assert "crashCount" not in after
     [kept] = await collection.find({"scheduleId": schedule["_id"]}).to_list()
     assert kept["status"] == "failed"
     assert "process died 2 time" in kept["failReason"]
-    assert heard.of("job:start") == []
+    assert events.of("job:start") == []
 
 
 async def test_killing_processes_in_the_middle_of_their_work_loses_no_job(
     uri: str, collection: Collection
 ) -> None:
-    """Of three that share the work, two are killed, and nobody takes their place."""
+    """Of three that share the work, two are killed and not replaced."""
     async with AsyncExitStack() as running:
         workers = [await running.enter_async_context(child("fault_worker", uri)) for _ in range(3)]
-        await asyncio.gather(*(worker.hears("changestream:connected") for worker in workers))
+        await asyncio.gather(*(worker.wait_for("changestream:connected") for worker in workers))
         await collection.insert_many([document(name="quick") for _ in range(600)])
 
         async def done(count: int) -> None:

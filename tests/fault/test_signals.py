@@ -1,4 +1,4 @@
-"""Signals to a process in which several parties want them: each hears them, and none is deaf afterwards."""
+"""Signals to a process with several handlers: each handler gets them, then and afterwards."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ async def test_two_runs_both_finish_their_jobs_and_end(
     await monque.enqueue("first.patient")
     await monque.enqueue("second.patient")
     async with child("signalled", "two_runs", uri, *loop) as program:
-        await program.hears("first started a job")
-        await program.hears("second started a job")
-        await program.hears("ready")
+        await program.wait_for("first started a job")
+        await program.wait_for("second started a job")
+        await program.wait_for("ready")
         program.send(number)
-        program.tell("go")
+        program.write("go")
         code = await program.ends(within=20)
         await program.finished()
 
@@ -53,11 +53,11 @@ async def test_two_runs_both_finish_their_jobs_and_end(
 
 
 @BOTH
-async def test_a_run_that_still_opens_its_database_hears_the_signal(
+async def test_a_run_that_still_opens_its_database_receives_the_signal(
     uri: str, monque: Monque, number: signal.Signals
 ) -> None:
     async with child("signalled", "second_run_still_opens", uri) as program:
-        await program.hears("ready")
+        await program.wait_for("ready")
         program.send(number)
         code = await program.ends(within=20)
         await program.finished()
@@ -75,11 +75,11 @@ async def test_uvicorn_and_run_both_stop_gracefully(
     """Uvicorn ends before the job: what it then does to the signal must not end the process."""
     await monque.enqueue("first.patient")
     async with child("signalled", order, uri, *loop) as program:
-        await program.hears("first started a job")
-        await program.hears("ready")
+        await program.wait_for("first started a job")
+        await program.wait_for("ready")
         program.send(number)
-        await program.hears("uvicorn ended", within=20)
-        program.tell("go")
+        await program.wait_for("uvicorn ended", within=20)
+        program.write("go")
         code = await program.ends(within=20)
         await program.finished()
 
@@ -95,9 +95,9 @@ async def test_a_handler_of_the_application_is_called_too_and_is_back_afterwards
     uri: str, monque: Monque, kind: str, number: signal.Signals, loop: Sequence[str]
 ) -> None:
     async with child("signalled", kind, uri, *loop) as program:
-        await program.hears("ready")
+        await program.wait_for("ready")
         program.send(number)
-        await program.hears("waiting for another signal", within=20)
+        await program.wait_for("waiting for another signal", within=20)
         assert program.said.count("the application heard it") == 1
         program.send(number)
         code = await program.ends(within=20)
@@ -112,12 +112,12 @@ async def test_a_third_signal_does_what_it_does_without_monque(uri: str, monque:
     """While a handler that swallows its cancellation has three seconds to clean up."""
     await monque.enqueue("deaf")
     async with child("signalled", "deaf", uri) as program:
-        await program.hears("ready")
-        await program.hears("deaf began")
+        await program.wait_for("ready")
+        await program.wait_for("deaf began")
         program.send(signal.SIGTERM)
-        await program.hears("stopping")
+        await program.wait_for("stopping")
         program.send(signal.SIGTERM)
-        await program.hears("deaf was cancelled")
+        await program.wait_for("deaf was cancelled")
         program.send(signal.SIGTERM)
         code = await program.ends(within=20)
         await program.finished()
@@ -126,11 +126,11 @@ async def test_a_third_signal_does_what_it_does_without_monque(uri: str, monque:
     assert "first ended" not in program.said
 
 
-async def test_a_forked_child_is_ended_by_the_signal_and_the_parent_does_not_hear_it(
+async def test_a_signal_to_a_forked_child_ends_it_and_does_not_reach_the_parent(
     uri: str, monque: Monque
 ) -> None:
     async with child("signalled", "forks", uri) as program:
-        await program.hears("ready", within=20)
+        await program.wait_for("ready", within=20)
         assert "first ended" not in program.said
         program.send(signal.SIGTERM)
         code = await program.ends(within=20)

@@ -1,28 +1,23 @@
-"""An event loop that stands still: who did it is named, and what it cost is noticed at once."""
+"""A blocked event loop: the log names the handler that blocked it, and lost claims are noticed at once."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
-from typing import Any
+from datetime import UTC, datetime, timedelta
 
 import pytest
-from pymongo.asynchronous.collection import AsyncCollection
 
-from conftest import QUICK
-from monque import Job, Monque, Observer
-from support.jobs import document
-from support.proxy import Proxy, command
-from support.servers import Servers, failing
-from support.waiting import Heard, eventually
+from monque import Job, Observer
+from support.aliases import Collection, Failing, Make
+from support.jobs import document, find_one
+from support.options import QUICK, WATCHFUL
+from support.proxy import Proxy, Trap, command
+from support.servers import Servers
+from support.waiting import Events, eventually
+from support.working import Pause
 
-Collection = AsyncCollection[dict[str, Any]]
-Make = Callable[..., Monque]
-
-VICTIM = "victim"
 BLOCK = 1.6
 
 
@@ -34,7 +29,7 @@ class Stalls(Observer):
         self.durations.append(duration)
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.message for record in caplog.records if "stood still" in record.message]
 
 
@@ -43,12 +38,8 @@ async def test_a_handler_that_blocks_the_loop_is_named_and_counted(
 ) -> None:
     monque = await make_monque().open()
     monque.observe(stalls := Stalls())
-    heard = Heard(monque)
-    may_end = asyncio.Event()
-
-    @monque.worker("patient")
-    async def patient(job: Job[None]) -> None:
-        await may_end.wait()
+    events = Events(monque)
+    patient = monque.worker("patient", pause := Pause())
 
     @monque.worker("in-a-thread")
     def in_a_thread(job: Job[None]) -> None:
@@ -61,18 +52,18 @@ async def test_a_handler_that_blocks_the_loop_is_named_and_counted(
     await monque.start()
     await monque.enqueue(patient)
     await monque.enqueue(in_a_thread)
-    await heard.wait("job:start", 2)
+    await events.wait("job:start", 2)
     culprit = await monque.enqueue(blocks)
-    await heard.wait("job:complete", 2)
+    await events.wait("job:complete", 2)
 
-    def is_told() -> None:
-        assert told(caplog)
+    def is_logged() -> None:
+        assert logged(caplog)
 
-    await eventually(is_told)
-    may_end.set()
-    await heard.wait("job:complete", 3)
+    await eventually(is_logged)
+    pause.go_on.set()
+    await events.wait("job:complete", 3)
 
-    [message] = told(caplog)
+    [message] = logged(caplog)
     assert f"blocks (job {culprit.id}, for 1.6 s)" in message
     assert "patient (job" in message
     assert "in-a-thread" not in message
@@ -81,21 +72,21 @@ async def test_a_handler_that_blocks_the_loop_is_named_and_counted(
     assert 1 < duration.total_seconds() < 10
 
 
-async def test_a_loop_blocked_by_something_else_is_told_too(
+async def test_a_loop_blocked_by_other_code_is_logged_too(
     make_monque: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     monque = await make_monque().open()
     await monque.start()
     time.sleep(BLOCK)  # noqa: ASYNC251 - that is the fault
 
-    def is_told() -> None:
-        assert len(told(caplog)) == 1
+    def is_logged() -> None:
+        assert len(logged(caplog)) == 1
 
-    await eventually(is_told)
-    assert "no async handler ran" in told(caplog)[0]
+    await eventually(is_logged)
+    assert "no async handler ran" in logged(caplog)[0]
 
 
-async def test_a_block_of_little_more_than_a_second_is_told_whenever_it_begins(
+async def test_a_block_of_little_more_than_a_second_is_logged_whenever_it_begins(
     make_monque: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     monque = await make_monque().open()
@@ -104,20 +95,20 @@ async def test_a_block_of_little_more_than_a_second_is_told_whenever_it_begins(
         await asyncio.sleep(0.03 * times)  # the watch has just begun
         time.sleep(1.2)  # noqa: ASYNC251 - that is the fault
 
-        def is_told(times: int = times) -> None:
-            assert len(told(caplog)) == times
+        def is_logged(times: int = times) -> None:
+            assert len(logged(caplog)) == times
 
-        await eventually(is_told, within=2)
+        await eventually(is_logged, within=2)
         await monque.stop()
 
 
-async def test_what_was_lost_while_the_loop_stood_still_is_cancelled_at_once(
+async def test_a_job_lost_while_the_loop_was_blocked_is_cancelled_at_once(
     host: Servers, collection: Collection, make_monque: Make
 ) -> None:
     """The next heartbeat is half a minute away; meanwhile two runs of the job would overlap."""
     assert QUICK.heartbeat_interval == timedelta(seconds=30)
     monque = await make_monque().open()
-    heard = Heard(monque)
+    events = Events(monque)
     cancelled = asyncio.Event()
 
     @monque.worker("innocent")
@@ -139,74 +130,103 @@ async def test_what_was_lost_while_the_loop_stood_still_is_cancelled_at_once(
 
     await monque.start()
     await monque.enqueue(innocent)
-    await heard.wait("job:start")
+    await events.wait("job:start")
     await monque.enqueue(blocks)
-    [lost] = await heard.wait("job:lost", within=10)
+    [lost] = await events.wait("job:lost", within=10)
 
     assert lost.job.name == "innocent"
     await asyncio.wait_for(cancelled.wait(), 5)
-    await heard.wait("job:complete")
+    await events.wait("job:complete")
     await collection.delete_many({})
 
 
-async def test_a_heartbeat_follows_at_once_also_if_one_was_under_way_when_the_loop_stood_still(
+async def test_a_heartbeat_follows_at_once_even_if_one_was_under_way_when_the_loop_was_blocked(
     proxy: Proxy, collection: Collection, make_monque: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     """That one was sent before, and says nothing about what happened meanwhile."""
     second = timedelta(seconds=1)
     options = replace(QUICK, heartbeat_interval=5 * second, heartbeat_tolerance=30 * second)
     monque = await make_monque(proxy.uri(collection.database.name), options=options).open()
-    heard = Heard(monque)
-    may_end = asyncio.Event()
-
-    @monque.worker("work")
-    async def work(job: Job[None]) -> None:
-        await may_end.wait()
-
+    events = Events(monque)
+    work = monque.worker("work", pause := Pause())
     await monque.start()
     await monque.enqueue(work)
-    await heard.wait("job:start")
+    await events.wait("job:start")
     under_way = proxy.hold(command("update"))
     await under_way.wait()
     time.sleep(BLOCK)  # noqa: ASYNC251 - that is the fault
 
-    def is_told() -> None:
-        assert told(caplog)
+    def is_logged() -> None:
+        assert logged(caplog)
 
-    await eventually(is_told)
+    await eventually(is_logged)
     following = proxy.hold(command("update"))
     under_way.release()
     await following.wait(within=2.5)  # the interval is twice as long
     following.release()
-    may_end.set()
-    await heard.wait("job:complete")
+    pause.go_on.set()
+    await events.wait("job:complete")
 
 
 async def test_a_heartbeat_that_failed_is_sent_again_soon(
-    host: Servers, collection: Collection, make_monque: Make
+    victim: str, failing: Failing, collection: Collection, make_monque: Make
 ) -> None:
     """Not after another interval of three seconds."""
     second = timedelta(seconds=1)
     options = replace(QUICK, heartbeat_interval=3 * second, heartbeat_tolerance=20 * second)
-    monque = await make_monque(host.uri(collection.database.name, appName=VICTIM), options=options).open()
-    heard = Heard(monque)
-    may_end = asyncio.Event()
-
-    @monque.worker("work")
-    async def work(job: Job[None]) -> None:
-        await may_end.wait()
-
+    monque = await make_monque(victim, options=options).open()
+    events = Events(monque)
+    monque.worker("work", pause := Pause())
     await monque.start()
     await collection.insert_one(document())
-    await heard.wait("job:start")
-    claimed = await collection.find_one()
-    assert claimed is not None
-    async with failing(collection.database.client, ["update"], app_name=VICTIM, times=2, errorCode=8):
-        await heard.wait("job:error")
+    await events.wait("job:start")
+    claimed = await find_one(collection)
+    async with failing(["update"], times=2, errorCode=8):
+        await events.wait("job:error")
 
         async def has_beaten() -> None:
             assert await collection.count_documents({"lastHeartbeat": {"$gt": claimed["lastHeartbeat"]}}) == 1
 
         await eventually(has_beaten, within=1.5)
-    may_end.set()
-    await heard.wait("job:complete")
+    pause.go_on.set()
+    await events.wait("job:complete")
+
+
+def reads_pauses(message: bytes) -> bool:
+    """Match the reading of the control document."""
+    return command("find")(message) and b"_control" in message
+
+
+async def test_a_job_that_expires_while_its_claim_is_checked_before_its_start_is_not_run(
+    proxy: Proxy, collection: Collection, make_monque: Make
+) -> None:
+    """Two jobs are claimed together; the first handler blocks the event loop, so the second is checked again.
+
+    It has not expired when its turn comes, but has when the database answers.
+    """
+    monque = await make_monque(proxy.uri(collection.database.name), options=WATCHFUL).open()
+    ran: list[str] = []
+    traps: list[Trap] = []
+    expires_at = datetime.now(UTC) + timedelta(seconds=3)
+
+    @monque.worker("work")
+    async def work(job: Job[str]) -> None:
+        ran.append(job.data)
+        if job.data == "blocks":
+            time.sleep((expires_at - datetime.now(UTC)).total_seconds() - 0.8)  # noqa: ASYNC251 - the fault
+            traps.append(proxy.hold(reads_pauses))
+
+    await collection.insert_many(
+        [document(data="blocks"), document(data="waits", policy={"expiresAt": expires_at})]
+    )
+    events = Events(monque)
+    await monque.start()
+    await events.wait("job:complete")
+    await traps[0].wait()
+    assert datetime.now(UTC) < expires_at, "it had expired before its turn came"
+    await asyncio.sleep((expires_at - datetime.now(UTC)).total_seconds() + 0.1)
+    traps[0].release()
+    [cancelled] = await events.wait("job:cancelled")
+
+    assert (cancelled.job.data, cancelled.job.cancelled_by) == ("waits", "expiry")
+    assert ran == ["blocks"]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 import pytest
 
-from monque import Monque
+from support.aliases import Make
 from support.servers import Servers
 
 
@@ -17,7 +16,7 @@ class TestStandalone:
         return standalone
 
     async def test_a_server_without_change_streams_is_polled_and_the_start_says_so(
-        self, make_monque: Callable[..., Monque], caplog: pytest.LogCaptureFixture
+        self, make_monque: Make, caplog: pytest.LogCaptureFixture
     ) -> None:
         monque = make_monque()
         monque.worker("mail", lambda job: None)

@@ -1,4 +1,4 @@
-"""Worker processes killed at each step of a job, stopped, blocked, told to end: each job ends once.
+"""Worker processes killed at each step of a job, stopped, blocked, or sent a signal: each job ends once.
 
 More of this in `test_processes.py`: killed and stopped while a handler runs, jobs that kill their process.
 """
@@ -6,24 +6,19 @@ More of this in `test_processes.py`: killed and stopped while a handler runs, jo
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
-from pymongo.asynchronous.collection import AsyncCollection
 
-from conftest import QUICK
 from monque import Monque
-from support.jobs import document
+from support.aliases import Collection, Make
+from support.jobs import document, only
+from support.options import QUICK
 from support.programs.child import Child, child
 from support.proxy import Matcher, Proxy, Trap, is_claim
 from support.servers import Servers
-from support.waiting import Heard, eventually
-
-Collection = AsyncCollection[dict[str, Any]]
-Make = Callable[..., Monque]
+from support.waiting import Events, eventually
 
 
 def is_completion(message: bytes) -> bool:
@@ -38,27 +33,22 @@ def uri(host: Servers, collection: Collection) -> str:
 
 @dataclass
 class Survivor:
-    """Who does the jobs of those that died, and what it tells."""
+    """An instance that does the jobs of dead ones, and its events."""
 
     monque: Monque
-    heard: Heard
+    events: Events
 
 
 @pytest.fixture
 async def survivor(make_monque: Make) -> Survivor:
-    """An instance in this process that does the jobs of whoever died; a second of silence is death."""
+    """An instance in this process that does the jobs of dead ones; a second of silence is death."""
     options = replace(
         QUICK, heartbeat_interval=timedelta(milliseconds=200), heartbeat_tolerance=timedelta(seconds=1)
     )
     monque = await make_monque(options=options).open()
     monque.worker("quick", lambda job: None)
     monque.worker("blocks", lambda job: None)
-    return Survivor(monque, Heard(monque))
-
-
-async def only(collection: Collection) -> dict[str, Any]:
-    [doc] = await collection.find().to_list()
-    return doc
+    return Survivor(monque, Events(monque))
 
 
 BEFORE: dict[str, tuple[str, Matcher]] = {
@@ -69,7 +59,7 @@ BEFORE: dict[str, tuple[str, Matcher]] = {
 
 
 @pytest.mark.parametrize("moment", BEFORE)
-async def test_a_job_whose_process_is_killed_before_it_was_settled_is_done_by_another(
+async def test_another_process_runs_a_job_whose_process_was_killed_before_settling_it(
     proxy: Proxy, collection: Collection, survivor: Survivor, moment: str
 ) -> None:
     how, matches = BEFORE[moment]
@@ -81,7 +71,7 @@ async def test_a_job_whose_process_is_killed_before_it_was_settled_is_done_by_an
         await victim.ends()
         await proxy.cut()
         await survivor.monque.start()
-        [completed] = await survivor.heard.wait("job:complete")
+        [completed] = await survivor.events.wait("job:complete")
 
     claims = 1 if moment == "before the server got the claim" else 2
     assert completed.job.attempt == claims
@@ -89,10 +79,10 @@ async def test_a_job_whose_process_is_killed_before_it_was_settled_is_done_by_an
     assert (done["status"], done["attempt"], done["failCount"]) == ("completed", claims, 0)
 
 
-async def test_a_job_whose_process_is_killed_while_it_is_settled_is_not_done_again(
+async def test_a_job_whose_process_is_killed_while_settling_it_does_not_run_again(
     proxy: Proxy, collection: Collection, survivor: Survivor
 ) -> None:
-    """The server has the write; that it does, the process never heard."""
+    """The server has the write; the process never gets the answer."""
     trap = trapped(proxy, "lose", is_completion)
     await collection.insert_one(document(name="quick"))
     async with child("fault_worker", proxy.uri(collection.database.name)) as victim:
@@ -102,7 +92,7 @@ async def test_a_job_whose_process_is_killed_while_it_is_settled_is_not_done_aga
     done = await only(collection)
     await survivor.monque.start()
     await collection.insert_one(document(name="quick", data="after it"))
-    [completed] = await survivor.heard.wait("job:complete")
+    [completed] = await survivor.events.wait("job:complete")
 
     assert completed.job.data == "after it"
     assert (done["status"], done["attempt"]) == ("completed", 1)
@@ -119,15 +109,15 @@ async def test_a_process_whose_loop_was_blocked_for_too_long_settles_nothing(
     """It could not beat while it was blocked, so another has done its job; it says so, and goes on."""
     await collection.insert_one(document(name="blocks", data=4.0))
     async with child("blocking_worker", uri) as blocked:
-        await blocked.hears("blocking")
+        await blocked.wait_for("blocking")
         await survivor.monque.start()
-        [completed] = await survivor.heard.wait("job:complete")
+        [completed] = await survivor.events.wait("job:complete")
         done = await only(collection)
-        await blocked.hears("blocked")
-        await blocked.hears("job:lost blocks")
+        await blocked.wait_for("blocked")
+        await blocked.wait_for("job:lost blocks")
         await survivor.monque.stop()
         await collection.insert_one(document(name="quick"))
-        await blocked.hears("job:complete quick")
+        await blocked.wait_for("job:complete quick")
         blocked.send(signal.SIGTERM)
         assert await blocked.ends() == 0
 
@@ -136,11 +126,13 @@ async def test_a_process_whose_loop_was_blocked_for_too_long_settles_nothing(
     assert await collection.find_one({"_id": done["_id"]}) == done
 
 
-async def test_a_loop_blocked_with_nobody_else_there_loses_nothing(uri: str, collection: Collection) -> None:
-    """It is the first to look after the stall, and must not take its own job for one of a dead owner."""
+async def test_a_blocked_loop_loses_nothing_if_there_is_no_other_instance(
+    uri: str, collection: Collection
+) -> None:
+    """It is the first to search for stale jobs after the stall, and must not recover its own job."""
     await collection.insert_one(document(name="blocks", data=2.5))
     async with child("blocking_worker", uri) as blocked:
-        await blocked.hears("job:complete blocks")
+        await blocked.wait_for("job:complete blocks")
         blocked.send(signal.SIGTERM)
         assert await blocked.ends() == 0
 
@@ -150,18 +142,18 @@ async def test_a_loop_blocked_with_nobody_else_there_loses_nothing(uri: str, col
     assert "job:lost blocks" not in blocked.said
 
 
-async def test_a_stopped_process_that_was_told_to_end_does_so_when_it_goes_on(
+async def test_a_stopped_process_that_got_a_signal_to_end_ends_when_it_continues(
     uri: str, collection: Collection
 ) -> None:
     """Two signals wait for it: the first means to finish, the second to give back what runs."""
     await collection.insert_many([document(name="endless") for _ in range(3)])
     async with child("run_worker", uri) as worker:
         await eventually(lambda: said(worker, "job:start", 3))
-        await worker.hears("running")
+        await worker.wait_for("running")
         worker.send(signal.SIGSTOP)
         worker.send(signal.SIGTERM)
         worker.send(signal.SIGCONT)
-        await worker.hears("stopping")
+        await worker.wait_for("stopping")
         worker.send(signal.SIGSTOP)
         worker.send(signal.SIGTERM)
         worker.send(signal.SIGCONT)

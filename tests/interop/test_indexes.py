@@ -1,11 +1,12 @@
-"""Few indexes, which TypeScript instances do not mind, and which make looking for work cheap."""
+"""Few indexes, which TypeScript instances do not mind, and which make polls cheap."""
 
 from __future__ import annotations
 
 import asyncio
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,18 +14,16 @@ from typing import Any
 import pytest
 from bson import json_util
 from pymongo import AsyncMongoClient
-from pymongo.asynchronous.collection import AsyncCollection
-from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.monitoring import CommandListener, CommandStartedEvent
 
 from monque import ConfigurationError, Monque, Options, Retention
 from monque.embedded import EmbeddedMongo
+from support.aliases import Collection, Database, Make
 from support.clocks import ago
+from support.filling import fill
 from support.jobs import claimed, document
-from support.waiting import Heard, eventually
-
-Collection = AsyncCollection[dict[str, Any]]
-Database = AsyncDatabase[dict[str, Any]]
+from support.options import QUICK
+from support.traffic import Traffic
+from support.waiting import Events, eventually
 
 THEIRS: list[dict[str, Any]] = [
     {option: value for option, value in index.items() if option != "v"}
@@ -51,18 +50,18 @@ async def index_names(collection: Collection) -> set[str]:
 
 
 class TestCreating:
-    async def test_there_are_two_beside_the_id(self, monque: Monque, collection: Collection) -> None:
+    async def test_there_are_two_indexes_beside_the_id(self, monque: Monque, collection: Collection) -> None:
         assert await index_names(collection) == {"_id_", "monque_active", SHARED}
 
-    async def test_a_retention_brings_one_more(
-        self, make_monque: Callable[..., Monque], collection: Collection
+    async def test_a_retention_creates_one_more_index(
+        self, make_monque: Make, collection: Collection
     ) -> None:
         await make_monque(options=Options(retention=Retention(completed=timedelta(days=1)))).open()
 
         assert await index_names(collection) == {"_id_", "monque_active", SHARED, "monque_finished"}
 
-    async def test_none_is_created_if_the_user_does_it(
-        self, make_monque: Callable[..., Monque], collection: Collection
+    async def test_no_index_is_created_if_the_user_creates_them(
+        self, make_monque: Make, collection: Collection
     ) -> None:
         await collection.insert_one(document())
 
@@ -71,7 +70,7 @@ class TestCreating:
         assert await index_names(collection) == {"_id_"}
 
     async def test_without_our_indexes_jobs_run_all_the_same(
-        self, make_monque: Callable[..., Monque], collection: Collection
+        self, make_monque: Make, collection: Collection
     ) -> None:
         monque = make_monque(options=Options(create_indexes=False))
         monque.worker("work", lambda job: None)
@@ -82,14 +81,14 @@ class TestCreating:
         assert await collection.count_documents({"status": "completed"}) == 2
 
     async def test_instances_that_open_at_once_do_not_disturb_each_other(
-        self, make_monque: Callable[..., Monque], collection: Collection
+        self, make_monque: Make, collection: Collection
     ) -> None:
         await asyncio.gather(*(make_monque().open() for _ in range(8)))
 
         assert await index_names(collection) == {"_id_", "monque_active", SHARED}
 
     async def test_ours_and_then_theirs(
-        self, make_monque: Callable[..., Monque], database: Database, collection: Collection
+        self, make_monque: Make, database: Database, collection: Collection
     ) -> None:
         await make_monque(options=Options(retention=Retention(failed=timedelta(days=1)))).open()
 
@@ -99,7 +98,7 @@ class TestCreating:
         assert await index_names(collection) == ours | {index["name"] for index in THEIRS}
 
     async def test_theirs_and_then_ours(
-        self, make_monque: Callable[..., Monque], database: Database, collection: Collection
+        self, make_monque: Make, database: Database, collection: Collection
     ) -> None:
         await create_theirs(database)
 
@@ -126,11 +125,7 @@ class TestCreating:
         ids=["our keys under another name", "our name with other options", "our name for other keys"],
     )
     async def test_a_foreign_index_in_the_way_is_named(
-        self,
-        keys: dict[str, int],
-        options: dict[str, Any],
-        make_monque: Callable[..., Monque],
-        collection: Collection,
+        self, keys: dict[str, int], options: dict[str, Any], make_monque: Make, collection: Collection
     ) -> None:
         await collection.create_index(keys, **options)
 
@@ -141,18 +136,19 @@ class TestCreating:
         assert collection.full_name in str(refused.value)
         assert "create_indexes=False" in str(refused.value)
 
-    async def test_indexes_dropped_while_running_come_back(
-        self, monque: Monque, collection: Collection
+    async def test_indexes_dropped_while_running_come_back_with_the_next_poll(
+        self, make_monque: Make, collection: Collection
     ) -> None:
+        monque = await make_monque(options=replace(QUICK, safety_poll_interval=timedelta(seconds=0.3))).open()
+        events = Events(monque)
         monque.worker("work", lambda job: None)
-        heard = Heard(monque)
         await monque.start()
         await monque.enqueue("work")
-        await heard.wait("job:complete")
+        await events.wait("job:complete")
 
         await collection.drop_indexes()
         await monque.enqueue("work")
-        await heard.wait("job:complete", 2)
+        await events.wait("job:complete", 2)
 
         async def all_there() -> None:
             assert await index_names(collection) == {"_id_", "monque_active", SHARED}
@@ -160,32 +156,14 @@ class TestCreating:
         await eventually(all_there)
 
 
-class Recorder(CommandListener):
-    """The commands sent to the jobs collection, as they were sent."""
-
-    def __init__(self) -> None:
-        self.commands: list[dict[str, Any]] = []
-
-    def started(self, event: CommandStartedEvent) -> None:
-        if event.command_name in ("find", "update", "findAndModify"):
-            envelope = ("lsid", "txnNumber", "$clusterTime", "$db", "$readPreference", "maxTimeMS")
-            self.commands.append({k: v for k, v in event.command.items() if k not in envelope})
-
-    def succeeded(self, event: object) -> None: ...
-
-    def failed(self, event: object) -> None: ...
-
-    def of(self, *names: str) -> list[dict[str, Any]]:
-        return [command for command in self.commands if next(iter(command)) in names]
-
-
-FOREIGN, COMPLETED, FUTURE = 200_000, 200_000, 50_000
+# A thousand times what a command may examine: a scan that grows with any of these would show.
+FOREIGN, COMPLETED, FUTURE = 100_000, 100_000, 25_000
 NAMES = [f"mine-{n}" for n in range(5)]
 
 
 @pytest.fixture(scope="module")
 async def crowd(client: AsyncMongoClient[dict[str, Any]]) -> AsyncIterator[Database]:
-    """A database with the backlog of others, a long history and a full calendar of our own."""
+    """A database with a backlog of other names, and a long history and many future jobs of our own."""
     database = client[f"crowd_{uuid.uuid4().hex[:8]}"]
     a_year = 365 * 24 * 3600 * 1000
 
@@ -195,23 +173,14 @@ async def crowd(client: AsyncMongoClient[dict[str, Any]]) -> AsyncIterator[Datab
         return {"$switch": {"branches": branches, "default": future}}
 
     mine = {"$concat": ["mine-", {"$toString": {"$mod": ["$n", len(NAMES)]}}]}
-    job = {
-        "_id": 0,
-        "name": either({"$concat": ["other-", {"$toString": {"$mod": ["$n", 20]}}]}, mine, mine),
-        "data": {"$literal": None},
-        "status": either("pending", "completed", "pending"),
-        "nextRunAt": either(
-            {"$subtract": ["$$NOW", "$n"]}, {"$subtract": ["$$NOW", "$n"]}, {"$add": ["$$NOW", a_year, "$n"]}
-        ),
-        "failCount": {"$literal": 0},
-        "createdAt": "$$NOW",
-        "updatedAt": "$$NOW",
-    }
-    numbers = {"n": {"$range": [0, FOREIGN + COMPLETED + FUTURE]}}
-    made = await database.aggregate(
-        [{"$documents": [numbers]}, {"$unwind": "$n"}, {"$project": job}, {"$out": "monque_jobs"}]
+    past = {"$subtract": ["$$NOW", "$n"]}
+    await fill(
+        database["monque_jobs"],
+        FOREIGN + COMPLETED + FUTURE,
+        name=either({"$concat": ["other-", {"$toString": {"$mod": ["$n", 20]}}]}, mine, mine),
+        status=either("pending", "completed", "pending"),
+        nextRunAt=either(past, past, {"$add": ["$$NOW", a_year, "$n"]}),
     )
-    await made.to_list()
     yield database
     await client.drop_database(database)
 
@@ -225,14 +194,14 @@ async def indexed(crowd: Database, request: pytest.FixtureRequest) -> Database:
 
 
 @pytest.fixture
-async def recorder() -> Recorder:
-    return Recorder()
+def traffic() -> Traffic:
+    return Traffic()
 
 
 @pytest.fixture
-async def busy(indexed: Database, server: EmbeddedMongo, recorder: Recorder) -> AsyncIterator[Monque]:
+async def busy(indexed: Database, server: EmbeddedMongo, traffic: Traffic) -> AsyncIterator[Monque]:
     """An instance on the crowded collection whose commands are recorded from here on."""
-    async with AsyncMongoClient(server.uri, tz_aware=True, event_listeners=[recorder]) as client:
+    async with AsyncMongoClient(server.uri, tz_aware=True, event_listeners=[traffic]) as client:
         options = Options(worker_concurrency=40, instance_id="explained", change_streams=False)
         async with Monque(client[indexed.name], options=options) as monque:
             yield monque
@@ -250,27 +219,27 @@ async def explain(database: Database, command: dict[str, Any]) -> Counter[str]:
     return total
 
 
-class TestLooking:
+class TestPolling:
     """Traps: a claim query whose scan grows with the backlog of other job names burns the server's CPU."""
 
     @pytest.mark.parametrize("count", [1, 10, 100])
-    async def test_a_look_examines_what_there_are_slots_for_and_a_claim_what_it_takes(
-        self, count: int, busy: Monque, indexed: Database, recorder: Recorder
+    async def test_a_poll_examines_as_many_keys_as_there_are_slots_and_a_claim_only_its_jobs(
+        self, count: int, busy: Monque, indexed: Database, traffic: Traffic
     ) -> None:
         collection = indexed["monque_jobs"]
         due = [document(name=NAMES[n % len(NAMES)], scratch=True) for n in range(count)]
         await collection.insert_many(due)
         for name in NAMES:
             busy.worker(name, lambda job: None)
-        recorder.commands.clear()
+        traffic.clear()
 
         await busy.run_until_idle()
 
         done = {"scratch": True, "status": "completed"}
         assert await collection.count_documents(done) == count
         await collection.update_many(done, {"$set": {"status": "pending"}})
-        [look, *_] = recorder.of("find")
-        [claim, *_] = recorder.of("update", "findAndModify")
+        [look, *_] = traffic.explainable("find")
+        [claim, *_] = traffic.explainable("update", "findAndModify")
         looked = await explain(indexed, look)
         taken = await explain(indexed, claim)
 
@@ -284,61 +253,61 @@ class TestLooking:
         assert taken["totalDocsExamined"] == chosen
 
     async def test_the_keys_examined_follow_the_free_slots_and_not_the_collection(
-        self, busy: Monque, indexed: Database, recorder: Recorder
+        self, busy: Monque, indexed: Database, traffic: Traffic
     ) -> None:
         busy.worker(NAMES[0], lambda job: None, concurrency=3)
-        recorder.commands.clear()
+        traffic.clear()
 
         await busy.run_until_idle()
 
-        [look, *_] = recorder.of("find")
+        [look, *_] = traffic.explainable("find")
         looked = await explain(indexed, look)
         assert looked["totalKeysExamined"] <= 3 + 2
         assert looked["totalDocsExamined"] == 0
 
     async def test_a_name_without_jobs_costs_a_key(
-        self, busy: Monque, indexed: Database, recorder: Recorder
+        self, busy: Monque, indexed: Database, traffic: Traffic
     ) -> None:
         busy.worker("nobody", lambda job: None)
-        recorder.commands.clear()
+        traffic.clear()
 
         await busy.run_until_idle()
 
-        [look, *_] = recorder.of("find")
+        [look, *_] = traffic.explainable("find")
         looked = await explain(indexed, look)
         assert looked["totalKeysExamined"] <= 1
         assert looked["totalDocsExamined"] == 0
 
     async def test_settling_examines_only_what_it_settles(
-        self, busy: Monque, indexed: Database, recorder: Recorder
+        self, busy: Monque, indexed: Database, traffic: Traffic
     ) -> None:
         await indexed["monque_jobs"].insert_many([document(name=NAMES[0], scratch=True) for _ in range(20)])
         busy.worker(NAMES[0], lambda job: None)
-        recorder.commands.clear()
+        traffic.clear()
 
         await busy.run_until_idle()
 
-        for command in recorder.of("update", "findAndModify"):
+        for command in traffic.explainable("update", "findAndModify"):
             stats = await explain(indexed, command)
             assert stats["totalKeysExamined"] <= 2 * 20
             assert stats["totalDocsExamined"] <= 20
 
-    async def test_a_key_is_looked_up_by_its_index(
-        self, busy: Monque, indexed: Database, recorder: Recorder
+    async def test_a_key_is_found_by_its_index(
+        self, busy: Monque, indexed: Database, traffic: Traffic
     ) -> None:
-        recorder.commands.clear()
+        traffic.clear()
 
         job = await busy.enqueue(NAMES[0], unique_key="k", delay=timedelta(days=1))
         same = await busy.enqueue(NAMES[0], unique_key="k")
 
         assert same == job
-        [_, command] = recorder.of("findAndModify")
+        [_, command] = traffic.explainable("findAndModify")
         stats = await explain(indexed, command)
         assert (stats["totalKeysExamined"], stats["totalDocsExamined"]) == (1, 1)
         await indexed["monque_jobs"].delete_one({"_id": job.id})
 
     async def test_opening_and_recovering_examine_only_what_is_processed(
-        self, busy: Monque, indexed: Database, recorder: Recorder
+        self, busy: Monque, indexed: Database, traffic: Traffic
     ) -> None:
         """The check for a second instance of the same id, and the search for dead owners."""
         processed = [
@@ -347,12 +316,12 @@ class TestLooking:
         ]
         await indexed["monque_jobs"].insert_many(processed)
         await busy.close()
-        recorder.commands.clear()
+        traffic.clear()
 
         await busy.open()
 
         assert await indexed["monque_jobs"].count_documents({"scratch": True, "status": "pending"}) == 5
-        commands = recorder.of("find", "update")
+        commands = traffic.explainable("find", "update")
         assert len(commands) == 2
         for command in commands:
             stats = await explain(indexed, command)

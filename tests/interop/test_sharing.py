@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from pymongo import IndexModel
-from pymongo.asynchronous.collection import AsyncCollection
-from pymongo.asynchronous.database import AsyncDatabase
 
 from monque import Job, JobFilter, Monque, NewJob, Options
-from monque._cron import Cron
+from monque._time.cron import Cron
+from support.aliases import Collection, Database, Make
 from support.clocks import ago, ahead, now
 from support.jobs import document
 from support.proxy import Proxy, command
 from support.typescript import TypeScript
-from support.waiting import Heard
-
-Collection = AsyncCollection[dict[str, Any]]
-Make = Callable[..., Monque]
+from support.waiting import Events
 
 # The driver would try by itself, and the server would give the answer of the first try. A failover may
 # take both tries away.
@@ -35,7 +31,7 @@ def typescript(collection: Collection) -> TypeScript:
 
 
 @pytest.fixture
-async def proxy(database: AsyncDatabase[dict[str, Any]]) -> AsyncIterator[Proxy]:
+async def proxy(database: Database) -> AsyncIterator[Proxy]:
     async with Proxy(await database.client.address) as proxy:
         yield proxy
 
@@ -53,13 +49,13 @@ class Work:
             raise self._error
 
 
-async def begin(monque: Monque, work: Work, *, jobs: int) -> tuple[Heard, list[Job[Any]]]:
-    heard = Heard(monque)
+async def begin(monque: Monque, work: Work, *, jobs: int) -> tuple[Events, list[Job[Any]]]:
+    events = Events(monque)
     monque.worker("work", work, concurrency=jobs or 1)
     await monque.start()
     stored = await monque.enqueue_many([NewJob("work", number) for number in range(jobs)])
-    await heard.wait("job:start", jobs)
-    return heard, stored
+    await events.wait("job:start", jobs)
+    return events, stored
 
 
 @pytest.mark.parametrize("error", [None, RuntimeError("no")], ids=["succeeds", "fails"])
@@ -69,7 +65,7 @@ async def test_a_late_run_of_a_job_that_typescript_took_back_and_completed_is_lo
 ) -> None:
     """Our process stood still beyond its lock timeout; `attempt` and `lostAttempt` do not show it."""
     work = Work(error)
-    heard, stored = await begin(monque, work, jobs=jobs)
+    events, stored = await begin(monque, work, jobs=jobs)
     for job in stored:
         await typescript.take_back(job.id)
         await typescript.claim(job.id)
@@ -77,8 +73,8 @@ async def test_a_late_run_of_a_job_that_typescript_took_back_and_completed_is_lo
 
     work.done.set()
 
-    await heard.wait("job:lost", jobs)
-    assert heard.of("job:complete") == heard.of("job:fail") == []
+    await events.wait("job:lost", jobs)
+    assert events.of("job:complete") == events.of("job:fail") == []
 
 
 async def test_released_jobs_that_typescript_claims_at_once_are_not_lost(
@@ -86,7 +82,7 @@ async def test_released_jobs_that_typescript_claims_at_once_are_not_lost(
 ) -> None:
     """It claims the jobs between our write and the read that follows it."""
     monque = make_monque(proxy.uri(collection.database.name))
-    heard, stored = await begin(monque, Work(), jobs=3)
+    events, stored = await begin(monque, Work(), jobs=3)
     trap = proxy.hold(lambda message: command("find")(message) and stored[0].id.binary in message)
 
     stopping = asyncio.create_task(monque.stop(timeout=0))
@@ -96,7 +92,7 @@ async def test_released_jobs_that_typescript_claims_at_once_are_not_lost(
     trap.release()
     await stopping
 
-    assert heard.of("job:lost") == []
+    assert events.of("job:lost") == []
     assert await collection.count_documents({"claimedBy": "typescript-1"}) == len(stored)
 
 
@@ -104,7 +100,7 @@ async def test_a_release_whose_answer_was_lost_is_no_loss_although_typescript_ha
     proxy: Proxy, make_monque: Make, collection: Collection, typescript: TypeScript
 ) -> None:
     monque = make_monque(proxy.uri(collection.database.name, NO_SECOND_TRY))
-    heard, [job] = await begin(monque, Work(), jobs=1)
+    events, [job] = await begin(monque, Work(), jobs=1)
     lost, again = proxy.lose_answer(command("findAndModify")), proxy.hold(command("findAndModify"))
 
     stopping = asyncio.create_task(monque.stop(timeout=0))
@@ -114,16 +110,16 @@ async def test_a_release_whose_answer_was_lost_is_no_loss_although_typescript_ha
     again.release()
     await stopping
 
-    assert heard.of("job:lost") == []
+    assert events.of("job:lost") == []
 
 
-async def test_a_retry_whose_answer_was_lost_is_told_although_typescript_has_the_job(
+async def test_a_retry_whose_answer_was_lost_is_emitted_although_typescript_has_the_job(
     proxy: Proxy, make_monque: Make, collection: Collection, typescript: TypeScript
 ) -> None:
     options = Options(base_retry_interval=timedelta(hours=1))
     monque = make_monque(proxy.uri(collection.database.name, NO_SECOND_TRY), options=options)
     work = Work(RuntimeError("no"))
-    heard, [job] = await begin(monque, work, jobs=1)
+    events, [job] = await begin(monque, work, jobs=1)
     lost, again = proxy.lose_answer(command("findAndModify")), proxy.hold(command("findAndModify"))
 
     work.done.set()
@@ -132,10 +128,10 @@ async def test_a_retry_whose_answer_was_lost_is_told_although_typescript_has_the
     await typescript.claim(job.id)
     again.release()
 
-    [failed] = await heard.wait("job:fail")
+    [failed] = await events.wait("job:fail")
     assert (failed.job.status, failed.job.fail_count, failed.will_retry) == ("pending", 1, True)
     assert failed.job.claimed_by is None
-    assert heard.of("job:lost") == []
+    assert events.of("job:lost") == []
 
 
 class Crashing:
@@ -220,15 +216,15 @@ async def test_an_operators_retry_at_typescript_ends_the_count_of_crashes(
 async def test_crashes_with_a_failure_or_nothing_between_them_add_up(
     collection: Collection, make_monque: Make, typescript: TypeScript, where: str
 ) -> None:
-    """A failure moves the next time, as a success does, but it is no success."""
+    """A failure moves the next time as a success does, but does not count as one."""
     job = Crashing(collection, make_monque, max_retries=2)
     await job.store()
     await job.crash()
     if where == "here":
         monque = make_monque(options=Options(base_retry_interval=timedelta(hours=1)))
-        heard, _ = await begin(monque, work := Work(RuntimeError("no")), jobs=0)
+        events, _ = await begin(monque, work := Work(RuntimeError("no")), jobs=0)
         work.done.set()
-        await heard.wait("job:fail")
+        await events.wait("job:fail")
         await monque.close()
     elif where == "at TypeScript":
         await typescript.claim(job.id)
@@ -322,7 +318,9 @@ class TestSchedules:
 
         assert await collection.find_one({}) == before
 
-    async def test_what_is_due_runs_first(self, monque: Monque, collection: Collection) -> None:
+    async def test_an_occurrence_that_is_due_keeps_its_time(
+        self, monque: Monque, collection: Collection
+    ) -> None:
         """As after their operator's retry: the run itself computes the right time."""
         await monque.schedule(self.YEARLY, "work")
         await collection.update_one({}, {"$set": {"nextRunAt": ago(seconds=1)}})
@@ -358,7 +356,7 @@ async def test_an_operators_reschedule_between_two_crashes_is_no_success(
 class TestExpressionsThatTheyMisread:
     THEIR_INDEX = IndexModel({"claimedBy": 1, "status": 1}, name="claimedBy_1_status_1")
 
-    async def test_one_is_warned_of_once_and_stored_as_given(
+    async def test_a_cron_text_that_typescript_misreads_is_warned_of_once_and_stored_as_given(
         self, monque: Monque, collection: Collection, caplog: pytest.LogCaptureFixture
     ) -> None:
         await collection.create_indexes([self.THEIR_INDEX])
@@ -371,7 +369,7 @@ class TestExpressionsThatTheyMisread:
         assert "'0 9 * * MON-FRI,5'" in line
         assert "repeated value" in line
 
-    async def test_where_typescript_has_never_been_nobody_is_warned(
+    async def test_a_collection_that_typescript_never_used_causes_no_warning(
         self, monque: Monque, caplog: pytest.LogCaptureFixture
     ) -> None:
         await monque.schedule("0 9 * * MON-FRI,5", "work")

@@ -13,19 +13,17 @@ from typing import Any
 
 import pytest
 from bson import ObjectId, json_util
-from pymongo.asynchronous.collection import AsyncCollection
 
 from monque import Job, JobStatus, Monque, Options
-from monque._clock import Clock
-from monque._store import transitions
+from monque._store import recovering, transitions
 from monque._store.document import failed_occurrence
 from monque._store.store import Store
+from monque._time.clock import Clock
+from support.aliases import Collection, Make
 from support.clocks import ago, ahead, now
-from support.jobs import document
+from support.jobs import document, find_one
 from support.typescript import TypeScript
-from support.waiting import Heard, eventually
-
-Collection = AsyncCollection[dict[str, Any]]
+from support.waiting import Events, eventually
 
 WRITTEN: dict[str, dict[str, Any]] = json_util.loads(
     (Path(__file__).parent / "fixtures" / "jobs-as-typescript-writes-them.json").read_text(),
@@ -47,9 +45,7 @@ def running(**fields: Any) -> dict[str, Any]:
 
 
 async def get(collection: Collection, stored: dict[str, Any]) -> dict[str, Any]:
-    found = await collection.find_one({"_id": stored["_id"]})
-    assert found is not None
-    return found
+    return await find_one(collection, {"_id": stored["_id"]})
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
@@ -157,7 +153,7 @@ class TestRunning:
 
     @pytest.mark.parametrize("which", PENDING)
     async def test_each_pending_document_can_fail_and_be_retried(
-        self, which: str, make_monque: Callable[..., Monque], collection: Collection
+        self, which: str, make_monque: Make, collection: Collection
     ) -> None:
         monque = await make_monque(options=Options(base_retry_interval=timedelta(minutes=1))).open()
         stored = due(which)
@@ -175,7 +171,7 @@ class TestRunning:
 
     @pytest.mark.parametrize("which", [which for which in PENDING if "repeatInterval" not in WRITTEN[which]])
     async def test_each_pending_document_can_fail_for_good(
-        self, which: str, make_monque: Callable[..., Monque], collection: Collection
+        self, which: str, make_monque: Make, collection: Collection
     ) -> None:
         monque = await make_monque(options=Options(max_retries=1)).open()
         stored = due(which)
@@ -203,7 +199,7 @@ class TestRunning:
 
     @pytest.mark.parametrize("which", ENDED)
     async def test_a_document_that_has_ended_is_left_alone(
-        self, which: str, make_monque: Callable[..., Monque], collection: Collection
+        self, which: str, make_monque: Make, collection: Collection
     ) -> None:
         stored = due(which)
         await collection.insert_one(stored)
@@ -245,7 +241,7 @@ class TestRunning:
         assert job.id == stored["_id"]
         assert await collection.find().to_list() == [stored]
 
-    async def test_a_run_they_took_over_is_neither_settled_nor_told_as_ours(
+    async def test_a_run_that_typescript_took_over_is_neither_settled_nor_emitted(
         self, monque: Monque, collection: Collection
     ) -> None:
         """Our claim looked dead to a TypeScript instance, which reset the job and claimed it.
@@ -254,7 +250,7 @@ class TestRunning:
         """
         stored = due("enqueued")
         await collection.insert_one(stored)
-        heard = Heard(monque)
+        events = Events(monque)
         theirs = {"claimedBy": "ts-instance-1", "lockedAt": now(), "lastHeartbeat": now()}
 
         @monque.worker("send-email")
@@ -266,12 +262,12 @@ class TestRunning:
         after = await get(collection, stored)
         assert after["status"] == "processing"
         assert {field: after[field] for field in theirs} == theirs
-        assert heard.kinds() == ["job:start", "job:lost"]
+        assert events.kinds() == ["job:start", "job:lost"]
 
 
 class TestRecovering:
     async def test_a_live_typescript_owner_keeps_its_job(
-        self, make_monque: Callable[..., Monque], collection: Collection
+        self, make_monque: Make, collection: Collection
     ) -> None:
         stored = running(lockedAt=ago(hours=2))
         await collection.insert_one(stored)
@@ -283,19 +279,21 @@ class TestRecovering:
         assert await get(collection, stored) == stored
 
     async def test_a_dead_typescript_owners_job_is_put_back_and_run(
-        self, make_monque: Callable[..., Monque], collection: Collection
+        self, make_monque: Make, collection: Collection
     ) -> None:
         stored = running(lockedAt=ago(minutes=5), lastHeartbeat=ago(minutes=5))
         await collection.insert_one(stored)
         monque = make_monque()
-        heard = Heard(monque)
+        events = Events(monque)
 
         await monque.open()
 
         put_back = await get(collection, stored)
-        assert changes(stored, put_back) == {*CLAIM_FIELDS, "status", "updatedAt", "crashCount", "lastCrash"}
+        assert changes(stored, put_back) == {
+            *(*CLAIM_FIELDS, "status", "updatedAt", "crashCount", "lastCrash", "history"),
+        }
         assert put_back["status"] == "pending"
-        assert [event.count for event in heard.of("stale:recovered")] == [1]
+        assert [event.count for event in events.of("stale:recovered")] == [1]
 
         seen: list[Job[Any]] = []
         monque.worker("slow", seen.append)
@@ -305,7 +303,7 @@ class TestRecovering:
         assert (await get(collection, stored))["status"] == "completed"
 
     async def test_their_own_longer_heartbeat_interval_is_respected(
-        self, make_monque: Callable[..., Monque], collection: Collection
+        self, make_monque: Make, collection: Collection
     ) -> None:
         """Three of the stored intervals, here three minutes, are longer than our 90 seconds."""
         stored = running(heartbeatInterval=60_000, lastHeartbeat=ago(minutes=2), lockedAt=ago(minutes=2))
@@ -318,12 +316,7 @@ class TestRecovering:
     @pytest.mark.parametrize("heartbeat", [{}, {"lastHeartbeat": None}], ids=["absent", "null"])
     @pytest.mark.parametrize(("minutes", "status"), [(29, "processing"), (31, "pending")])
     async def test_without_a_heartbeat_the_lock_counts_for_half_an_hour(
-        self,
-        heartbeat: dict[str, None],
-        minutes: int,
-        status: str,
-        make_monque: Callable[..., Monque],
-        collection: Collection,
+        self, heartbeat: dict[str, None], minutes: int, status: str, make_monque: Make, collection: Collection
     ) -> None:
         stored = running(lockedAt=ago(minutes=minutes))
         del stored["lastHeartbeat"]
@@ -343,7 +336,7 @@ class TestRecovering:
         owner: dict[str, None],
         recurring: dict[str, str],
         max_retries: int,
-        make_monque: Callable[..., Monque],
+        make_monque: Make,
         collection: Collection,
     ) -> None:
         stored = running(lockedAt=ago(hours=2), lastHeartbeat=ago(hours=2), **recurring)
@@ -358,7 +351,7 @@ class TestRecovering:
 
     @pytest.mark.parametrize("meanwhile", ["beats", "completes", "completes and runs again", "is deleted"])
     async def test_a_schedule_whose_owner_turns_out_to_live_leaves_no_failed_copy(
-        self, meanwhile: str, make_monque: Callable[..., Monque], database: Any, collection: Collection
+        self, meanwhile: str, make_monque: Make, database: Any, collection: Collection
     ) -> None:
         """It looks dead for good when it is read, and its TypeScript owner acts before it is given up."""
         options = Options(max_retries=1)
@@ -367,9 +360,9 @@ class TestRecovering:
         await collection.insert_one(stale)
         clock = Clock()
         store = Store(database, options, clock, monque.instance_id)
-        await clock.refresh(store.hello)
-        [found] = await store.stale()
-        schedule = await store.stale_schedule(found)
+        await clock.refresh(store.server.hello)
+        [found] = await recovering.find_stale(store)
+        schedule = await recovering.stale_schedule(store, found)
         assert schedule is not None
         typescript = TypeScript(collection)
         if meanwhile == "beats":
@@ -385,15 +378,15 @@ class TestRecovering:
         leaves = failed_occurrence(schedule, reason="its process died", fail_count=0, now=clock.now())
         given_up = transitions.abandon_occurrence(schedule, run_at=ahead(hours=1), leaves=leaves)
 
-        assert await store.abandon(schedule, given_up) is None
+        assert await recovering.abandon(store, schedule, given_up) is None
         assert await collection.find().to_list() == before
 
     async def test_a_late_failure_does_not_delete_the_copy_that_recovery_kept(
-        self, make_monque: Callable[..., Monque], collection: Collection
+        self, make_monque: Make, collection: Collection
     ) -> None:
         """The owner stood still since its claim: without a heartbeat between, both copies have one id."""
         monque = make_monque(options=Options(max_retries=1))
-        heard = Heard(monque)
+        events = Events(monque)
         started, done = asyncio.Event(), asyncio.Event()
 
         @monque.worker("hourly-report")
@@ -412,7 +405,7 @@ class TestRecovering:
         [kept] = await collection.find({"scheduleId": {"$exists": True}}).to_list()
 
         done.set()
-        await heard.wait("job:lost")
+        await events.wait("job:lost")
 
         assert await get(collection, kept) == kept
 
@@ -444,7 +437,7 @@ class TestSchedules:
         assert await collection.count_documents({}) == 1
 
     async def test_an_exhausted_schedule_of_theirs_leaves_a_copy_and_goes_on(
-        self, make_monque: Callable[..., Monque], collection: Collection
+        self, make_monque: Make, collection: Collection
     ) -> None:
         monque = await make_monque(options=Options(max_retries=1)).open()
         stored = due("recurring_after_completion")
@@ -471,7 +464,7 @@ class TestSchedules:
 
     @pytest.mark.parametrize("handler", [succeed, fail])
     async def test_unreadable_schedules_end_with_a_reason_and_disturb_nobody(
-        self, handler: Callable[..., None], make_monque: Callable[..., Monque], collection: Collection
+        self, handler: Callable[..., None], make_monque: Make, collection: Collection
     ) -> None:
         monque = make_monque(options=Options(max_retries=1))
         unreadable = [document(uniqueKey=str(schedule), **schedule) for schedule in self.UNREADABLE]
@@ -492,7 +485,7 @@ class TestSchedules:
 
     @pytest.mark.parametrize(("max_retries", "status"), [(1, "failed"), (10, "pending")])
     async def test_unreadable_schedules_of_a_dead_owner_are_recovered(
-        self, max_retries: int, status: str, make_monque: Callable[..., Monque], collection: Collection
+        self, max_retries: int, status: str, make_monque: Make, collection: Collection
     ) -> None:
         dead = {"lockedAt": ago(minutes=5), "lastHeartbeat": ago(minutes=5)}
         stuck = [
@@ -524,7 +517,7 @@ class TestSchedules:
 async def test_a_collection_of_theirs_is_drained_beside_a_live_one_of_them(
     monque: Monque, collection: Collection
 ) -> None:
-    """Everything due is run once; what has ended, is claimed or lies ahead stays as it is."""
+    """Every due job runs once; jobs that have ended, are claimed or are due later stay as they are."""
     others = [running(), WRITTEN["cancelled"], WRITTEN["failed_for_good"]]
     pending = [due(which) for which in ("enqueued", "enqueued_null_data", "failed_will_retry", "scheduled")]
     later = {**WRITTEN["enqueued_with_run_at"], "nextRunAt": ahead(hours=1)}
@@ -536,9 +529,9 @@ async def test_a_collection_of_theirs_is_drained_beside_a_live_one_of_them(
 
     for name in {doc["name"] for doc in (*others, *pending, later)}:
         monque.worker(name, run)
-    heard = Heard(monque)
+    events = Events(monque)
     await monque.start()
-    await heard.wait("job:complete", len(pending))
+    await events.wait("job:complete", len(pending))
 
     async def is_idle() -> None:
         assert await collection.count_documents({"claimedBy": monque.instance_id}) == 0

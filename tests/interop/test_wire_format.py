@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 from bson import Decimal128, Int64, ObjectId
-from pymongo.asynchronous.collection import AsyncCollection
 
-from monque import Job, Monque, NewJob, Options
+from monque import Cancel, Job, Monque, NewJob, Options, Retry, Snooze, Timeout
+from support.aliases import Collection, Make
 from support.clocks import ago, ahead
-from support.jobs import claimed, document
-from support.waiting import Heard, eventually
-
-Collection = AsyncCollection[dict[str, Any]]
+from support.jobs import claimed, document, find_one, only
+from support.waiting import Events, eventually
 
 # The names and BSON types of the contract, as the server calls the types.
 ENQUEUED = {
@@ -38,6 +36,7 @@ CLAIMED_ONCE = {"heartbeatInterval": "int", "attempt": "int"}
 SETTLED_ONCE = {**CLAIMED_ONCE, "settledAttempt": "int"}
 FINISHED = {"startedAt": "date", "finishedAt": "date"}
 FAILURE = {"failReason": "string"}
+HISTORY = {"history": "array"}
 GAVE_UP = {"failedRunId": "objectId"}
 CRASHED = {"crashCount": "int", "lastCrash": "object", "lostAttempt": "int"}
 
@@ -53,15 +52,8 @@ async def types(collection: Collection, job_id: ObjectId) -> dict[str, str]:
     return dict(described["fields"])
 
 
-async def only(collection: Collection) -> dict[str, Any]:
-    [stored] = await collection.find().to_list()
-    return stored
-
-
 async def get(collection: Collection, job_id: ObjectId) -> dict[str, Any]:
-    stored = await collection.find_one({"_id": job_id})
-    assert stored is not None
-    return stored
+    return await find_one(collection, {"_id": job_id})
 
 
 def fail(job: Job[Any]) -> None:
@@ -186,7 +178,7 @@ class TestRunning:
             assert abs(stored[stamp] - stored["lockedAt"]) < ONE_WRITE
 
     async def test_the_interval_of_heartbeats_is_an_int32_however_long_it_is(
-        self, make_monque: Callable[..., Monque], collection: Collection
+        self, make_monque: Make, collection: Collection
     ) -> None:
         weeks = Options(heartbeat_interval=timedelta(weeks=5), heartbeat_tolerance=timedelta(weeks=15))
         monque = make_monque(options=weeks)
@@ -211,7 +203,7 @@ class TestRunning:
         assert seen == [{**ENQUEUED, **CLAIM, **CLAIMED_ONCE}] * 5
 
     async def test_a_heartbeat_moves_three_stamps_and_nothing_else(
-        self, make_monque: Callable[..., Monque], collection: Collection
+        self, make_monque: Make, collection: Collection
     ) -> None:
         """`lockedAt` too: TypeScript instances go by it when they start."""
         monque = make_monque(options=Options(heartbeat_interval=timedelta(milliseconds=50)))
@@ -243,6 +235,20 @@ class TestRunning:
         assert kinds == [{**ENQUEUED, **CLAIM, **CLAIMED_ONCE}]
 
 
+async def _types_of(collection: Collection, job_id: Any, document: Any) -> dict[str, str]:
+    """The BSON types of the fields of a subdocument, given by an expression."""
+    parts = {"$map": {"input": {"$objectToArray": document}, "in": ["$$this.k", {"$type": "$$this.v"}]}}
+    [found] = await (
+        await collection.aggregate([{"$match": {"_id": job_id}}, {"$project": {"types": parts}}])
+    ).to_list()
+    return dict(found["types"])
+
+
+async def _types_in_history(collection: Collection) -> dict[str, str]:
+    job = await only(collection)
+    return await _types_of(collection, job["_id"], {"$first": "$history"})
+
+
 class TestSettling:
     async def test_a_completed_job_keeps_nothing_of_its_claim(
         self, monque: Monque, collection: Collection
@@ -272,7 +278,7 @@ class TestSettling:
         assert await types(collection, failed_before["_id"]) == {**ENQUEUED, **SETTLED_ONCE, **FINISHED}
         assert (await only(collection))["failCount"] == 2
 
-    async def test_many_completed_together_look_as_one_does(
+    async def test_jobs_completed_together_are_stored_like_a_single_one(
         self, monque: Monque, collection: Collection
     ) -> None:
         monque.worker("work", succeed)
@@ -302,8 +308,8 @@ class TestSettling:
         assert stored["nextRunAt"] > stored["updatedAt"]
         assert stored["nextRunAt"].minute == 0
 
-    async def test_a_failure_with_retries_left_adds_only_the_reason(
-        self, make_monque: Callable[..., Monque], collection: Collection
+    async def test_a_failure_with_retries_left_adds_only_the_reason_and_the_history(
+        self, make_monque: Make, collection: Collection
     ) -> None:
         """FR-009, FR-010."""
         monque = await make_monque(options=Options(base_retry_interval=timedelta(minutes=1))).open()
@@ -313,14 +319,95 @@ class TestSettling:
         await monque.run_until_idle()
 
         stored = await only(collection)
-        assert await types(collection, job.id) == {**KEYED, **SETTLED_ONCE, **FAILURE}
+        assert await types(collection, job.id) == {**KEYED, **SETTLED_ONCE, **FAILURE, **HISTORY}
         assert stored["status"] == "pending"
         assert stored["failCount"] == 1
         assert stored["failReason"] == "RuntimeError: gateway timeout"
         assert stored["nextRunAt"] - stored["updatedAt"] == timedelta(minutes=2)
+        [entry] = stored["history"]
+        texts = {"by", "outcome", "error", "message", "trace"}
+        assert set(entry) == {"attempt", "startedAt", "finishedAt", *texts}
+        assert await _types_in_history(collection) == {
+            "attempt": "int",
+            "startedAt": "date",
+            "finishedAt": "date",
+            **dict.fromkeys(texts, "string"),
+        }
 
-    async def test_a_failure_for_good_adds_only_the_reason(
-        self, make_monque: Callable[..., Monque], collection: Collection
+    async def test_the_settings_of_a_call_are_stored_with_their_types(
+        self, monque: Monque, collection: Collection
+    ) -> None:
+        retry = Retry(first=timedelta(seconds=1), factor=3, limit=timedelta(hours=1), jitter=0.5)
+        await monque.enqueue("work", max_attempts=3, retry=retry)
+        await monque.enqueue("work", retry=Retry(delays=[timedelta(seconds=1)]))
+
+        found = [await _types_of(collection, job["_id"], "$policy") async for job in collection.find()]
+
+        assert found == [
+            {"maxAttempts": "int", "first": "long", "limit": "long", "factor": "double", "jitter": "double"},
+            {"delays": "array"},
+        ]
+
+    async def test_limits_and_an_expiry_are_stored_with_their_types(
+        self, monque: Monque, collection: Collection
+    ) -> None:
+        limit = Timeout(timedelta(seconds=1), hard=timedelta(seconds=2))
+        job = await monque.enqueue("work", timeout=limit, expires=timedelta(hours=1))
+
+        assert await _types_of(collection, job.id, "$policy") == {
+            "timeout": "long",
+            "hardTimeout": "long",
+            "expiresAt": "date",
+        }
+
+    async def test_a_request_and_an_expiry_add_only_who_cancels_and_why(
+        self, monque: Monque, collection: Collection
+    ) -> None:
+        job = await monque.enqueue("work", {}, expires=datetime(2020, 1, 1, tzinfo=UTC))
+        asked = claimed("elsewhere", data={})
+        await collection.insert_one(asked)
+        before = await types(collection, asked["_id"])
+        await monque.cancel_job(asked["_id"], running=True, reason="enough")
+        monque.worker("work", lambda _job: None)
+        await monque.run_until_idle()
+
+        assert await types(collection, asked["_id"]) == {**before, "cancel": "object"}
+        assert await types(collection, job.id) == {
+            **ENQUEUED,
+            **SETTLED_ONCE,
+            "policy": "object",
+            "cancel": "object",
+        }
+        for job_id in (job.id, asked["_id"]):
+            kinds = {"at": "date", "by": "string", "reason": "string"}
+            assert await _types_of(collection, job_id, "$cancel") == kinds
+
+    async def test_a_snooze_adds_only_its_count(self, monque: Monque, collection: Collection) -> None:
+        async def snooze(job: Job[Any]) -> None:
+            raise Snooze(timedelta(hours=1))
+
+        monque.worker("work", snooze)
+        job = await monque.enqueue("work", {})
+        await monque.run_until_idle()
+
+        assert await types(collection, job.id) == {**ENQUEUED, **SETTLED_ONCE, "snoozeCount": "int"}
+
+    async def test_a_handlers_cancel_adds_why_and_the_history(
+        self, monque: Monque, collection: Collection
+    ) -> None:
+        async def cancel(job: Job[Any]) -> None:
+            raise Cancel("gone")
+
+        monque.worker("work", cancel)
+        job = await monque.enqueue("work", {})
+        await monque.run_until_idle()
+
+        assert await types(collection, job.id) == {**ENQUEUED, **SETTLED_ONCE, **HISTORY, "cancel": "object"}
+        found = await _types_of(collection, job.id, "$cancel")
+        assert found == {"at": "date", "by": "string", "reason": "string"}
+
+    async def test_a_failure_for_good_adds_only_the_reason_and_the_history(
+        self, make_monque: Make, collection: Collection
     ) -> None:
         """FR-017."""
         monque = await make_monque(options=Options(max_retries=1)).open()
@@ -330,14 +417,14 @@ class TestSettling:
         await monque.run_until_idle()
 
         stored = await only(collection)
-        assert await types(collection, job.id) == {**ENQUEUED, **SETTLED_ONCE, **FAILURE}
+        assert await types(collection, job.id) == {**ENQUEUED, **SETTLED_ONCE, **FAILURE, **HISTORY}
         assert stored["status"] == "failed"
         assert stored["failCount"] == 1
         assert stored["failReason"] == "RuntimeError: gateway timeout"
         assert stored["nextRunAt"] == job.next_run_at
 
     async def test_a_reason_that_looks_like_an_expression_is_stored_as_text(
-        self, make_monque: Callable[..., Monque], collection: Collection
+        self, make_monque: Make, collection: Collection
     ) -> None:
         """A retry is a pipeline update, in which a bare `$name` would be read as a field."""
         monque = await make_monque(options=Options(base_retry_interval=timedelta(minutes=1))).open()
@@ -377,7 +464,7 @@ class TestSettling:
         assert stored["updatedAt"] > job.updated_at
 
     async def test_an_exhausted_recurring_job_leaves_a_copy_and_goes_on(
-        self, make_monque: Callable[..., Monque], collection: Collection
+        self, make_monque: Make, collection: Collection
     ) -> None:
         monque = await make_monque(options=Options(max_retries=3)).open()
         schedule = await monque.schedule("0 * * * *", "work", {"type": "sales"})
@@ -389,10 +476,9 @@ class TestSettling:
 
         await monque.run_until_idle()
 
-        copy = await collection.find_one({"_id": {"$ne": schedule.id}})
-        assert copy is not None
+        copy = await find_one(collection, {"_id": {"$ne": schedule.id}})
         ours = {"scheduleId": "objectId", "attempt": "int"}
-        assert await types(collection, copy["_id"]) == {**ENQUEUED, **FAILURE, **ours}
+        assert await types(collection, copy["_id"]) == {**ENQUEUED, **FAILURE, **HISTORY, **ours}
         assert copy["scheduleId"] == schedule.id
         assert copy["status"] == "failed"
         assert copy["failCount"] == 3
@@ -401,7 +487,7 @@ class TestSettling:
         assert copy["nextRunAt"] == due
 
         stored = await get(collection, schedule.id)
-        assert await types(collection, schedule.id) == {**SCHEDULED, **SETTLED_ONCE, **GAVE_UP}
+        assert await types(collection, schedule.id) == {**SCHEDULED, **SETTLED_ONCE, **GAVE_UP, **HISTORY}
         assert stored["failedRunId"] == copy["_id"]
         assert stored["status"] == "pending"
         assert stored["failCount"] == 0
@@ -409,8 +495,8 @@ class TestSettling:
 
 
 class TestRecovering:
-    async def test_a_recovered_job_has_only_its_crashes_more(
-        self, make_monque: Callable[..., Monque], collection: Collection
+    async def test_a_recovered_job_has_only_its_crashes_and_its_history_more(
+        self, make_monque: Make, collection: Collection
     ) -> None:
         dead = claimed("dead", data={}, lastHeartbeat=ago(minutes=5), lockedAt=ago(minutes=5))
         await collection.insert_one(dead)
@@ -418,7 +504,7 @@ class TestRecovering:
         await make_monque().open()
 
         stored = await only(collection)
-        assert await types(collection, dead["_id"]) == {**ENQUEUED, **CLAIMED_ONCE, **CRASHED}
+        assert await types(collection, dead["_id"]) == {**ENQUEUED, **CLAIMED_ONCE, **CRASHED, **HISTORY}
         assert stored["status"] == "pending"
         assert stored["crashCount"] == 1
         assert stored["failCount"] == 0
@@ -426,7 +512,7 @@ class TestRecovering:
         assert stored["updatedAt"] > dead["updatedAt"]
 
     async def test_recovery_keeps_the_reason_of_an_earlier_failure(
-        self, make_monque: Callable[..., Monque], collection: Collection
+        self, make_monque: Make, collection: Collection
     ) -> None:
         dead = claimed("dead", failCount=2, failReason="gateway timeout", lastHeartbeat=ago(minutes=5))
         await collection.insert_one(dead)
@@ -437,7 +523,7 @@ class TestRecovering:
         assert (stored["failCount"], stored["failReason"]) == (2, "gateway timeout")
 
     async def test_a_job_that_killed_too_many_owners_is_failed_with_a_reason(
-        self, make_monque: Callable[..., Monque], collection: Collection
+        self, make_monque: Make, collection: Collection
     ) -> None:
         dead = claimed("dead", data={}, crashCount=2, lastHeartbeat=ago(minutes=5))
         await collection.insert_one(dead)
@@ -445,14 +531,15 @@ class TestRecovering:
         await make_monque(options=Options(max_retries=3)).open()
 
         stored = await only(collection)
-        assert await types(collection, dead["_id"]) == {**ENQUEUED, **CLAIMED_ONCE, **CRASHED, **FAILURE}
+        crashed = {**ENQUEUED, **CLAIMED_ONCE, **CRASHED, **FAILURE, **HISTORY}
+        assert await types(collection, dead["_id"]) == crashed
         assert stored["status"] == "failed"
         assert stored["crashCount"] == 3
         assert stored["failCount"] == 0
         assert "3 time" in stored["failReason"]
 
     async def test_a_schedule_that_killed_too_many_owners_leaves_a_copy_and_goes_on(
-        self, make_monque: Callable[..., Monque], collection: Collection
+        self, make_monque: Make, collection: Collection
     ) -> None:
         recurring = {"uniqueKey": "work", "repeatInterval": "0 * * * *", "timezone": "UTC"}
         dead = claimed("dead", data={}, crashCount=2, lastHeartbeat=ago(minutes=5), **recurring)
@@ -460,22 +547,22 @@ class TestRecovering:
 
         await make_monque(options=Options(max_retries=3)).open()
 
-        copy = await collection.find_one({"_id": {"$ne": dead["_id"]}})
-        assert copy is not None
+        copy = await find_one(collection, {"_id": {"$ne": dead["_id"]}})
         ours = {"scheduleId": "objectId", "attempt": "int"}
-        assert await types(collection, copy["_id"]) == {**ENQUEUED, **FAILURE, **ours}
+        assert await types(collection, copy["_id"]) == {**ENQUEUED, **FAILURE, **HISTORY, **ours}
         stored = await get(collection, dead["_id"])
         assert await types(collection, dead["_id"]) == {
             **SCHEDULED,
             **CLAIMED_ONCE,
             **GAVE_UP,
+            **HISTORY,
             "lostAttempt": "int",
         }
         assert stored["status"] == "pending"
         assert stored["nextRunAt"] > stored["updatedAt"]
 
 
-# Fields and values of others, which we must neither lose nor change, down to their BSON types.
+# Fields and values of other programs, which we must neither lose nor change, down to their BSON types.
 FOREIGN: dict[str, Any] = {
     "tenant": {"id": Int64(7), "tags": ["a", None, {"deep": True}]},
     "priority": Int64(1),
@@ -532,7 +619,7 @@ class TestUnknownFields:
         assert await self.survived(collection, job_id, kinds)
 
     async def test_a_heartbeat(
-        self, make_monque: Callable[..., Monque], collection: Collection, insert: Callable[..., Any]
+        self, make_monque: Make, collection: Collection, insert: Callable[..., Any]
     ) -> None:
         monque = await make_monque(options=Options(heartbeat_interval=timedelta(milliseconds=50))).open()
         job_id, kinds = await insert(document())
@@ -555,11 +642,7 @@ class TestUnknownFields:
 
     @pytest.mark.parametrize("max_retries", [1, 10], ids=["for good", "retried"])
     async def test_a_failure(
-        self,
-        max_retries: int,
-        make_monque: Callable[..., Monque],
-        collection: Collection,
-        insert: Callable[..., Any],
+        self, max_retries: int, make_monque: Make, collection: Collection, insert: Callable[..., Any]
     ) -> None:
         monque = await make_monque(options=Options(max_retries=max_retries)).open()
         job_id, kinds = await insert(document())
@@ -574,7 +657,7 @@ class TestUnknownFields:
     async def test_the_next_time_of_a_schedule(
         self,
         handler: Callable[..., None],
-        make_monque: Callable[..., Monque],
+        make_monque: Make,
         collection: Collection,
         insert: Callable[..., Any],
     ) -> None:
@@ -609,7 +692,7 @@ class TestUnknownFields:
         self,
         max_retries: int,
         recurring: dict[str, str],
-        make_monque: Callable[..., Monque],
+        make_monque: Make,
         collection: Collection,
         insert: Callable[..., Any],
     ) -> None:
@@ -641,10 +724,10 @@ class TestUnknownFields:
         assert await only(collection) == before
 
 
-async def test_others_see_every_job_that_becomes_runnable_in_their_change_stream(
-    make_monque: Callable[..., Monque], collection: Collection
+async def test_other_implementations_see_every_job_that_becomes_runnable_in_their_change_stream(
+    make_monque: Make, collection: Collection
 ) -> None:
-    """They hear inserts and updates, and of those only what changes `status` or `nextRunAt`."""
+    """They watch inserts, and updates that change `status` or `nextRunAt`."""
     dead = claimed("dead", name="dead", lastHeartbeat=ago(minutes=5))
     repeats = document(name="repeats", uniqueKey="k", repeatInterval="@hourly", timezone="UTC")
     retried = document(name="retried")
@@ -665,13 +748,13 @@ async def test_others_see_every_job_that_becomes_runnable_in_their_change_stream
             started.set()
             await asyncio.Event().wait()
 
-        heard = Heard(monque)
+        events = Events(monque)
         await monque.open()
         await monque.schedule("@daily", "changed")
         inserted = await monque.enqueue("nobody", unique_key="k")
         await monque.start()
-        await heard.wait("job:complete")
-        await heard.wait("job:fail")
+        await events.wait("job:complete")
+        await events.wait("job:fail")
         await stopped_while_running(monque, started)
         await collection.insert_one({**document(), "name": "the end"})
 

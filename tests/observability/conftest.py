@@ -14,10 +14,10 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from pymongo.asynchronous.database import AsyncDatabase
 
 from cli.conftest import Program
 from monque.embedded import EmbeddedMongo
+from support.aliases import Database
 from support.programs.child import uri_of
 
 APPS = Path(__file__).parent / "apps"
@@ -95,7 +95,7 @@ def numbers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Numbers]:
 
 
 @pytest.fixture
-def uri(server: EmbeddedMongo, database: AsyncDatabase[dict[str, Any]]) -> str:
+def uri(server: EmbeddedMongo, database: Database) -> str:
     return uri_of(server, database)
 
 

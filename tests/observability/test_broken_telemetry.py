@@ -6,7 +6,6 @@ import importlib
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,12 +15,12 @@ from opentelemetry.sdk.trace.sampling import Sampler
 from opentelemetry.trace import NonRecordingSpan, SpanContext, Tracer
 from opentelemetry.trace import TracerProvider as AnyProvider
 
-from conftest import QUICK
 from monque import Job, JobLogFilter, Monque, NewJob, Observer
-from support.waiting import Heard, eventually
+from support.aliases import Make
+from support.options import ONE_TRY
+from support.waiting import Events, eventually
 
 # Failed jobs come back in half a minute, that is, not in these tests.
-ONCE = replace(QUICK, base_retry_interval=timedelta(seconds=30))
 
 
 class BrokenError(Exception):
@@ -129,12 +128,12 @@ async def work_through_one_of_each(monque: Monque) -> None:
     async def fails(job: Job[None]) -> None:
         raise ValueError("no such address")
 
-    heard = Heard(monque)
+    events = Events(monque)
     await monque.start()
     await monque.enqueue(works)
     await monque.enqueue_many([NewJob(works), NewJob(fails)])
-    completed = await heard.wait("job:complete", 2, within=5)
-    [failed] = await heard.wait("job:fail", within=5)
+    completed = await events.wait("job:complete", 2, within=5)
+    [failed] = await events.wait("job:fail", within=5)
 
     assert monque.is_healthy()
     assert {event.job.fail_count for event in completed} == {0}
@@ -157,13 +156,13 @@ async def work_through_one_of_each(monque: Monque) -> None:
 async def test_tracing_that_raises_is_logged_and_disturbs_nothing(
     place: str,
     provider: Callable[[Broken], AnyProvider],
-    make_monque: Callable[..., Monque],
+    make_monque: Make,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     broken = Broken(place)
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider(broken))
-    monque = await make_monque(options=ONCE).open()
+    monque = await make_monque(options=ONE_TRY).open()
     with caplog.at_level(logging.ERROR, "monque"):
         await work_through_one_of_each(monque)
         await monque.stop()
@@ -174,13 +173,13 @@ async def test_tracing_that_raises_is_logged_and_disturbs_nothing(
 
 
 async def test_a_provider_that_cannot_be_loaded_disturbs_nothing(
-    make_monque: Callable[..., Monque],
+    make_monque: Make,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", None)
     monkeypatch.setenv("OTEL_PYTHON_TRACER_PROVIDER", "nowhere")
-    monque = await make_monque(options=ONCE).open()
+    monque = await make_monque(options=ONE_TRY).open()
     with caplog.at_level(logging.ERROR, "monque"):
         await work_through_one_of_each(monque)
 
@@ -209,7 +208,7 @@ class BrokenMeter:
 @pytest.mark.parametrize("place", ["get_meter", "create_counter", "add"])
 async def test_a_meter_that_raises_is_logged_and_disturbs_nothing(
     place: str,
-    make_monque: Callable[..., Monque],
+    make_monque: Make,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -221,7 +220,7 @@ async def test_a_meter_that_raises_is_logged_and_disturbs_nothing(
 
     internal = importlib.import_module("opentelemetry.metrics._internal")
     monkeypatch.setattr(internal, "_METER_PROVIDER", Provider())
-    monque = await make_monque(options=ONCE).open()
+    monque = await make_monque(options=ONE_TRY).open()
     with caplog.at_level(logging.ERROR, "monque"):
         await work_through_one_of_each(monque)
         await monque.stop()
@@ -232,7 +231,7 @@ async def test_a_meter_that_raises_is_logged_and_disturbs_nothing(
 
 @pytest.mark.parametrize("error", [SystemExit, GeneratorExit, KeyboardInterrupt])
 async def test_an_observer_that_raises_what_is_no_error_disturbs_nothing(
-    error: type[BaseException], make_monque: Callable[..., Monque], caplog: pytest.LogCaptureFixture
+    error: type[BaseException], make_monque: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Leaving(Observer):
         def ended(self, *args: Any, **kwargs: Any) -> None:
@@ -241,7 +240,7 @@ async def test_an_observer_that_raises_what_is_no_error_disturbs_nothing(
         def enqueued(self, name: str, count: int) -> None:
             raise error("the observer leaves")
 
-    monque = await make_monque(options=ONCE).open()
+    monque = await make_monque(options=ONE_TRY).open()
     monque.observe(Leaving())
     await work_through_one_of_each(monque)
 
@@ -249,7 +248,7 @@ async def test_an_observer_that_raises_what_is_no_error_disturbs_nothing(
 
 
 async def test_the_lines_of_an_observer_carry_the_job_that_it_is_told_of(
-    make_monque: Callable[..., Monque],
+    make_monque: Make,
 ) -> None:
     """Many jobs are settled in one write, by a task that one of them has started."""
     records: list[logging.LogRecord] = []
@@ -265,17 +264,17 @@ async def test_the_lines_of_an_observer_carry_the_job_that_it_is_told_of(
     handler, logger = Keeping(), logging.getLogger("observer")
     handler.addFilter(JobLogFilter())
     logger.addHandler(handler)
-    monque = await make_monque(options=replace(ONCE, worker_concurrency=50)).open()
+    monque = await make_monque(options=replace(ONE_TRY, worker_concurrency=50)).open()
     monque.observe(Logging())
 
     @monque.worker("fails")
     async def fails(job: Job[None]) -> None:
         raise ValueError(str(job.id))
 
-    heard = Heard(monque)
+    events = Events(monque)
     jobs = await monque.enqueue_many(NewJob(fails) for _ in range(20))
     await monque.start()
-    await heard.wait("job:fail", 20)
+    await events.wait("job:fail", 20)
     logger.removeHandler(handler)
 
     def all_are_there() -> None:

@@ -13,12 +13,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from pymongo.asynchronous.collection import AsyncCollection
 
-from conftest import QUICK
 from monque import Job, JobLogFilter, Monque, NewJob, current_job
 from monque.cli.log import JsonFormatter, TextFormatter
+from support.aliases import Collection, Make
 from support.jobs import document
+from support.options import QUICK
 from support.waiting import eventually
 
 shop = logging.getLogger("shop.mail")
@@ -193,7 +193,7 @@ async def test_the_start_and_the_end_of_a_job_are_logged_for_debugging(monque: M
 
 
 async def test_a_failed_run_is_logged_with_its_error_and_a_given_up_job_as_an_error(
-    make_monque: Callable[..., Monque], lines: Lines
+    make_monque: Make, lines: Lines
 ) -> None:
     monque = await make_monque(options=replace(QUICK, max_retries=2)).open()
 
@@ -240,9 +240,7 @@ async def test_an_error_with_a_very_long_text_is_cut_in_the_log(monque: Monque, 
     assert max(map(len, formatted)) < 100_000
 
 
-async def test_a_lost_claim_names_its_job(
-    make_monque: Callable[..., Monque], collection: AsyncCollection[dict[str, Any]], lines: Lines
-) -> None:
+async def test_a_lost_claim_names_its_job(make_monque: Make, collection: Collection, lines: Lines) -> None:
     options = replace(
         QUICK, heartbeat_interval=timedelta(milliseconds=100), heartbeat_tolerance=timedelta(seconds=5)
     )
@@ -307,7 +305,7 @@ def test_the_json_format_has_the_fields_of_the_job() -> None:
 
 
 async def test_a_worker_process_writes_the_job_into_the_lines_of_its_handlers(
-    start: Callable[..., Any], collection: AsyncCollection[dict[str, Any]]
+    start: Callable[..., Any], collection: Collection
 ) -> None:
     done = document(name="work", data="this")
     failed = document(name="fail")

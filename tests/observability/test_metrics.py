@@ -5,26 +5,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
-from pymongo.asynchronous.collection import AsyncCollection
 
-from conftest import QUICK
 from monque import ConfigurationError, Job, JobStatus, Monque, NewJob, Observer, QueueDepth
 from monque._store import reads
 from monque.prometheus import MonqueCollector
 from observability.conftest import Numbers
+from support.aliases import Collection, Make
 from support.clocks import ago, ahead, now
 from support.filling import fill
 from support.jobs import claimed, document
+from support.options import QUICK
 from support.waiting import eventually
 
-Jobs = AsyncCollection[dict[str, Any]]
+Jobs = Collection
 
 NAME = "messaging.destination.name"
 ENDING = "monque.job.ending"
@@ -121,7 +121,7 @@ async def test_a_run_that_went_well_is_counted_with_how_long_it_waited_and_ran(
 
 
 async def test_failures_are_counted_as_retried_until_the_last_one(
-    make_monque: Callable[..., Monque],
+    make_monque: Make,
 ) -> None:
     monque, tally = await make_monque(options=replace(QUICK, max_retries=3)).open(), Tally()
     monque.observe(tally)
@@ -139,7 +139,7 @@ async def test_failures_are_counted_as_retried_until_the_last_one(
 
 
 async def test_a_schedule_that_gives_up_an_occurrence_counts_as_failed(
-    make_monque: Callable[..., Monque], collection: Jobs
+    make_monque: Make, collection: Jobs
 ) -> None:
     monque, tally = await make_monque(options=replace(QUICK, max_retries=1)).open(), Tally()
     monque.observe(tally)
@@ -204,7 +204,7 @@ async def test_an_observer_that_raises_is_logged_and_disturbs_nothing(
     assert "the counter is broken" in caplog.text
 
 
-def test_only_an_observer_can_observe(make_monque: Callable[..., Monque]) -> None:
+def test_only_an_observer_can_observe(make_monque: Make) -> None:
     with pytest.raises(ConfigurationError, match=r"must be a monque\.Observer, got 'me'"):
         make_monque().observe("me")  # type: ignore[arg-type]
 
@@ -287,9 +287,7 @@ async def test_a_document_made_by_hand_does_not_stop_the_count(
 # OpenTelemetry
 
 
-async def test_the_meter_counts_what_is_stored_and_what_runs(
-    make_monque: Callable[..., Monque], numbers: Numbers
-) -> None:
+async def test_the_meter_counts_what_is_stored_and_what_runs(make_monque: Make, numbers: Numbers) -> None:
     monque = await make_monque(options=replace(QUICK, max_retries=2)).open()
 
     @monque.worker("greet")
@@ -331,6 +329,19 @@ async def test_a_blocked_event_loop_is_measured_for_opentelemetry_and_prometheus
         assert registry.get_sample_value("monque_event_loop_stall_seconds_count") == 1
 
     await eventually(both_have_it)
+
+
+async def test_the_meter_observes_which_names_are_paused(monque: Monque, numbers: Numbers) -> None:
+    await monque.enqueue("greet")
+    await monque.enqueue("other")
+    await monque.pause("greet")
+    await monque.start()
+
+    def is_paused(name: str) -> Any:
+        return numbers.value("monque.name.paused", {NAME: name})
+
+    await eventually(lambda: _are(is_paused("greet"), 1))
+    assert is_paused("other") == 0
 
 
 async def test_the_meter_observes_how_many_wait(monque: Monque, numbers: Numbers, collection: Jobs) -> None:

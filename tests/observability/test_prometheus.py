@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +19,19 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from pymongo import MongoClient
-from pymongo.asynchronous.collection import AsyncCollection
 
-from conftest import QUICK
-from monque import Job, JobStatus, Monque, NewJob, SyncMonque
-from monque import _semconv as semconv
+from monque import Cancel, Job, JobStatus, Monque, NewJob, Snooze, SyncMonque
+from monque._observe import semconv
+from monque._store.document import PARKED
 from monque.embedded import EmbeddedMongo
 from monque.prometheus import MonqueCollector
+from support.aliases import Collection, Make
 from support.clocks import ago, ahead
 from support.jobs import claimed, document
+from support.options import QUICK
 from support.waiting import eventually
 
-Jobs = AsyncCollection[dict[str, Any]]
+Jobs = Collection
 Start = Callable[..., Any]
 Samples = dict[tuple[str, tuple[str, ...]], float]
 
@@ -71,7 +73,7 @@ def read(registry: CollectorRegistry) -> Samples:
 
 
 async def test_the_collector_counts_what_happens_in_its_instance(
-    make_monque: Callable[..., Monque], registry: CollectorRegistry
+    make_monque: Make, registry: CollectorRegistry
 ) -> None:
     monque = make_monque(options=replace(QUICK, max_retries=2))
     registry.register(MonqueCollector(monque))
@@ -103,8 +105,28 @@ async def test_the_collector_counts_what_happens_in_its_instance(
     assert now[("monque_job_wait_seconds_bucket", ("greet", "60.0"))] == 4
 
 
+async def test_the_collector_counts_runs_that_were_snoozed_and_cancelled(
+    make_monque: Make, registry: CollectorRegistry
+) -> None:
+    monque = make_monque()
+    registry.register(MonqueCollector(monque))
+    await monque.open()
+
+    @monque.worker("greet")
+    async def greet(job: Job[str]) -> None:
+        raise Snooze(timedelta(hours=1)) if job.data == "later" else Cancel()
+
+    await monque.enqueue_many([NewJob("greet", "later"), NewJob("greet", "never")])
+    await monque.run_until_idle()
+
+    now = read(registry)
+    assert now[("monque_jobs_snoozed_total", ("greet",))] == 1
+    assert now[("monque_jobs_cancelled_total", ("greet",))] == 1
+    assert now[("monque_job_run_seconds_count", ("greet",))] == 2
+
+
 async def test_the_collector_counts_jobs_that_recovery_gave_up_but_not_how_long_they_ran(
-    make_monque: Callable[..., Monque], registry: CollectorRegistry, collection: Jobs
+    make_monque: Make, registry: CollectorRegistry, collection: Jobs
 ) -> None:
     await collection.insert_one(claimed("dead", lastHeartbeat=ago(minutes=5)))
     monque = make_monque(options=replace(QUICK, max_retries=1))
@@ -139,6 +161,28 @@ async def test_the_collector_shows_how_many_wait_until_the_instance_stops(
     assert [name for name, _ in read(registry) if name.startswith("monque_queue")] == []
 
 
+async def test_the_collector_shows_which_names_are_paused_and_does_not_count_parked_jobs(
+    make_monque: Make, registry: CollectorRegistry, collection: Jobs
+) -> None:
+    monque = await make_monque().open()
+    registry.register(MonqueCollector(monque))
+    parked = document(name="greet", nextRunAt=PARKED)
+    await collection.insert_many([document(name="greet"), parked, document(name="other")])
+    await monque.pause("greet")
+    await monque.start()
+
+    def it_is_known() -> None:
+        now = read(registry)
+        assert now.get(("monque_name_paused", ("greet",))) == 1
+        assert now[("monque_name_paused", ("other",))] == 0
+        assert now[("monque_queue_depth", ("greet", "due"))] == 1
+        assert now[("monque_queue_depth", ("greet", "later"))] == 0
+
+    await eventually(it_is_known)
+    await monque.stop()
+    assert [name for name, _ in read(registry) if name == "monque_name_paused"] == []
+
+
 async def test_a_name_whose_jobs_are_gone_has_zero_of_them(
     monque: Monque, registry: CollectorRegistry
 ) -> None:
@@ -155,7 +199,7 @@ async def test_a_name_whose_jobs_are_gone_has_zero_of_them(
 
 
 async def test_two_collectors_of_one_registry_need_names_of_their_own(
-    make_monque: Callable[..., Monque], registry: CollectorRegistry
+    make_monque: Make, registry: CollectorRegistry
 ) -> None:
     first, second = await make_monque().open(), await make_monque().open()
     registry.register(MonqueCollector(first))
@@ -197,7 +241,7 @@ def test_a_worker_process_shows_its_metrics_and_those_of_the_code(
 ) -> None:
     jobs.insert_many([document(name="work", data="it"), document(name="later", nextRunAt=ahead(hours=1))])
     worker = start("worker", target, "--metrics-port", "0")
-    [port] = worker.hears(PORT)
+    [port] = worker.wait_for(PORT)
 
     until(lambda: scrape(port).get(("monque_jobs_completed_total", ("work",))) == 1)
     until(lambda: scrape(port).get(("monque_queue_depth", ("later", "later"))) == 1)
@@ -211,7 +255,7 @@ def test_a_worker_process_shows_its_metrics_and_those_of_the_code(
 
 def test_other_paths_are_not_found(start: Start) -> None:
     worker = start("worker", "measured:monque", "--metrics-port", "0")
-    [port] = worker.hears(PORT)
+    [port] = worker.wait_for(PORT)
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(f"http://127.0.0.1:{port}/secrets", timeout=10)
     with refused.value:
@@ -225,14 +269,14 @@ def test_one_scrape_sees_all_processes_and_forgets_nothing_when_one_dies(start: 
     worker = start(
         "worker", "measured:monque", "--processes", "3", "--metrics-port", "0", "--concurrency", "1"
     )
-    [port] = worker.hears(PORT)
+    [port] = worker.wait_for(PORT)
     done = ("monque_jobs_completed_total", ("work",))
 
     until(lambda: scrape(port).get(done) == 100)
     assert scrape(port)[("shop_mails_total", ())] == 100
     until(lambda: scrape(port).get(("monque_queue_depth", ("work", "due"))) == 0)
     jobs.insert_one(document(name="die"))
-    worker.hears("was ended by SIGKILL")
+    worker.wait_for("was ended by SIGKILL")
     jobs.delete_many({"name": "die"})
     jobs.insert_many(document(name="work", data="it", nextRunAt=ago(seconds=s)) for s in range(10))
     until(lambda: scrape(port).get(done, 0) >= 110)
@@ -274,10 +318,22 @@ def test_without_the_extra_it_is_told_what_to_install(processes: str, start: Sta
     )
 
 
+def test_stuck_handlers_are_counted_until_they_end(make_monque: Make) -> None:
+    collector = MonqueCollector(make_monque())
+    registry = CollectorRegistry()
+    registry.register(collector)
+    collector.stuck("work", 2)
+    stuck = registry.get_sample_value("monque_jobs_stuck", {"job_name": "work"})
+    collector.stuck("work", 0)
+
+    assert stuck == 2
+    assert registry.get_sample_value("monque_jobs_stuck", {"job_name": "work"}) == 0
+
+
 # The page
 
 
-def test_the_page_lists_every_metric(make_monque: Callable[..., Monque]) -> None:
+def test_the_page_lists_every_metric(make_monque: Make) -> None:
     guide = Path(__file__).parents[2] / "docs" / "guides" / "observability.md"
     table = guide.read_text().partition("\n## Metrics\n")[2].partition("\n\n- ")[0]
     there = {metric.name: metric.type for metric in MonqueCollector(make_monque()).collect()}
@@ -288,5 +344,7 @@ def test_the_page_lists_every_metric(make_monque: Callable[..., Monque]) -> None
     assert set(re.findall(r"^\| `([\w.]+)`", table, re.MULTILINE)) == ours | {
         semconv.QUEUE_DEPTH,
         semconv.OLDEST_DUE,
+        semconv.NAME_PAUSED,
         semconv.STALL,
+        semconv.STUCK,
     }

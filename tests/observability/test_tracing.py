@@ -14,17 +14,28 @@ from fastapi import Depends, FastAPI
 from opentelemetry import context, trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, StatusCode, TraceFlags, TraceState
-from pymongo.asynchronous.collection import AsyncCollection
 
-from conftest import QUICK
-from monque import ConnectionError, Job, JobStatus, Monque, NewJob, PayloadError, SyncMonque
+from monque import (
+    Cancel,
+    ConnectionError,
+    Fail,
+    Job,
+    JobStatus,
+    Monque,
+    NewJob,
+    PayloadError,
+    Snooze,
+    SyncMonque,
+)
 from monque.fastapi import JobRouter, setup_monque, worker_lifespan
 from observability.conftest import Spans
+from support.aliases import Collection, Make
 from support.clocks import ago
-from support.jobs import document
-from support.waiting import Heard, eventually
+from support.jobs import document, find_one
+from support.options import QUICK
+from support.waiting import Events, eventually
 
-Jobs = AsyncCollection[dict[str, Any]]
+Jobs = Collection
 
 
 def span_id(span: ReadableSpan) -> str:
@@ -69,7 +80,7 @@ async def nothing(job: Job[Any]) -> None: ...
 
 
 async def test_the_consumers_span_belongs_to_the_trace_of_the_producer_and_links_to_its_span(
-    make_monque: Callable[..., Monque], spans: Spans
+    make_monque: Make, spans: Spans
 ) -> None:
     producer, consumer = await make_monque().open(), await make_monque().open()
     consumer.worker("greet", nothing)
@@ -108,7 +119,7 @@ async def test_it_leads_from_one_process_into_another(
     worker = start("worker", "traced:monque", "--until-idle")
 
     assert await asyncio.to_thread(worker.ends) == 0
-    there = {span["name"]: span for span in map(json.loads, worker.hears("(?m)^span (.*)$", times=2))}
+    there = {span["name"]: span for span in map(json.loads, worker.wait_for("(?m)^span (.*)$", times=2))}
     sent = spans.one("send greet")
     process = there["process greet"]
     assert parent(sent) == f"{request.get_span_context().span_id:016x}"
@@ -164,13 +175,14 @@ async def test_jobs_that_run_at_once_keep_their_traces_apart(monque: Monque, spa
     assert current == expected
 
 
-async def test_the_span_around_start_is_not_the_parent_of_anything(monque: Monque, spans: Spans) -> None:
+async def test_the_span_around_start_is_not_the_parent_of_anything(
+    monque: Monque, events: Events, spans: Spans
+) -> None:
     monque.worker("greet", nothing)
-    heard = Heard(monque)
     with trace.get_tracer("shop").start_as_current_span("startup"):
         await monque.start()
     await monque.database["monque_jobs"].insert_one(document(name="greet"))
-    await heard.wait("job:complete")
+    await events.wait("job:complete")
 
     processed = spans.one("process greet")
     assert parent(processed) is None
@@ -180,9 +192,7 @@ async def test_the_span_around_start_is_not_the_parent_of_anything(monque: Monqu
 # Later runs
 
 
-async def test_a_retried_run_has_a_trace_of_its_own_with_a_link(
-    make_monque: Callable[..., Monque], spans: Spans
-) -> None:
+async def test_a_retried_run_has_a_trace_of_its_own_with_a_link(make_monque: Make, spans: Spans) -> None:
     monque = await make_monque(options=replace(QUICK, max_retries=3)).open()
 
     @monque.worker("greet")
@@ -254,7 +264,7 @@ async def test_a_job_given_back_at_shutdown_is_no_failure_and_keeps_its_context(
 
 
 async def test_the_kept_run_of_a_schedule_that_gave_up_links_to_it_when_retried(
-    make_monque: Callable[..., Monque], spans: Spans, collection: Jobs
+    make_monque: Make, spans: Spans, collection: Jobs
 ) -> None:
     monque = await make_monque(options=replace(QUICK, max_retries=1)).open()
 
@@ -276,7 +286,7 @@ async def test_the_kept_run_of_a_schedule_that_gave_up_links_to_it_when_retried(
 # Errors
 
 
-async def test_a_failed_run_records_its_error(make_monque: Callable[..., Monque], spans: Spans) -> None:
+async def test_a_failed_run_records_its_error(make_monque: Make, spans: Spans) -> None:
     monque = await make_monque(options=replace(QUICK, max_retries=1)).open()
 
     @monque.worker("greet")
@@ -295,9 +305,7 @@ async def test_a_failed_run_records_its_error(make_monque: Callable[..., Monque]
     assert (event.attributes or {})["exception.message"] == "no such address"
 
 
-async def test_an_error_that_cannot_be_shown_is_no_trouble(
-    make_monque: Callable[..., Monque], spans: Spans
-) -> None:
+async def test_an_error_that_cannot_be_shown_is_no_trouble(make_monque: Make, spans: Spans) -> None:
     class UnspeakableError(Exception):
         def __str__(self) -> str:
             raise RuntimeError("never")
@@ -316,7 +324,7 @@ async def test_an_error_that_cannot_be_shown_is_no_trouble(
 
 
 async def test_a_job_that_cannot_be_stored_is_an_error_of_the_producers_span(
-    make_monque: Callable[..., Monque], spans: Spans, uri: str
+    make_monque: Make, spans: Spans, uri: str
 ) -> None:
     monque = await make_monque(uri).open()
     await monque.client.close()
@@ -383,7 +391,7 @@ async def test_a_sync_monque_continues_the_trace_of_its_caller(
 
 
 async def test_a_handler_of_fastapi_and_its_dependencies_run_in_the_span(
-    make_monque: Callable[..., Monque], spans: Spans
+    make_monque: Make, spans: Spans
 ) -> None:
     jobs, app = JobRouter(), FastAPI()
 
@@ -411,7 +419,7 @@ async def test_a_handler_of_fastapi_and_its_dependencies_run_in_the_span(
 
 
 async def test_the_document_carries_the_context_and_keeps_it(
-    make_monque: Callable[..., Monque], spans: Spans, collection: Jobs
+    make_monque: Make, spans: Spans, collection: Jobs
 ) -> None:
     monque = await make_monque(options=replace(QUICK, max_retries=2)).open()
 
@@ -430,8 +438,7 @@ async def test_the_document_carries_the_context_and_keeps_it(
     assert stored["traceparent"].split("-")[:3] == ["00", trace_id(sent), span_id(sent)]
     assert is_sampled(stored["traceparent"])
     assert "tracestate" not in stored
-    after = await collection.find_one()
-    assert after is not None
+    after = await find_one(collection)
     assert after["traceparent"] == stored["traceparent"]
 
 
@@ -512,16 +519,73 @@ async def test_nothing_is_added_while_no_provider_is_configured(monque: Monque, 
 
 
 async def test_a_provider_that_is_configured_late_counts_from_then_on(
-    monque: Monque, request: pytest.FixtureRequest
+    monque: Monque, events: Events, request: pytest.FixtureRequest
 ) -> None:
     monque.worker("greet", nothing)
-    heard = Heard(monque)
     await monque.start()
     await monque.enqueue("greet")
-    await heard.wait("job:complete")
+    await events.wait("job:complete")
     spans: Spans = request.getfixturevalue("spans")
     await monque.enqueue("greet")
-    await heard.wait("job:complete", 2)
+    await events.wait("job:complete", 2)
 
     await eventually(lambda: spans.one("process greet"))
     assert sorted(spans.names()) == ["process greet", "send greet"]
+
+
+@pytest.mark.parametrize("verdict", [Snooze(timedelta(hours=1)), Cancel("gone")], ids=["snooze", "cancel"])
+async def test_a_snooze_and_a_cancel_are_no_errors_of_the_span(
+    monque: Monque, spans: Spans, verdict: Exception
+) -> None:
+    @monque.worker("greet")
+    async def greet(job: Job[Any]) -> None:
+        raise verdict
+
+    await monque.enqueue("greet")
+    await monque.run_until_idle()
+
+    processed = spans.one("process greet")
+    assert processed.status.status_code is StatusCode.UNSET
+    assert "error.type" not in attributes(processed)
+    assert processed.events == ()
+
+
+async def test_a_timeout_is_an_error_of_the_span(monque: Monque, spans: Spans) -> None:
+    @monque.worker("greet", timeout=timedelta(milliseconds=50), max_attempts=1)
+    async def greet(job: Job[Any]) -> None:
+        await asyncio.sleep(30)
+
+    await monque.enqueue("greet")
+    await monque.run_until_idle()
+
+    processed = spans.one("process greet")
+    assert processed.status.status_code is StatusCode.ERROR
+    assert attributes(processed)["error.type"] == "monque.JobTimeoutError"
+    assert "monque.job.interrupted" not in attributes(processed)
+
+
+async def test_a_run_that_somebody_stops_is_no_error_of_the_span(monque: Monque, spans: Spans) -> None:
+    @monque.worker("greet")
+    async def greet(job: Job[Any]) -> None:
+        await monque.cancel_job(job.id, running=True)
+        await asyncio.sleep(30)
+
+    await monque.enqueue("greet")
+    await monque.run_until_idle()
+
+    processed = spans.one("process greet")
+    assert processed.status.status_code is StatusCode.UNSET
+    assert attributes(processed)["monque.job.interrupted"] is True
+
+
+async def test_a_fail_is_an_error_of_the_span(monque: Monque, spans: Spans) -> None:
+    @monque.worker("greet")
+    async def greet(job: Job[Any]) -> None:
+        raise Fail("no such address")
+
+    await monque.enqueue("greet")
+    await monque.run_until_idle()
+
+    processed = spans.one("process greet")
+    assert processed.status.status_code is StatusCode.ERROR
+    assert attributes(processed)["error.type"] == "monque.Fail"

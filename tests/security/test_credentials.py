@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 from pymongo import MongoClient
 
-from conftest import QUICK
 from monque import ConfigurationError, ConnectionError, Monque, MonqueError
 from monque.cli.session import Database
 from monque.cli.work import Settings
 from monque.sync import SyncMonque
+from support.options import QUICK
 from support.servers import Servers
-from support.waiting import Heard, eventually
+from support.waiting import Events, eventually
 
 USER = "margaret"
 PASSWORD = "hunter2/s3cr@t:Ωmega?"
@@ -91,7 +91,7 @@ def told(error: BaseException) -> str:
 
 async def test_work_on_a_guarded_server_tells_no_password(uri: str, log: pytest.LogCaptureFixture) -> None:
     monque = Monque(uri, options=replace(QUICK, collection="right"))
-    heard = Heard(monque)
+    events = Events(monque)
     monque.worker("work", lambda job: None)
     monque.worker("bad", lambda job: 1 / 0)  # type: ignore[arg-type,return-value]
     shown = [repr(monque)]
@@ -99,13 +99,13 @@ async def test_work_on_a_guarded_server_tells_no_password(uri: str, log: pytest.
         await monque.start()
         job = await monque.enqueue("work", {"a": 1})
         await monque.enqueue("bad")
-        await heard.wait("job:complete")
-        await heard.wait("job:fail")
+        await events.wait("job:complete")
+        await events.wait("job:fail")
         shown += [repr(monque), repr(monque.options), repr(monque.workers), repr(job)]
         shown += [repr(await monque.diagnose()), repr(monque.client), repr(monque.database)]
 
-    assert_untold(*shown, *map(repr, heard.events), log.text)
-    assert "job:complete" in heard.kinds()
+    assert_untold(*shown, *map(repr, events.all), log.text)
+    assert "job:complete" in events.kinds()
 
 
 async def test_a_wrong_password_is_an_error_without_it(wrong: str, log: pytest.LogCaptureFixture) -> None:
@@ -134,22 +134,22 @@ async def test_a_password_changed_while_running_is_told_without_it(
         admin.admin.command("createUser", "guest", pwd=PASSWORD, roles=["readWriteAnyDatabase"])
         uri = with_password(guarded, QUOTED).replace(USER, "guest")
         monque = Monque(uri, options=replace(QUICK, collection="changed"))
-        heard = Heard(monque)
+        events = Events(monque)
         monque.worker("work", lambda job: None)
         async with monque:
             await monque.start()
             await eventually(lambda: _assert(monque.is_healthy()))
             admin.admin.command("updateUser", "guest", roles=[])
-            await heard.wait("job:error")
+            await events.wait("job:error")
             with pytest.raises(ConnectionError) as refused:
                 await monque.enqueue("work")
             admin.admin.command("updateUser", "guest", roles=["readWriteAnyDatabase"])
             await eventually(lambda: _assert(monque.is_healthy()))
             await monque.enqueue("work")
-            await heard.wait("job:complete")
+            await events.wait("job:complete")
 
-    assert_untold(told(refused.value), log.text, *map(repr, heard.events))
-    assert_untold(*(told(event.error) for event in heard.of("job:error")))
+    assert_untold(told(refused.value), log.text, *map(repr, events.all))
+    assert_untold(*(told(event.error) for event in events.of("job:error")))
 
 
 def _assert(fact: bool) -> None:

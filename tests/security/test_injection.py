@@ -12,9 +12,7 @@ import pytest
 from bson import Code, DBRef, Int64, MinKey, ObjectId, Regex
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from pymongo.asynchronous.collection import AsyncCollection
 
-from conftest import QUICK
 from monque import (
     ConfigurationError,
     InvalidCursorError,
@@ -28,10 +26,10 @@ from monque import (
     NewJob,
     PayloadError,
 )
-from support.jobs import document
-from support.waiting import Heard
-
-Collection = AsyncCollection[dict[str, Any]]
+from support.aliases import Collection, Make
+from support.jobs import document, find_one
+from support.options import QUICK
+from support.waiting import Events
 
 # The fixtures are shared by all examples of a test, so each looks only at what it stored itself.
 few = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -374,7 +372,7 @@ async def test_a_limit_is_a_number(monque: Monque, limit: Any) -> None:
 @few
 @given(message=texts.filter(lambda text: "\ud800" not in text))
 async def test_the_message_of_a_failure_is_kept_as_it_is(
-    make_monque: Callable[..., Monque], collection: Collection, message: str
+    make_monque: Make, collection: Collection, message: str
 ) -> None:
     """Once written by a pipeline (there are attempts left), once by an update (there are none)."""
     for attempts, status in ((2, JobStatus.PENDING), (1, JobStatus.FAILED)):
@@ -387,9 +385,9 @@ async def test_the_message_of_a_failure_is_kept_as_it_is(
                 raise ValueError(message)
 
             monque.worker("work", fail)
-            heard = Heard(monque)
+            events = Events(monque)
             await monque.run_until_idle()
-            await heard.wait("job:fail")
+            await events.wait("job:fail")
             failed = await monque.get_job(job.id)
 
         assert failed is not None
@@ -399,7 +397,7 @@ async def test_the_message_of_a_failure_is_kept_as_it_is(
 
 @pytest.mark.parametrize("spell", ["$$NOW", "$name", "{$gt: 1}", "a.b"])
 async def test_an_instance_id_is_text_wherever_it_is_written(
-    make_monque: Callable[..., Monque], collection: Collection, spell: str
+    make_monque: Make, collection: Collection, spell: str
 ) -> None:
     options = replace(QUICK, instance_id=spell)
     monque = await make_monque(options=options).open()
@@ -409,6 +407,5 @@ async def test_an_instance_id_is_text_wherever_it_is_written(
     await monque.run_until_idle()
 
     assert seen == [spell]
-    stored = await collection.find_one({"_id": ObjectId(job_id)})
-    assert stored is not None
+    stored = await find_one(collection, {"_id": ObjectId(job_id)})
     assert stored["status"] == "completed"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from bson import MaxKey, MinKey
 from pymongo import AsyncMongoClient
-from pymongo.asynchronous.database import AsyncDatabase
 
+from support.aliases import Database
 from support.sharding import Cluster
 
 # What MongoDB takes together with the index for unique keys.
@@ -37,7 +37,7 @@ def shard_key(request: pytest.FixtureRequest) -> dict[str, Any] | None:
 @pytest.fixture
 async def database(
     cluster: Cluster, shard_key: dict[str, Any] | None, request: pytest.FixtureRequest
-) -> AsyncIterator[AsyncDatabase[dict[str, Any]]]:
+) -> AsyncIterator[Database]:
     name = re.sub(r"\W", "_", request.node.name)[:30] + "_" + uuid.uuid4().hex[:8]
     async with AsyncMongoClient(cluster.uri, tz_aware=True) as client:
         if shard_key is not None:

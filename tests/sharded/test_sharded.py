@@ -5,29 +5,24 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from pymongo.asynchronous.collection import AsyncCollection
-from pymongo.asynchronous.database import AsyncDatabase
 
-from conftest import QUICK
 from monque import ConfigurationError, Job, JobFilter, JobStateError, Monque, NewJob, Options
-from monque._monque import check_sharding
+from monque._api.preparing import check_sharding
+from support.aliases import Collection, Database, Make
 from support.clocks import ago
 from support.jobs import claimed, document
+from support.options import QUICK
 from support.programs.child import uri_of
 from support.sharding import NEEDS_MONGOS, Cluster
-from support.waiting import Heard, eventually
+from support.waiting import Events, eventually, start
 
 pytestmark = NEEDS_MONGOS
 
-Collection = AsyncCollection[dict[str, Any]]
-Database = AsyncDatabase[dict[str, Any]]
-Make = Callable[..., Monque]
 
 NAMES = [f"name-{number}" for number in range(20)]
 UNSHARDED_ONLY = pytest.mark.parametrize("shard_key", [None], ids=["unsharded"])
@@ -72,14 +67,12 @@ async def test_a_lone_job_runs_within_seconds_of_being_stored_by_another(
     """The change stream of a cluster with an idle shard is ten seconds late; polling is not."""
     worker = await make_monque(options=Options()).open()
     worker.worker("work", lambda job: None)
-    heard = Heard(worker)
-    await worker.start()
-    await heard.wait("changestream:connected")
+    events = await start(worker)
     waits = []
     for number in range(1, 4):
         stored = time.monotonic()
         await monque.enqueue("work", number)
-        await heard.wait("job:complete", number)
+        await events.wait("job:complete", number)
         waits.append(time.monotonic() - stored)
 
     assert min(waits) < 2.5
@@ -95,14 +88,14 @@ async def test_parallel_enqueues_with_one_key_give_one_job(monque: Monque, colle
 async def test_failures_retries_and_schedules_work(make_monque: Make, collection: Collection) -> None:
     monque = await make_monque(options=replace(QUICK, max_retries=2)).open()
     monque.worker("fails", lambda job: 1 / 0)  # type: ignore[arg-type,return-value]
-    heard = Heard(monque)
+    events = Events(monque)
     await monque.start()
     await monque.enqueue("fails")
     schedule = await monque.schedule("@yearly", "fails")
     await collection.update_one(
         {"_id": schedule.id, "name": "fails"}, {"$set": {"nextRunAt": ago(seconds=1)}}
     )
-    await heard.wait("job:fail", 4, within=30)
+    await events.wait("job:fail", 4, within=30)
     again = await monque.schedule("@daily", "fails", {"changed": True})
 
     failed = await monque.get_jobs(status="failed")
@@ -117,9 +110,9 @@ async def test_the_jobs_of_dead_owners_are_done_by_others(make_monque: Make, col
     monque = await make_monque().open()
     for name in NAMES:
         monque.worker(name, lambda job: None)
-    heard = Heard(monque)
+    events = Events(monque)
     await monque.start()
-    await heard.wait("job:complete", len(NAMES), within=30)
+    await events.wait("job:complete", len(NAMES), within=30)
 
     assert await collection.count_documents({"status": "completed", "attempt": 2}) == len(NAMES)
 
@@ -136,10 +129,10 @@ async def test_heartbeats_reach_every_job_and_lost_claims_are_noticed(
 
     for name in NAMES:
         monque.worker(name, wait)
-    heard = Heard(monque)
+    events = Events(monque)
     await monque.start()
     await monque.enqueue_many([NewJob(name) for name in NAMES])
-    await heard.wait("job:start", len(NAMES), within=30)
+    await events.wait("job:start", len(NAMES), within=30)
     first = {job["_id"]: job["lastHeartbeat"] async for job in collection.find()}
 
     async def all_beaten() -> None:
@@ -148,9 +141,9 @@ async def test_heartbeats_reach_every_job_and_lost_claims_are_noticed(
 
     await eventually(all_beaten)
     await collection.delete_many({"name": {"$in": NAMES[:5]}})
-    await heard.wait("job:lost", 5)
+    await events.wait("job:lost", 5)
     let_go.set()
-    await heard.wait("job:complete", len(NAMES) - 5)
+    await events.wait("job:complete", len(NAMES) - 5)
 
 
 async def test_operators_find_and_change_jobs(monque: Monque, collection: Collection) -> None:
@@ -212,20 +205,19 @@ async def test_a_collection_sharded_by_another_key_is_refused_in_words(
 
 @UNSHARDED_ONLY
 async def test_a_collection_with_jobs_in_it_can_be_sharded_later(
-    monque: Monque, collection: Collection
+    monque: Monque, events: Events, collection: Collection
 ) -> None:
     """While an instance runs; it goes on."""
     monque.worker("work", lambda job: None)
-    heard = Heard(monque)
     await monque.start()
     await monque.enqueue("work", 1)
-    await heard.wait("job:complete")
+    await events.wait("job:complete")
     await collection.create_index({"name": "hashed"})
     await collection.database.client.admin.command(
         "shardCollection", collection.full_name, key={"name": "hashed"}
     )
     await monque.enqueue("work", 2, unique_key="k")
-    await heard.wait("job:complete", 2)
+    await events.wait("job:complete", 2)
 
 
 async def test_a_cluster_older_than_7_is_refused_if_the_collection_is_sharded(

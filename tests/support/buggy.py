@@ -1,7 +1,7 @@
 """A user's own driver classes with a bug in them, as a library that wraps the driver may have.
 
-What they raise is no error of the database: to Monque it is a bug like one of its own, and every loop
-goes through them. So nothing of Monque has to be replaced to see what a bug does.
+They raise an error that does not come from the database. To Monque that is a bug like one of its own, and
+every loop goes through them. So nothing of Monque has to be replaced to see what a bug does.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 Breaks = Callable[..., bool]
 
-# For each loop, the first operation that only it does: its method, and how to tell it by its arguments.
+# For each loop, the first operation that only it does: its method, and a test of its arguments.
 LOOPS: dict[str, tuple[str, Breaks]] = {
-    "looking": ("find", lambda query, *_, **__: query.get("status") == "pending"),
+    "polling": ("find", lambda query, *_, **__: query.get("status") == "pending"),
     "claiming": ("find_one_and_update", lambda _, update, **__: _sets(update, "processing")),
     "heartbeat": ("update_many", lambda _, update, **__: "lastHeartbeat" in _stamps(update)),
     "recovery": ("find", lambda query, *_, **__: query.get("status") == "processing" and "$expr" in query),
@@ -34,7 +34,7 @@ class BugError(Exception):
 
 
 class BuggyDatabase(AsyncDatabase[dict[str, Any]]):
-    """A database whose collections do what they should, until one of the loops is told to break."""
+    """A database whose collections do what they should, until `broken` names one of the loops."""
 
     broken: str | None = None
     deaf: asyncio.Event | None = None

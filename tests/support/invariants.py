@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, datetime
 from typing import Any
 
 from pymongo.asynchronous.collection import AsyncCollection
 
+# A job with this time has none yet. Clients of the tests may read naive times.
+_PARKED = (datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59))  # noqa: DTZ001
 _CLAIM = ("claimedBy", "lockedAt", "lastHeartbeat")
+
+
+# The largest `Options.attempt_history`.
+_MOST_ATTEMPTS = 100
 
 
 def violations(documents: list[dict[str, Any]]) -> list[str]:
@@ -24,8 +31,14 @@ def violations(documents: list[dict[str, Any]]) -> list[str]:
             broken.append(f"{who} has only {present} of its claim")
         if "uniqueKey" in doc and doc["uniqueKey"] is None:
             broken.append(f"{who} has a null uniqueKey")
+        if doc.get("nextRunAt") in _PARKED and doc["status"] == "processing":
+            broken.append(f"{who} is processing though it is parked")
+        broken += [f"{who} {problem}" for problem in _problems_of_cancel(doc)]
         if doc["failCount"] < 0:
             broken.append(f"{who} has a negative failCount")
+        history = doc.get("history")
+        if isinstance(history, list) and len(history) > _MOST_ATTEMPTS:
+            broken.append(f"{who} has a history of {len(history)} attempts")
     active = Counter(
         (doc["name"], doc["uniqueKey"])
         for doc in documents
@@ -33,6 +46,17 @@ def violations(documents: list[dict[str, Any]]) -> list[str]:
     )
     broken += [f"{count} active jobs hold {key}" for key, count in active.items() if count > 1]
     return broken
+
+
+def _problems_of_cancel(doc: dict[str, Any]) -> list[str]:
+    """Only an operator's request stands in a job that is not cancelled; and each says when, and by whom."""
+    cancel = doc.get("cancel")
+    if not isinstance(cancel, dict):
+        return []
+    by = cancel.get("by")
+    odd = by not in ("operator", "handler", "expiry") or not isinstance(cancel.get("at"), datetime)
+    ended = doc["status"] != "cancelled" and by in ("handler", "expiry")
+    return [f"has an odd {cancel}"] * odd + [f"was cancelled by {by} and is not"] * ended
 
 
 async def check_invariants(collection: AsyncCollection[dict[str, Any]]) -> None:

@@ -1,12 +1,14 @@
-"""Documents put into the collection directly, as any implementation may have left them."""
+"""Documents put into the collection directly, as any implementation may have left them, and read from it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime
 from typing import Any
 
 from bson import ObjectId
 
+from support.aliases import Collection
 from support.clocks import ago, now
 
 
@@ -37,3 +39,21 @@ def claimed(by: str, **fields: Any) -> dict[str, Any]:
         "attempt": 1,
     }
     return document(**{**claim, **fields})
+
+
+async def only(collection: Collection) -> dict[str, Any]:
+    """Return the only document that there is."""
+    [found] = await collection.find().to_list()
+    return found
+
+
+async def find_one(collection: Collection, *query: Any, **options: Any) -> dict[str, Any]:
+    """Return what `collection.find_one` returns; there must be a document."""
+    found = await collection.find_one(*query, **options)
+    assert found is not None, query
+    return found
+
+
+async def statuses(collection: Collection) -> Counter[str]:
+    """Count the jobs by status."""
+    return Counter([job["status"] async for job in collection.find()])

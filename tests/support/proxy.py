@@ -48,7 +48,7 @@ class Trap:
 
 
 class Proxy:
-    """Forwards whole MongoDB messages, except where it is told to do something nasty.
+    """Forwards whole MongoDB messages, except those that a trap catches.
 
     Its URI has `directConnection=true`, so that clients do not go round it.
 
@@ -83,7 +83,7 @@ class Proxy:
         return self._set(Trap(matches, loses_answer=True))
 
     def silence(self, *, spare_monitors: bool = False) -> None:
-        """From now on nothing comes through the open connections, and nobody says that they are dead."""
+        """From now on nothing comes through the open connections, and they are not closed."""
         for link in self._links:
             link.silent = not (spare_monitors and link.is_monitor)
 

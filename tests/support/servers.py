@@ -283,7 +283,7 @@ async def _fail_point(
 
 @contextmanager
 def frozen(node: Node) -> Iterator[None]:
-    """While this lasts, the node answers nobody."""
+    """While this lasts, the node does not answer."""
     node.freeze()
     try:
         yield

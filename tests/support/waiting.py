@@ -24,28 +24,45 @@ async def eventually(check: Callable[[], Any], *, within: float = 10.0) -> Any:
         await asyncio.sleep(0.01)
 
 
-class Heard:
-    """Everything a Monque tells, in order, and a way to wait for it."""
+async def healthy(monque: Monque, expected: bool = True, *, within: float = 20.0) -> None:
+    """Wait until `is_healthy()` is as expected."""
+
+    def check() -> None:
+        assert monque.is_healthy() is expected
+
+    await eventually(check, within=within)
+
+
+class Events:
+    """The events that a Monque has emitted since this was made, in order, and a way to wait for more."""
 
     def __init__(self, monque: Monque) -> None:
-        self.events: list[Event] = []
+        self.all: list[Event] = []
         self._changed = asyncio.Event()
-        monque.on(Event, self._hear)
+        monque.on(Event, self._record)
 
-    def _hear(self, event: Event) -> None:
-        self.events.append(event)
+    def _record(self, event: Event) -> None:
+        self.all.append(event)
         self._changed.set()
 
     def kinds(self) -> list[str]:
-        return [event.kind for event in self.events]
+        return [event.kind for event in self.all]
 
     def of(self, kind: str) -> list[Any]:
-        return [event for event in self.events if event.kind == kind]
+        return [event for event in self.all if event.kind == kind]
 
     async def wait(self, kind: str, count: int = 1, *, within: float = 15.0) -> list[Any]:
-        """The first *count* events of a kind, as soon as that many were told."""
+        """Wait until *count* events of a kind were emitted, and return them."""
         async with asyncio.timeout(within):
             while len(self.of(kind)) < count:
                 self._changed.clear()
                 await self._changed.wait()
         return self.of(kind)[:count]
+
+
+async def start(monque: Monque, *, until: str = "changestream:connected") -> Events:
+    """Start *monque* and wait for an event: its change stream is live. Return the events since the start."""
+    events = Events(monque)
+    await monque.start()
+    await events.wait(until)
+    return events

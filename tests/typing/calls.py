@@ -6,9 +6,11 @@ must find; if it no longer finds it, the ignore is unused, and that is an error.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypedDict, TypeVar, assert_type
+from typing import Any, Literal, TypedDict, TypeVar, assert_type
 from zoneinfo import ZoneInfo
 
 from bson import ObjectId
@@ -30,11 +32,18 @@ from monque import (
     JobStatus,
     Monque,
     MonqueError,
+    NamePaused,
+    NameResumed,
     NewJob,
     Options,
+    Pause,
     Retention,
+    Retry,
+    State,
+    Timeout,
     Worker,
     Workers,
+    WorkerSettings,
 )
 
 T = TypeVar("T")
@@ -99,6 +108,14 @@ assert_type(importer, Worker[Row])
 assert_type(apart, Worker[dict[str, int]])
 
 
+async def orders() -> AsyncIterator[NewJob[Order]]:
+    yield NewJob(ship, Order(number=1))
+
+
+async def progressed(stored: int) -> None:
+    assert_type(stored, int)
+
+
 async def right_calls() -> None:
     assert_type(await monque.enqueue(send_email, Email("ada@example.org")), Job[Email])
     assert_type(await monque.enqueue(ship, Order(number=1), delay=timedelta(minutes=5)), Job[Order])
@@ -131,6 +148,10 @@ async def right_calls() -> None:
     stored = await monque.enqueue_many([NewJob(send_email, Email("ada@example.org")), NewJob("clean-up")])
     assert_type(stored, list[Job[Any]])
     await monque.enqueue_many(NewJob(ship, Order(number=number)) for number in range(10))
+    assert_type(await monque.enqueue_many(orders(), return_jobs=True), list[Job[Any]])
+    assert_type(await monque.enqueue_many(orders(), return_jobs=False, on_progress=print), int)
+    assert_type(await monque.enqueue_many([], return_jobs=bool(stored)), list[Job[Any]] | int)
+    await monque.enqueue_many(orders(), on_progress=progressed)
     assert_type(await monque.get_job("0" * 24), Job[Any] | None)
     assert_type(monque.is_healthy(), bool)
     assert_type(monque.database, AsyncDatabase[Any])
@@ -157,6 +178,36 @@ async def right_calls_of_workers(session: AsyncClientSession) -> None:
     assert_type(await importer.schedule("@daily", {"id": 1}, session=session), Job[Row])
     assert_type(await clean_up.schedule("@daily", timezone="Europe/Berlin"), Job[None])
     assert_type(await clean_up.schedule("@daily", timezone=ZoneInfo("Europe/Berlin")), Job[None])
+
+
+@monque.worker("charge", max_attempts=3, retry=Retry(first=timedelta(seconds=2), fail_on=(OSError,)))
+async def charge(job: Job[Order]) -> None: ...
+
+
+assert_type(charge, Worker[Order])
+assert_type(charge.settings, WorkerSettings)
+
+
+async def right_settings() -> None:
+    assert_type(await monque.enqueue(charge, Order(number=1), max_attempts=3), Job[Order])
+    assert_type(await monque.now(charge, Order(number=1), retry=Retry.never()), Job[Order])
+    assert_type(await monque.schedule("@daily", clean_up, retry=Retry(3)), Job[None])
+    assert_type(await charge.enqueue(Order(number=1), max_attempts=3, unique_key="k"), Job[Order])
+    assert_type(NewJob(charge, Order(number=1), max_attempts=3), NewJob[Order])
+    assert_type(NewJob(clean_up, retry=Retry(delays=[timedelta(seconds=1)])), NewJob[None])
+
+
+async def wrong_settings() -> None:
+    await monque.enqueue(charge, Order(number=1), max_attempts="3")  # type: ignore[call-overload]  # a text
+    await monque.now(charge, Order(number=1), retry=3)  # type: ignore[call-overload]  # not a Retry
+    await charge.enqueue(Order(number=1), retry=3)  # type: ignore[arg-type]  # not a Retry
+    NewJob(clean_up, max_attempts="3")  # type: ignore[call-overload]  # a text
+    Retry(first=5)  # type: ignore[arg-type]  # not a timedelta
+    Retry(3, timedelta(1))  # type: ignore[call-arg]  # the wait is a keyword
+
+
+@monque.worker("wrong", retries=3)  # type: ignore[call-overload, untyped-decorator]  # no such setting
+async def wrong_setting(_job: Job[None]) -> None: ...
 
 
 async def generic_calls(worker: Worker[T], data: T, options: EnqueueOptions) -> None:
@@ -213,7 +264,9 @@ async def wrong_calls() -> None:
     await monque.schedule("@daily", send_email, 5)  # type: ignore[misc]  # the worker wants an Email
     await monque.schedule(send_email, Email("a"))  # type: ignore[call-overload]  # the cron comes first
     await monque.get_jobs(status="bogus")  # type: ignore[arg-type]  # no such state
-    await monque.enqueue_many(NewJob("send-email"))  # type: ignore[arg-type]  # a single one
+    await monque.enqueue_many(NewJob("send-email"))  # type: ignore[call-overload]  # a single one
+    await monque.enqueue_many([], on_progress=5)  # type: ignore[call-overload]  # it is called
+    await monque.enqueue_many([], return_jobs="no")  # type: ignore[call-overload]  # True or False
     await monque.enqueue_many([{"job": "send-email"}])  # type: ignore[list-item]  # not a NewJob
     await monque.get_job(5)  # type: ignore[arg-type]  # not an id
     await monque.stop(timeout="5 s")  # type: ignore[arg-type]  # not a duration
@@ -245,6 +298,33 @@ async def two_arguments(_job: Job[None], _more: int) -> None: ...
 
 @monque.worker("wrong")  # type: ignore[arg-type]  # a handler takes a job, not its data
 async def takes_the_data(_data: Email) -> None: ...
+
+
+# Limits, expiry and stopping.
+
+HOUR = timedelta(hours=1)
+
+
+@monque.worker(
+    "limited", timeout=Timeout(timedelta(seconds=1), hard=timedelta(seconds=2)), expires=timedelta(1)
+)
+async def limited(job: Job[None]) -> None:
+    assert_type(job.interrupted, bool)
+    assert_type(job.interruption, Literal["requested", "timeout", "shutdown", "lost"] | None)
+    assert_type(job.expires_at, datetime | None)
+    job.checkpoint()
+    job.extend_timeout(timedelta(seconds=1))
+    job.extend_timeout(1)  # type: ignore[arg-type]  # not a duration
+
+
+monque.worker("limited", timeout=30)  # type: ignore[call-overload]  # not a duration
+
+
+async def stops() -> None:
+    await monque.enqueue(limited, timeout=timedelta(seconds=1), expires=datetime.now(UTC))
+    assert_type(await monque.cancel_job("id", running=True, reason="enough"), Job[Any])
+    assert_type((await monque.cancel_jobs(JobFilter(expired=True), running=True)).requested, int)
+    JobFilter(cancelled_by="me")  # type: ignore[arg-type]  # nobody of that name cancels
 
 
 # Listeners know their event.
@@ -296,6 +376,34 @@ def by_any_kind(kind: EventKind) -> None:
     monque.off(kind, hear_all)
 
 
+# Pauses.
+
+
+async def pauses() -> None:
+    assert_type(await monque.pause("send-email", until=timedelta(hours=1), reason="why"), Pause)
+    assert_type(await monque.pause(until=datetime.now(UTC)), Pause)
+    assert_type(await monque.resume(), bool)
+    assert_type(await monque.paused(), list[Pause])
+    assert_type((await monque.queue_views())[0].paused, Pause | None)
+    await monque.pause("send-email", until=3600)  # type: ignore[arg-type]  # a time or a duration
+    await monque.pause("send-email", timedelta(hours=1))  # type: ignore[call-arg]  # until= is named
+
+
+@monque.on("name:paused")
+def rests(event: NamePaused) -> None:
+    assert_type(event.pause, Pause)
+
+
+@monque.on(NameResumed)
+def goes_on(event: NameResumed) -> None:
+    assert_type(event.name, str | None)
+
+
+def times(job: Job[Email]) -> None:
+    assert_type(job.next_run_at, datetime | None)
+    assert_type(job.is_parked, bool)
+
+
 # A filter knows the states.
 
 JobFilter(status="failed")
@@ -308,3 +416,64 @@ JobFilter(status=["bogus"])  # type: ignore[list-item]  # no such state
 
 def errors(error: ConnectionError) -> MonqueError:
     return error
+
+
+# Hooks keep their type. The attributes of a state may be of any type.
+
+
+@monque.on_start
+async def connect() -> int:
+    monque.state.count = 5
+    assert_type(monque.state, State)
+    return 5
+
+
+@monque.on_stop
+def disconnect() -> None:
+    assert_type(workers_apart.state.anything, Any)
+
+
+workers_apart = Workers()
+workers_apart.on_start(disconnect)
+workers_apart.on_stop(lambda: None)
+
+
+def takes_job(job: Job[None]) -> None:
+    count: int = job.state.count
+    assert_type(job.state, State)
+    assert_type(count, int)
+
+
+monque.on_start(takes_job)  # type: ignore[type-var]  # a hook takes no argument
+monque.on_stop("connect")  # type: ignore[type-var]  # not a function
+
+
+async def right_hooks() -> None:
+    assert_type(await connect(), int)
+    disconnect()
+
+
+@asynccontextmanager
+async def lifespan(monque: Monque) -> AsyncIterator[dict[str, str]]:
+    yield {"greeting": "Hello"}
+
+
+@asynccontextmanager
+async def lifespan_without_values(monque: Monque) -> AsyncIterator[None]:
+    yield
+
+
+@contextmanager
+def blocking_lifespan(monque: Monque) -> Iterator[None]:
+    yield
+
+
+@asynccontextmanager
+async def lifespan_that_yields_a_number(monque: Monque) -> AsyncIterator[int]:
+    yield 5
+
+
+Monque(lifespan=lifespan)
+Monque(lifespan=lifespan_without_values)
+Monque(lifespan=blocking_lifespan)  # type: ignore[arg-type]  # it is for a SyncMonque
+Monque(lifespan=lifespan_that_yields_a_number)  # type: ignore[arg-type]  # a mapping, or nothing

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypedDict, assert_type
 
 from fastapi import Depends
 
-from monque import Job, Monque
+from monque import Job, Monque, State
 from monque.fastapi import JobClass, JobRouter, cron, job, job_controller
 
 
@@ -95,3 +95,17 @@ def untyped(job: Any) -> None: ...
 
 
 jobs.job("untyped")(untyped)
+
+
+@jobs.on_start
+async def connect() -> int:
+    assert_type(jobs.state, State)
+    return 5
+
+
+async def right_hooks() -> None:
+    assert_type(await connect(), int)
+
+
+jobs.on_stop(Mailer)
+jobs.on_stop(send)  # type: ignore[type-var]  # a hook takes no argument

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypedDict, assert_type
 
 from pymongo.client_session import ClientSession
 
-from monque import Job, JobFailed, NewJob, SyncMonque, SyncWorker, SyncWorkers
+from monque import Job, JobFailed, NewJob, Pause, State, SyncMonque, SyncWorker, SyncWorkers
 
 
 @dataclass
@@ -53,6 +55,10 @@ def apart(job: Job[Row]) -> None:
 assert_type(apart, SyncWorker[Row])
 
 
+async def later() -> AsyncIterator[NewJob[None]]:
+    yield NewJob(clean_up)
+
+
 def right_calls() -> None:
     with monque as opened:
         assert_type(opened, SyncMonque)
@@ -63,6 +69,9 @@ def right_calls() -> None:
     assert_type(monque.now(send_email, Email("ada@example.org")), Job[Email])
     assert_type(monque.schedule("@daily", send_email, Email("ada@example.org")), Job[Email])
     assert_type(monque.enqueue_many([NewJob(clean_up)]), list[Job[Any]])
+    assert_type(monque.enqueue_many([NewJob(clean_up)], return_jobs=True), list[Job[Any]])
+    new_jobs = (NewJob(clean_up) for _ in range(10))
+    assert_type(monque.enqueue_many(new_jobs, return_jobs=False, on_progress=print), int)
     assert_type(monque.get_job("0" * 24), Job[Any] | None)
 
 
@@ -88,12 +97,19 @@ def right_completion(job: Job[Email], session: ClientSession) -> None:
     session.with_transaction(job.complete_in)
 
 
+def pauses() -> None:
+    assert_type(monque.pause("send-email", reason="why"), Pause)
+    assert_type(monque.resume("send-email"), bool)
+    assert_type(monque.paused(), list[Pause])
+
+
 def wrong_calls() -> None:
     monque.enqueue(send_email, 5)  # type: ignore[misc]  # the worker wants an Email
     monque.enqueue(send_email)  # type: ignore[arg-type]  # there is no Email
     monque.now(send_email, 5)  # type: ignore[misc]  # the worker wants an Email
     monque.schedule("@daily", send_email, 5)  # type: ignore[misc]  # the worker wants an Email
-    monque.enqueue_many(NewJob("x"))  # type: ignore[arg-type]  # a single one
+    monque.enqueue_many(NewJob("x"))  # type: ignore[call-overload]  # a single one
+    monque.enqueue_many(later())  # type: ignore[call-overload]  # an async iterable
     monque.enqueue_many([5])  # type: ignore[list-item]  # not a NewJob
 
 
@@ -106,3 +122,29 @@ monque.on("job:complete", alert)  # type: ignore[call-overload]  # it listens to
 monque.once("job:fial", alert)  # type: ignore[call-overload]  # no such event
 monque.get_jobs(status="bogus")  # type: ignore[arg-type]  # no such state
 monque.on(JobFailed, clean)  # type: ignore[arg-type]  # a handler is no listener
+
+
+@monque.on_start
+def connect() -> int:
+    monque.state.count = 5
+    assert_type(monque.state, State)
+    return 5
+
+
+assert_type(connect(), int)
+workers.on_stop(connect)
+monque.on_stop(clean)  # type: ignore[type-var]  # a hook takes no argument
+
+
+@contextmanager
+def lifespan(monque: SyncMonque) -> Iterator[dict[str, str]]:
+    yield {"greeting": "Hello"}
+
+
+@contextmanager
+def lifespan_without_monque() -> Iterator[None]:
+    yield
+
+
+SyncMonque(lifespan=lifespan)
+SyncMonque(lifespan=lifespan_without_monque)  # type: ignore[arg-type]  # it takes the SyncMonque

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, assert_type
 
-from monque import Job, Monque, SyncMonque
-from monque.testing import assert_enqueued, assert_not_enqueued
+from monque import Job, Monque, State, SyncMonque, Worker
+from monque.testing import JobCalls, Rehearsal, assert_enqueued, assert_not_enqueued, rehearse, run_handler
 
 
 async def right_calls(monque: Monque, blocking: SyncMonque) -> None:
@@ -15,8 +16,28 @@ async def right_calls(monque: Monque, blocking: SyncMonque) -> None:
     assert_not_enqueued(blocking, "send")
 
 
+async def rehearsals(worker: Worker[int]) -> None:
+    assert_type(await rehearse(worker, 5, fail_count=2, max_attempts=3), Rehearsal)
+    assert_type((await rehearse(worker, 5)).delay, timedelta | None)
+    await rehearse(worker, 5, interruption="shutdown", state={"count": 5})
+    assert_type((await rehearse(worker, 5)).calls, JobCalls)
+    assert_type(JobCalls().extended_by, list[timedelta])
+    await rehearse(worker, 5, interruption="bogus")  # type: ignore[arg-type]  # none of the four
+    await run_handler(worker, 5, interruption="bogus")  # type: ignore[arg-type]  # none of the four
+    await run_handler(worker, 5, calls=JobCalls())
+    await rehearse(worker, 5, max_attempts="3")  # type: ignore[arg-type]  # a text
+    await rehearse(worker, 5, retries=3)  # type: ignore[call-arg]  # no such setting
+
+
 async def wrong_calls(monque: Monque, blocking: SyncMonque) -> None:
     assert_enqueued(monque, "send")  # type: ignore[unused-coroutine]  # it is not awaited
     assert_not_enqueued(monque, "send")  # type: ignore[unused-coroutine]  # it is not awaited
     await assert_enqueued(blocking, "send")  # type: ignore[misc]  # it is done when it returns
     assert_enqueued("send")  # type: ignore[call-overload]  # where?
+
+
+async def states(monque: Monque, job: Any) -> None:
+    await run_handler(job, state={"count": 5})
+    await run_handler(job, state=monque.state)
+    await run_handler(job, state=State(count=5))
+    await run_handler(job, state=5)  # type: ignore[arg-type]  # neither a mapping nor a State

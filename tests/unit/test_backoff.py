@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monque._backoff import backoff
+from monque._time.backoff import backoff
 
 SECOND = timedelta(seconds=1)
 DAY = timedelta(days=1)

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from monque import _clock
-from monque._clock import Clock
+from monque._time.clock import Clock
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -18,7 +17,7 @@ class Timeline:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seconds = 100.0
-        monkeypatch.setattr(_clock, "elapsed", lambda: self.seconds)
+        monkeypatch.setattr("monque._time.clock.elapsed", lambda: self.seconds)
 
     def server(self, *delays: float, ahead: timedelta = timedelta(0)) -> Any:
         """A `hello` whose answers take these times, one after another, and whose clock shows noon at 100."""

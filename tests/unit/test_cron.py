@@ -11,8 +11,8 @@ from cronsim import CronSim
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monque._cron import Cron
 from monque._errors import ConfigurationError, InvalidCronError
+from monque._time.cron import Cron
 
 NEW_YORK = "America/New_York"  # 2026: 02:00 -> 03:00 on 8 March, 02:00 -> 01:00 on 1 November
 BERLIN = "Europe/Berlin"  # 2026: 02:00 -> 03:00 on 29 March, 03:00 -> 02:00 on 25 October
@@ -158,7 +158,7 @@ def test_an_unknown_zone_is_refused_by_name(zone):
 
 
 def test_utc_needs_no_time_zone_database(monkeypatch):
-    monkeypatch.setattr("monque._cron.ZoneInfo", {}.__getitem__)
+    monkeypatch.setattr("monque._time.cron.ZoneInfo", {}.__getitem__)
 
     assert runs("@daily", "UTC", "2026-01-01T00:00Z", 1) == ["2026-01-02 00:00+00:00"]
 

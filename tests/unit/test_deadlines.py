@@ -10,7 +10,7 @@ from pymongo import AsyncMongoClient
 from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError
 from pymongo.lock import _async_cond_wait, _async_create_condition, _async_create_lock
 
-from monque._deadlines import is_outage, limited
+from monque._connect.deadlines import is_outage, limited
 
 
 async def a_wait_without_the_lock() -> None:

@@ -1,4 +1,4 @@
-"""What a change of the collection asks for: a poll, or nothing."""
+"""What a change of the collection asks for: a poll, a look at one job, or nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from bson import Code, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Timestamp
 
-from monque._store.watch import Hint, hint_of
+from monque._store.hints import CancelHint, Hint, hint_of
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 JOB = ObjectId("0123456789abcdef01234567")  # fixed: it is part of the names of tests
@@ -39,7 +39,17 @@ def test_a_new_job_is_named() -> None:
 
 def test_an_update_is_for_every_name() -> None:
     assert hint_of(updated(run_at=NOW)) == Hint(None, NOW, JOB)
-    assert hint_of(updated()) == Hint(None, None, JOB)
+    assert hint_of(updated(status="pending")) == Hint(None, None, JOB)
+
+
+@pytest.mark.parametrize("job_id", [JOB, *ODD_IDS], ids=repr)
+def test_an_update_without_a_status_or_a_time_asks_whether_the_job_is_to_be_cancelled(job_id: Any) -> None:
+    assert hint_of(updated(job_id=job_id)) == CancelHint(job_id)
+
+
+@pytest.mark.parametrize("status", ["cancelled", "completed", 7, None], ids=repr)
+def test_the_record_of_a_job_that_was_cancelled_asks_for_nothing(status: Any) -> None:
+    assert hint_of(updated(status=status)) is None
 
 
 @pytest.mark.parametrize("value", NO_DATES, ids=repr)

@@ -6,16 +6,17 @@ import copy
 import pickle
 import threading
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError, fields, replace
+from dataclasses import FrozenInstanceError, asdict, fields, is_dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from bson import ObjectId
 
-from monque import Job, JobStateError, JobStatus
-from monque._job import completed, hand, take_back
-from monque._store.document import to_job
+from monque import Job, JobInterrupted, JobStateError, JobStatus, State
+from monque._status import Interruption
+from monque._store.document import PARKED
+from monque._store.lazy_job import completed, hand, take_back, to_job
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ID = ObjectId()
@@ -60,6 +61,46 @@ def test_it_has_everything_that_its_document_says() -> None:
     assert to_job(DOCUMENT) == CLAIMED
 
 
+def test_it_is_equal_to_a_plain_job_from_both_sides() -> None:
+    lazy, plain = to_job(DOCUMENT), CLAIMED
+
+    assert lazy == plain
+    assert plain == lazy
+    assert lazy == to_job(DOCUMENT)
+
+
+def test_it_differs_from_a_plain_job_from_both_sides() -> None:
+    lazy, plain = to_job({**DOCUMENT, "name": "other"}), CLAIMED
+
+    assert lazy != plain
+    assert plain != lazy
+    assert lazy != to_job(DOCUMENT)
+    assert lazy != {**DOCUMENT, "name": "other"}
+
+
+def test_it_has_the_hash_of_a_plain_job() -> None:
+    document, plain = {**DOCUMENT, "data": "ada"}, replace(CLAIMED, data="ada")
+
+    assert hash(to_job(document)) == hash(plain)
+    assert {to_job(document), plain} == {plain}
+
+
+def test_it_cannot_be_hashed_if_its_data_cannot_be() -> None:
+    for job in (to_job(DOCUMENT), CLAIMED):
+        with pytest.raises(TypeError, match="unhashable"):
+            hash(job)
+
+
+def test_it_is_a_job_and_says_so() -> None:
+    job = to_job(DOCUMENT)
+
+    assert isinstance(job, Job)
+    assert job.__class__ is Job
+    assert type(job).__name__ == type(job).__qualname__ == "Job"
+    assert is_dataclass(job)
+    assert asdict(job) == asdict(CLAIMED)
+
+
 def test_its_times_have_a_zone_although_the_document_was_read_without() -> None:
     read = {
         name: value.replace(tzinfo=None) if isinstance(value, datetime) else value
@@ -96,13 +137,50 @@ def pickled(job: Job[Any]) -> Job[Any]:
 def test_a_copy_of_one_that_was_never_looked_at_is_whole(
     duplicate: Callable[[Job[Any]], Job[Any]],
 ) -> None:
-    assert duplicate(to_job(DOCUMENT)) == CLAIMED
+    copied = duplicate(to_job(DOCUMENT))
+
+    assert copied == CLAIMED
+    assert type(copied) is Job
+
+
+def test_a_copy_is_a_shallow_one_and_a_deep_copy_is_not() -> None:
+    job = to_job(DOCUMENT)
+
+    assert copy.copy(job).data is job.data
+    assert copy.deepcopy(job).data is not job.data
+
+
+def test_a_replaced_field_leaves_the_others_as_they_are() -> None:
+    assert replace(to_job(DOCUMENT), attempt=4) == replace(CLAIMED, attempt=4)
+
+
+def test_given_data_takes_the_place_of_what_is_stored() -> None:
+    assert to_job(DOCUMENT, data="decoded") == replace(CLAIMED, data="decoded")
 
 
 class Run:
     """What a handler's job is held by."""
 
+    why_interrupted: Interruption | None = None
+    is_cancel_requested = False
+    state = State(answer=42)
+
     def complete_in(self, session: object) -> None: ...
+
+
+def test_only_the_job_that_a_handler_was_given_has_a_state() -> None:
+    job = to_job(DOCUMENT)
+    with pytest.raises(JobStateError):
+        _ = job.state
+    hand(job, Run())
+
+    assert job.state.answer == 42
+    for other in (copy.copy(job), copy.deepcopy(job), replace(job), CLAIMED):
+        with pytest.raises(JobStateError, match="state was used on job"):
+            _ = other.state
+    take_back(job)
+    with pytest.raises(JobStateError):
+        _ = job.state
 
 
 def test_a_copy_cannot_complete_the_job() -> None:
@@ -111,10 +189,68 @@ def test_a_copy_cannot_complete_the_job() -> None:
 
     with pytest.raises(JobStateError):
         copy.copy(job).complete_in(None)  # type: ignore[call-overload]
+    with pytest.raises(JobStateError):
+        CLAIMED.complete_in(None)  # type: ignore[call-overload]
     assert job.complete_in(None) is None  # type: ignore[call-overload]
     take_back(job)
     with pytest.raises(JobStateError):
         job.complete_in(None)  # type: ignore[call-overload]
+
+
+def test_a_job_knows_in_its_handler_that_it_was_told_to_stop() -> None:
+    job, run = to_job(DOCUMENT), Run()
+    hand(job, run)
+    job.checkpoint()
+    assert (job.interrupted, job.interruption, job.cancel_requested) == (False, None, False)
+
+    run.why_interrupted, run.is_cancel_requested = "requested", True
+
+    assert (job.interrupted, job.interruption, job.cancel_requested) == (True, "requested", True)
+    with pytest.raises(JobInterrupted, match="an operator has asked for it") as interruption:
+        job.checkpoint()
+    assert interruption.value.why == "requested"
+    assert not isinstance(interruption.value, Exception)
+    assert repr(copy.copy(job)) == repr(job)
+
+
+@pytest.mark.parametrize("job", [to_job(DOCUMENT), CLAIMED], ids=["from a document", "made by hand"])
+def test_outside_of_a_handler_a_job_was_never_told_to_stop_and_has_no_checkpoint(job: Job[Any]) -> None:
+    assert (job.interrupted, job.interruption) == (False, None)
+    with pytest.raises(JobStateError, match="checkpoint was used on job") as refusal:
+        job.checkpoint()
+    assert refusal.value.attempted_action == "checkpoint"
+
+
+def test_a_request_that_is_stored_shows_outside_of_a_handler_too() -> None:
+    asked = to_job({**DOCUMENT, "cancel": {"at": NOW, "by": "operator", "reason": "enough"}})
+
+    assert (asked.cancel_requested, asked.cancel_reason, asked.cancelled_by) == (True, "enough", None)
+
+
+@pytest.mark.parametrize(
+    ("cancel", "by", "reason"),
+    [
+        (..., "operator", None),
+        ({"by": "operator", "reason": "enough"}, "operator", "enough"),
+        ({"by": "handler", "reason": "no such user"}, "handler", "no such user"),
+        ({"by": "expiry", "reason": "expired"}, "expiry", "expired"),
+        ({"by": ["odd"], "reason": 7}, "operator", None),
+        ("odd", "operator", None),
+        ([], "operator", None),
+    ],
+    ids=repr,
+)
+def test_a_cancelled_job_says_who_cancelled_it(cancel: Any, by: str, reason: str | None) -> None:
+    document = {**DOCUMENT, "status": "cancelled", **({} if cancel is ... else {"cancel": cancel})}
+    job = to_job(document)
+
+    assert (job.cancelled_by, job.cancel_reason) == (by, reason)
+
+
+def test_an_interruption_survives_pickling() -> None:
+    copied = pickle.loads(pickle.dumps(JobInterrupted("timeout")))  # noqa: S301 - our own bytes
+
+    assert (copied.why, str(copied)) == ("timeout", str(JobInterrupted("timeout")))
 
 
 def test_its_text_shows_all_of_it() -> None:
@@ -163,3 +299,12 @@ def test_threads_that_look_at_once_all_see_it() -> None:
         for thread in threads:
             thread.join()
         assert seen == [CLAIMED] * 4
+
+
+def test_a_pending_job_without_a_time_is_parked() -> None:
+    parked = to_job({**DOCUMENT, "status": "pending", "nextRunAt": PARKED})
+
+    assert (parked.is_parked, parked.next_run_at) == (True, None)
+    assert not CLAIMED.is_parked
+    assert not to_job({**DOCUMENT, "nextRunAt": PARKED}).is_parked
+    assert not to_job({**DOCUMENT, "status": "pending", "nextRunAt": "never"}).is_parked

@@ -28,11 +28,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, HttpUrl, RootModel, SecretStr, TypeAdapter, computed_field
 
-from monque import _payload
 from monque._errors import ConfigurationError, PayloadError
-from monque._handlers import payload_type
 from monque._job import Job
-from monque._payload import Codec
+from monque._workers import payload
+from monque._workers.payload import Codec
+from monque._workers.signature import payload_type
 
 T = TypeVar("T")
 
@@ -92,7 +92,7 @@ class PydanticEmail:
 
 
 def encode(data: Any) -> Any:
-    return _payload.encode(data, job_name="test")
+    return payload.encode(data, job_name="test")
 
 
 def stored(data: Any) -> Any:
@@ -237,7 +237,7 @@ def test_the_data_given_is_not_touched_and_not_shared():
 
 def test_a_set_is_the_same_payload_in_every_process():
     program = (
-        "from monque._payload import encode\n"
+        "from monque._workers.payload import encode\n"
         "print(encode([{'a', 'b', 'c', 'd'}, {1, 'x', None}, {(1, 2), (0, 9)}], job_name='test'))"
     )
     outputs = {
@@ -270,7 +270,7 @@ def test_computed_fields_are_left_out_so_that_a_forbidding_model_reads_itself():
 
 def test_pydantic_is_not_imported_for_plain_data():
     program = (
-        "import sys; from dataclasses import dataclass; from monque._payload import Codec, encode\n"
+        "import sys; from dataclasses import dataclass; from monque._workers.payload import Codec, encode\n"
         "@dataclass\nclass A: x: int\n"
         "codec = Codec.of(dict); codec.decode(codec.encode([A(1)], job_name='a'), job_name='a')\n"
         "sys.exit('pydantic' in sys.modules)"

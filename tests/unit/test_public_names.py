@@ -14,11 +14,14 @@ import monque
 
 NAMES = {
     "the scheduler": "Monque SyncMonque EmbeddedMongo Worker Workers SyncWorker SyncWorkers",
-    "values": "Job JobStatus NewJob Options Retention EnqueueOptions ScheduleOptions EventKind StatusName",
+    "values": (
+        "Job JobStatus NewJob Options Retention Retry State WorkerSettings JobSettings EnqueueOptions "
+        "ScheduleOptions EventKind StatusName Pause"
+    ),
     "events": (
         "Event JobStarted JobCompleted JobFailed JobError JobCancelled JobRetried JobDeleted JobsCancelled "
         "JobsRetried JobsDeleted ClaimLost StaleJobsRecovered WatchConnected WatchFailed WatchClosed "
-        "WatchUnavailable"
+        "WatchUnavailable NamePaused NameResumed"
     ),
     "errors": (
         "MonqueError ConnectionError NotOpenError ConfigurationError InvalidCronError "
@@ -82,6 +85,8 @@ def test_each_event_has_the_kind_of_the_documentation() -> None:
         "JobFailed": "job:fail",
         "JobError": "job:error",
         "JobCancelled": "job:cancelled",
+        "JobCancelling": "job:cancelling",
+        "JobStuck": "job:stuck",
         "JobRetried": "job:retried",
         "JobDeleted": "job:deleted",
         "JobsCancelled": "jobs:cancelled",
@@ -89,6 +94,8 @@ def test_each_event_has_the_kind_of_the_documentation() -> None:
         "JobsDeleted": "jobs:deleted",
         "ClaimLost": "job:lost",
         "StaleJobsRecovered": "stale:recovered",
+        "NamePaused": "name:paused",
+        "NameResumed": "name:resumed",
         "WatchConnected": "changestream:connected",
         "WatchFailed": "changestream:error",
         "WatchClosed": "changestream:closed",

@@ -1,129 +1,1068 @@
-"""The state machine, as values."""
+"""The state machine, as values: what each transition matches, writes and removes, and where it leads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import MAXYEAR, UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from bson import Decimal128, ObjectId
+from hypothesis import given
+from hypothesis import strategies as st
 
+from monque import JobStatus
+from monque._attempts import HistoryEntry
 from monque._store import transitions
-from monque._store.transitions import Transition, was_settled
+from monque._store.transitions import (
+    Transition,
+    abandon_occurrence,
+    abandon_schedule,
+    as_read,
+    cancel,
+    cancel_run,
+    cancel_stale,
+    change_schedule,
+    claim,
+    complete,
+    expire,
+    fail,
+    give_up_crashed,
+    give_up_occurrence,
+    heartbeat,
+    is_owned,
+    owned,
+    recover,
+    release,
+    repeat,
+    request_cancel,
+    reschedule_by_operator,
+    retry,
+    retry_by_operator,
+    snooze,
+    stale,
+    stale_fields,
+    stopping,
+    was_settled,
+)
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-CLAIM: dict[str, Any] = {
+Document = dict[str, Any]
+Update = Document | list[Document]
+
+PENDING, PROCESSING, COMPLETED, FAILED, CANCELLED = (
+    JobStatus.PENDING,
+    JobStatus.PROCESSING,
+    JobStatus.COMPLETED,
+    JobStatus.FAILED,
+    JobStatus.CANCELLED,
+)
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+LATER = NOW + timedelta(hours=1)
+SECOND = timedelta(seconds=1)
+
+# Texts that users choose. Each begins with a `$`, so a pipeline would read a bare one as an expression.
+OWNER, CRON, ZONE, REASON = "$owner", "$cron", "$zone", "$reason"
+USER_TEXTS = {OWNER, CRON, ZONE, REASON}
+
+CLAIM: Document = {
     "_id": ObjectId(),
     "name": "work",
     "status": "processing",
-    "claimedBy": "ours",
+    "nextRunAt": NOW,
+    "failCount": 1,
+    "claimedBy": OWNER,
     "attempt": 3,
-    "failCount": 0,
-    "repeatInterval": "@hourly",
-    "timezone": "UTC",
+    "lockedAt": NOW,
+    "lastHeartbeat": NOW,
+    "updatedAt": NOW,
 }
+SCHEDULE: Document = {**CLAIM, "repeatInterval": CRON, "timezone": ZONE}
+WAITING: Document = {**SCHEDULE, "status": "pending"}
+OCCURRENCE: Document = {"_id": ObjectId(), "status": "failed"}
 
-SETTLING: dict[str, Callable[[], Transition]] = {
-    "complete": lambda: transitions.complete(CLAIM, ran=0.5),
-    "repeat": lambda: transitions.repeat(CLAIM, run_at=NOW),
-    "retry": lambda: transitions.retry(CLAIM, delay=timedelta(seconds=2), reason="no"),
-    "fail": lambda: transitions.fail(CLAIM, reason="no"),
-    "release": lambda: transitions.release(CLAIM),
-    "give up an occurrence": lambda: transitions.give_up_occurrence(
-        CLAIM, run_at=NOW, leaves={"_id": ObjectId()}
+# Parts that several rows of the table share.
+OWNED = {"status": "processing", "claimedBy": OWNER, "attempt": 3}
+REQUESTED = {"$eq": ["$cancel.by", "operator"]}
+NOT_REQUESTED = {"$nor": [{"$expr": REQUESTED}]}
+SAME_SCHEDULE = {**OWNED, "repeatInterval": CRON, "timezone": ZONE, **NOT_REQUESTED}
+UNTOUCHED = {
+    "status": {"$eq": "processing"},
+    "claimedBy": {"$eq": OWNER},
+    "attempt": {"$eq": 3},
+    "lastHeartbeat": {"$eq": NOW},
+    "repeatInterval": {"$eq": CRON},
+    "timezone": {"$eq": ZONE},
+    **NOT_REQUESTED,
+}
+STAMPED = {"updatedAt": True}
+CLAIM_FIELDS = ["claimedBy", "lockedAt", "lastHeartbeat"]
+NO_CLAIM = {"claimedBy": "", "lockedAt": "", "lastHeartbeat": ""}
+NO_TROUBLE = {"failReason": "", "crashCount": "", "lastCrash": ""}
+AFRESH = {**NO_TROUBLE, "snoozeCount": ""}
+
+# What a run adds to the history, and the stage that adds it.
+ENTRY = HistoryEntry("retried", "$Error", REASON, "$trace", 0.05, 7)
+ENTRIES = {"$cond": [{"$isArray": "$history"}, "$history", []]}
+HAS_ROOM = {"$lt": [{"$bsonSize": "$$ROOT"}, 16 * 1024 * 1024 - 64 * 1024]}
+TEXTS = {"outcome": "retried", "error": "$Error", "message": REASON, "trace": "$trace"}
+
+
+def appended(*parts: Document) -> Document:
+    with_it = {"$slice": [{"$concatArrays": [ENTRIES, [{"$mergeObjects": list(parts)}]]}, -7]}
+    kept = {"$ifNull": ["$history", "$$REMOVE"]}
+    return {"$set": {"history": {"$cond": [HAS_ROOM, with_it, kept]}}}
+
+
+APPENDED = appended(
+    {"$literal": {"attempt": 3, "by": OWNER, **TEXTS}},
+    {"startedAt": {"$subtract": ["$$NOW", 50]}, "finishedAt": "$$NOW"},
+)
+LOST = appended(
+    {
+        "attempt": {"$cond": [{"$isNumber": "$attempt"}, "$attempt", 0]},
+        "by": {"$cond": [{"$eq": [{"$type": "$claimedBy"}, "string"]}, "$claimedBy", ""]},
+    },
+    {"$literal": TEXTS},
+    {
+        "startedAt": {"$cond": [{"$eq": [{"$type": "$lockedAt"}, "date"]}, "$lockedAt", "$$NOW"]},
+        "finishedAt": "$$NOW",
+    },
+)
+
+
+def ended(**fields: Any) -> list[Document]:
+    return [
+        {"$set": {**fields, "settledAttempt": 3, "updatedAt": "$$NOW"}},
+        {"$unset": CLAIM_FIELDS},
+    ]
+
+
+RETRIED = ended(
+    status="pending", nextRunAt={"$add": ["$$NOW", 2000]}, failCount=2, failReason={"$literal": REASON}
+)
+
+
+def failed(count: int) -> list[Document]:
+    return ended(status="failed", failCount=count, failReason={"$literal": REASON})
+
+
+def snoozed(run_at: Any) -> list[Document]:
+    count = {"$add": [{"$cond": [{"$isNumber": "$snoozeCount"}, "$snoozeCount", 0]}, 1]}
+    counts = {
+        "$or": [
+            {"$eq": [{"$type": "$repeatInterval"}, "string"]},
+            {"$eq": [{"$type": "$lastCrash"}, "object"]},
+        ]
+    }
+    moved = {"$set": {"movedTo": {"$cond": [counts, "$nextRunAt", "$$REMOVE"]}}}
+    return [*ended(status="pending", nextRunAt=run_at, snoozeCount=count), moved]
+
+
+def cancelled(reason: Document, by: str = "handler") -> list[Document]:
+    said = {"$mergeObjects": [{"at": "$$NOW", "by": by, **reason}]}
+    return ended(status="cancelled", cancel={"$cond": [REQUESTED, "$cancel", said]})
+
+
+# The expressions of recovery. The table on a real server shows what they mean.
+FAILURES = {"$cond": [{"$isNumber": "$failCount"}, "$failCount", 0]}
+FAILURES_AT_CRASH = {"$cond": [{"$isNumber": "$lastCrash.failCount"}, "$lastCrash.failCount", 0]}
+RAN_SINCE = {
+    "$and": [
+        {"$eq": [{"$type": "$lastCrash"}, "object"]},
+        {"$ne": ["$nextRunAt", "$lastCrash.runAt"]},
+        {"$ne": ["$nextRunAt", "$movedTo"]},
+        {"$lte": [FAILURES, FAILURES_AT_CRASH]},
+    ]
+}
+EARLIER_CRASHES = {"$cond": [{"$isNumber": "$crashCount"}, "$crashCount", 0]}
+CRASHES = {"$add": [{"$cond": [RAN_SINCE, 0, EARLIER_CRASHES]}, 1]}
+CRASHED = {
+    "crashCount": CRASHES,
+    "lastCrash": {"$mergeObjects": [{"runAt": "$nextRunAt", "failCount": FAILURES}]},
+    "lostAttempt": {"$ifNull": ["$attempt", {"$ifNull": ["$lostAttempt", "$$REMOVE"]}]},
+    "updatedAt": "$$NOW",
+}
+HAS_POLICY = {"$eq": [{"$type": "$policy"}, "object"]}
+SAYS_ATTEMPTS = {
+    "$and": [HAS_POLICY, {"$isNumber": "$policy.maxAttempts"}, {"$gte": ["$policy.maxAttempts", 1]}]
+}
+SAYS_DELAYS = {"$and": [HAS_POLICY, {"$isArray": "$policy.delays"}, {"$ne": ["$policy.delays", []]}]}
+OF_DELAYS = {"$cond": [SAYS_DELAYS, {"$add": [{"$size": "$policy.delays"}, 1]}, 4]}
+HOPELESS = {"$gte": [CRASHES, {"$cond": [SAYS_ATTEMPTS, "$policy.maxAttempts", OF_DELAYS]}]}
+CRASH_REASON = (
+    "its process died 4 time(s) while it ran (crashed, killed or out of memory); "
+    "given up so that it does not kill more"
+)
+STALE = {"status": "processing", "$expr": "the owner is dead"}
+ASKED = {"at": "$$NOW", "by": "operator", "reason": {"$literal": REASON}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One call of a transition function, and exactly the value that it returns."""
+
+    of: Transition
+    to: JobStatus
+    when: Document
+    then: Update
+    leaves: Document | None = None
+
+
+# The first word of each id is the function.
+TABLE: dict[str, Row] = {
+    "claim": Row(
+        of=claim(instance_id=OWNER, heartbeat_interval=30 * SECOND),
+        to=PROCESSING,
+        when={"status": "pending", "$expr": {"$lte": ["$nextRunAt", "$$NOW"]}},
+        then={
+            "$set": {"status": "processing", "claimedBy": OWNER, "heartbeatInterval": 30_000},
+            "$inc": {"attempt": 1},
+            "$currentDate": {"lockedAt": True, "lastHeartbeat": True, "updatedAt": True},
+        },
+    ),
+    "claim with an interval beyond int32": Row(
+        of=claim(instance_id=OWNER, heartbeat_interval=timedelta(days=25)),
+        to=PROCESSING,
+        when={"status": "pending", "$expr": {"$lte": ["$nextRunAt", "$$NOW"]}},
+        then={
+            "$set": {"status": "processing", "claimedBy": OWNER, "heartbeatInterval": 2**31 - 1},
+            "$inc": {"attempt": 1},
+            "$currentDate": {"lockedAt": True, "lastHeartbeat": True, "updatedAt": True},
+        },
+    ),
+    "heartbeat": Row(
+        of=heartbeat(CLAIM),
+        to=PROCESSING,
+        when=OWNED,
+        then={"$currentDate": {"lastHeartbeat": True, "lockedAt": True, "updatedAt": True}},
+    ),
+    "complete": Row(
+        of=complete(CLAIM, ran=0.05),
+        to=COMPLETED,
+        when=OWNED,
+        then={
+            "$set": {
+                "status": "completed",
+                "settledAttempt": 3,
+                "startedAt": NOW - timedelta(milliseconds=50),
+                "finishedAt": NOW,
+            },
+            "$unset": NO_CLAIM,
+            "$currentDate": STAMPED,
+        },
+    ),
+    "complete after a failure": Row(
+        of=complete({**CLAIM, "failReason": REASON}),
+        to=COMPLETED,
+        when=OWNED,
+        then={
+            "$set": {"status": "completed", "settledAttempt": 3, "startedAt": NOW, "finishedAt": NOW},
+            "$unset": {**NO_CLAIM, **NO_TROUBLE},
+            "$currentDate": STAMPED,
+        },
+    ),
+    "complete after a crash": Row(
+        of=complete({**CLAIM, "crashCount": 1, "lastCrash": {}}),
+        to=COMPLETED,
+        when=OWNED,
+        then={
+            "$set": {"status": "completed", "settledAttempt": 3, "startedAt": NOW, "finishedAt": NOW},
+            "$unset": {**NO_CLAIM, **NO_TROUBLE},
+            "$currentDate": STAMPED,
+        },
+    ),
+    "repeat": Row(
+        of=repeat(SCHEDULE, run_at=LATER),
+        to=PENDING,
+        when=SAME_SCHEDULE,
+        then={
+            "$set": {"status": "pending", "nextRunAt": LATER, "failCount": 0, "settledAttempt": 3},
+            "$unset": {**NO_CLAIM, **AFRESH},
+            "$currentDate": STAMPED,
+        },
+    ),
+    "repeat without a zone": Row(
+        of=repeat({**CLAIM, "repeatInterval": CRON}, run_at=LATER),
+        to=PENDING,
+        when={**OWNED, "repeatInterval": CRON, "timezone": None, **NOT_REQUESTED},
+        then={
+            "$set": {"status": "pending", "nextRunAt": LATER, "failCount": 0, "settledAttempt": 3},
+            "$unset": {**NO_CLAIM, **AFRESH},
+            "$currentDate": STAMPED,
+        },
+    ),
+    "repeat after a run that was cancelled": Row(
+        of=repeat(SCHEDULE, run_at=LATER, entry=ENTRY),
+        to=PENDING,
+        when=SAME_SCHEDULE,
+        then=[
+            APPENDED,
+            {
+                "$set": {
+                    "status": "pending",
+                    "nextRunAt": LATER,
+                    "failCount": 0,
+                    "settledAttempt": 3,
+                    "updatedAt": "$$NOW",
+                }
+            },
+            {"$unset": [*CLAIM_FIELDS, "crashCount", "lastCrash", "failReason", "snoozeCount"]},
+        ],
+    ),
+    "retry": Row(
+        of=retry(CLAIM, delay=2 * SECOND, reason=REASON),
+        to=PENDING,
+        when=OWNED,
+        then=RETRIED,
+    ),
+    "retry with a history": Row(
+        of=retry(CLAIM, delay=2 * SECOND, reason=REASON, entry=ENTRY),
+        to=PENDING,
+        when=OWNED,
+        then=[APPENDED, *RETRIED],
+    ),
+    "fail": Row(
+        of=fail(CLAIM, reason=REASON),
+        to=FAILED,
+        when=OWNED,
+        then=failed(2),
+    ),
+    "fail with a count that is no number": Row(
+        of=fail({**CLAIM, "failCount": "?"}, reason=REASON),
+        to=FAILED,
+        when=OWNED,
+        then=failed(1),
+    ),
+    "fail with a history": Row(
+        of=fail(CLAIM, reason=REASON, entry=ENTRY),
+        to=FAILED,
+        when=OWNED,
+        then=[APPENDED, *failed(2)],
+    ),
+    "snooze": Row(
+        of=snooze(CLAIM, delay=2 * SECOND),
+        to=PENDING,
+        when=OWNED,
+        then=snoozed({"$add": ["$$NOW", 2000]}),
+    ),
+    "snooze until a time": Row(
+        of=snooze(SCHEDULE, until=LATER),
+        to=PENDING,
+        when=OWNED,
+        then=snoozed(LATER),
+    ),
+    "cancel_run": Row(
+        of=cancel_run(CLAIM, by="handler", reason=REASON, entry=ENTRY),
+        to=CANCELLED,
+        when=OWNED,
+        then=[APPENDED, *cancelled({"reason": {"$literal": REASON}})],
+    ),
+    "cancel_run without a reason": Row(
+        of=cancel_run(CLAIM, by="handler"),
+        to=CANCELLED,
+        when=OWNED,
+        then=cancelled({}),
+    ),
+    "give_up_occurrence": Row(
+        of=give_up_occurrence(SCHEDULE, run_at=LATER, leaves=OCCURRENCE),
+        to=PENDING,
+        when=SAME_SCHEDULE,
+        then={
+            "$set": {
+                "status": "pending",
+                "nextRunAt": LATER,
+                "failCount": 0,
+                "settledAttempt": 3,
+                "failedRunId": OCCURRENCE["_id"],
+            },
+            "$unset": {**NO_CLAIM, **AFRESH},
+            "$currentDate": STAMPED,
+        },
+        leaves=OCCURRENCE,
+    ),
+    "release": Row(
+        of=release(CLAIM),
+        to=PENDING,
+        when=OWNED,
+        then={
+            "$set": {"status": "pending", "settledAttempt": 3},
+            "$unset": NO_CLAIM,
+            "$currentDate": STAMPED,
+        },
+    ),
+    "recover": Row(
+        of=recover(STALE, max_crashes=4),
+        to=PENDING,
+        when={**STALE, "$nor": [{"$expr": HOPELESS}, {"$expr": REQUESTED}]},
+        then=[{"$set": {**CRASHED, "status": "pending"}}, {"$unset": CLAIM_FIELDS}],
+    ),
+    "recover with a history": Row(
+        of=recover(STALE, max_crashes=4, entry=ENTRY),
+        to=PENDING,
+        when={**STALE, "$nor": [{"$expr": HOPELESS}, {"$expr": REQUESTED}]},
+        then=[LOST, {"$set": {**CRASHED, "status": "pending"}}, {"$unset": CLAIM_FIELDS}],
+    ),
+    "give_up_crashed": Row(
+        of=give_up_crashed(STALE, max_crashes=4, crashes=4),
+        to=FAILED,
+        when={
+            **STALE,
+            "$and": [{"$expr": {"$ne": [{"$type": "$repeatInterval"}, "string"]}}, {"$expr": HOPELESS}],
+            **NOT_REQUESTED,
+        },
+        then=[
+            {"$set": {**CRASHED, "status": "failed", "failReason": {"$literal": CRASH_REASON}}},
+            {"$unset": CLAIM_FIELDS},
+        ],
+    ),
+    "cancel_stale": Row(
+        of=cancel_stale(STALE),
+        to=CANCELLED,
+        when={**STALE, "$and": [{"$expr": REQUESTED}]},
+        then=[{"$set": {**CRASHED, "status": "cancelled"}}, {"$unset": CLAIM_FIELDS}],
+    ),
+    "cancel_run that somebody asked for while it ran": Row(
+        of=cancel_run(CLAIM, entry=ENTRY),
+        to=CANCELLED,
+        when=OWNED,
+        then=[APPENDED, *cancelled({}, by="operator")],
+    ),
+    "cancel_run that somebody asked for": Row(
+        of=cancel_run({**CLAIM, "cancel": {"by": "operator"}}),
+        to=CANCELLED,
+        when=OWNED,
+        then={
+            "$set": {"status": "cancelled", "settledAttempt": 3},
+            "$unset": NO_CLAIM,
+            "$currentDate": STAMPED,
+        },
+    ),
+    "expire": Row(
+        of=expire(CLAIM),
+        to=CANCELLED,
+        when=OWNED,
+        then=cancelled({"reason": {"$literal": "expired"}}, by="expiry"),
+    ),
+    "abandon_occurrence": Row(
+        of=abandon_occurrence(SCHEDULE, run_at=LATER, leaves=OCCURRENCE),
+        to=PENDING,
+        when=UNTOUCHED,
+        then={
+            "$set": {
+                "status": "pending",
+                "nextRunAt": LATER,
+                "failCount": 0,
+                "lostAttempt": 3,
+                "failedRunId": OCCURRENCE["_id"],
+            },
+            "$unset": {**NO_CLAIM, **AFRESH},
+            "$currentDate": STAMPED,
+        },
+        leaves=OCCURRENCE,
+    ),
+    "abandon_schedule": Row(
+        of=abandon_schedule(SCHEDULE, reason=REASON),
+        to=FAILED,
+        when=UNTOUCHED,
+        then=[
+            {"$set": {**CRASHED, "status": "failed", "failReason": {"$literal": REASON}}},
+            {"$unset": CLAIM_FIELDS},
+        ],
+    ),
+    "change_schedule while it waits": Row(
+        of=change_schedule(WAITING, changes={"repeatInterval": "$other", "nextRunAt": LATER}),
+        to=PENDING,
+        when={"status": {"$eq": "pending"}, "updatedAt": {"$eq": NOW}, "repeatInterval": {"$eq": CRON}},
+        then={"$set": {"repeatInterval": "$other", "nextRunAt": LATER}, "$currentDate": STAMPED},
+    ),
+    "change_schedule while it runs": Row(
+        of=change_schedule(SCHEDULE, changes={"data": {"$a": 1}}),
+        to=PROCESSING,
+        when={"status": {"$eq": "processing"}, "updatedAt": {"$eq": NOW}, "repeatInterval": {"$eq": CRON}},
+        then={"$set": {"data": {"$a": 1}}, "$currentDate": STAMPED},
+    ),
+    "cancel": Row(
+        of=cancel(),
+        to=CANCELLED,
+        when={"status": "pending"},
+        then={"$set": {"status": "cancelled"}, "$currentDate": STAMPED},
+    ),
+    "cancel with a reason": Row(
+        of=cancel(reason=REASON),
+        to=CANCELLED,
+        when={"status": "pending"},
+        then=[
+            {
+                "$set": {
+                    "status": "cancelled",
+                    "cancel": {"$cond": [REQUESTED, "$cancel", {"$mergeObjects": [ASKED]}]},
+                    "updatedAt": "$$NOW",
+                }
+            }
+        ],
+    ),
+    "request_cancel": Row(
+        of=request_cancel(reason=REASON),
+        to=PROCESSING,
+        when={"status": "processing", **NOT_REQUESTED},
+        then=[
+            {
+                "$set": {
+                    "cancel": {"$cond": [REQUESTED, "$cancel", {"$mergeObjects": [ASKED]}]},
+                    "updatedAt": "$$NOW",
+                }
+            }
+        ],
+    ),
+    "request_cancel without a reason": Row(
+        of=request_cancel(),
+        to=PROCESSING,
+        when={"status": "processing", **NOT_REQUESTED},
+        then=[
+            {
+                "$set": {
+                    "cancel": {
+                        "$cond": [
+                            REQUESTED,
+                            "$cancel",
+                            {"$mergeObjects": [{"at": "$$NOW", "by": "operator"}]},
+                        ]
+                    },
+                    "updatedAt": "$$NOW",
+                }
+            }
+        ],
+    ),
+    "retry_by_operator": Row(
+        of=retry_by_operator(),
+        to=PENDING,
+        when={"status": {"$in": ["failed", "cancelled"]}},
+        then=[
+            {
+                "$set": {
+                    "status": "pending",
+                    "failCount": 0,
+                    "nextRunAt": {"$add": ["$$NOW", 0]},
+                    "updatedAt": "$$NOW",
+                }
+            },
+            {"$unset": [*CLAIM_FIELDS, "crashCount", "lastCrash", "failReason", "snoozeCount", "cancel"]},
+        ],
+    ),
+    "retry_by_operator within a spread": Row(
+        of=retry_by_operator(spread=60 * SECOND),
+        to=PENDING,
+        when={"status": {"$in": ["failed", "cancelled"]}},
+        then=[
+            {
+                "$set": {
+                    "status": "pending",
+                    "failCount": 0,
+                    "nextRunAt": {
+                        "$add": ["$$NOW", {"$toLong": {"$multiply": [{"$rand": {}}, 60_000]}}],
+                    },
+                    "updatedAt": "$$NOW",
+                }
+            },
+            {"$set": {"movedTo": "$nextRunAt"}},
+            {"$unset": [*CLAIM_FIELDS, "crashCount", "lastCrash", "failReason", "snoozeCount", "cancel"]},
+        ],
+    ),
+    "reschedule_by_operator": Row(
+        of=reschedule_by_operator(run_at=LATER),
+        to=PENDING,
+        when={"status": "pending"},
+        then=[
+            {
+                "$set": {
+                    "nextRunAt": LATER,
+                    "movedTo": {
+                        "$cond": [
+                            {
+                                "$or": [
+                                    {"$eq": [{"$type": "$repeatInterval"}, "string"]},
+                                    {"$eq": [{"$type": "$lastCrash"}, "object"]},
+                                ]
+                            },
+                            LATER,
+                            "$$REMOVE",
+                        ]
+                    },
+                    "updatedAt": "$$NOW",
+                }
+            }
+        ],
     ),
 }
-TO_PENDING = ("repeat", "retry", "release", "give up an occurrence")
+
+RUNNING = ("processing", {"$eq": "processing"})
+SETTLING = {
+    *("complete", "repeat", "retry", "fail", "give_up_occurrence", "release", "snooze", "cancel_run"),
+    "expire",
+}
 
 
-@pytest.mark.parametrize("settling", SETTLING)
-def test_each_settlement_names_the_attempt_that_it_settles(settling: str) -> None:
-    update = SETTLING[settling]().update(NOW)
-
-    written = update[0]["$set"] if isinstance(update, list) else update["$set"]
-    assert written["settledAttempt"] == CLAIM["attempt"]
+def function_of(row: str) -> str:
+    return row.split()[0]
 
 
-@pytest.mark.parametrize("settling", SETTLING)
+def rows(which: Callable[[str, Row], bool] = lambda _id, _row: True) -> Any:
+    """Run a test with each of these rows."""
+    chosen = [pytest.param(row, id=each) for each, row in TABLE.items() if which(each, row)]
+    return pytest.mark.parametrize("row", chosen)
+
+
+def settlements() -> Any:
+    return rows(lambda each, _row: function_of(each) in SETTLING)
+
+
+def stages_of(update: Update) -> list[Document]:
+    return update if isinstance(update, list) else [update]
+
+
+def written(update: Update) -> Document:
+    """Each field that an update writes, with its value; for a stamp or an increment its argument."""
+    return {
+        field: value
+        for stage in stages_of(update)
+        for operator, fields in stage.items()
+        if operator != "$unset"
+        for field, value in fields.items()
+    }
+
+
+def removed(update: Update) -> set[str]:
+    return {field for stage in stages_of(update) for field in stage.get("$unset", ())}
+
+
+# The table
+
+
+@rows()
+def test_a_transition_leads_where_the_table_says(row: Row) -> None:
+    assert row.of.to is row.to
+
+
+@rows()
+def test_a_transition_matches_exactly_what_the_table_says(row: Row) -> None:
+    assert row.of.when == row.when
+
+
+@rows()
+def test_a_transition_writes_and_removes_exactly_what_the_table_says(row: Row) -> None:
+    assert row.of.update(NOW) == row.then
+
+
+@rows()
+def test_a_transition_leaves_exactly_the_document_that_the_table_says(row: Row) -> None:
+    assert row.of.leaves == row.leaves
+
+
+def test_the_table_has_a_row_for_every_transition() -> None:
+    functions = {
+        name
+        for name, function in inspect.getmembers(transitions, inspect.isfunction)
+        if not name.startswith("_")
+        and inspect.signature(function, eval_str=True).return_annotation is Transition
+    }
+
+    assert {function_of(each) for each in TABLE} == functions
+
+
+# What all transitions have in common
+
+
+@settlements()
+def test_a_settlement_requires_the_claim(row: Row) -> None:
+    assert {field: row.of.when.get(field) for field in OWNED} == OWNED
+
+
+@settlements()
+def test_a_settlement_names_the_attempt_that_it_settles(row: Row) -> None:
+    assert written(row.of.update(NOW))["settledAttempt"] == CLAIM["attempt"]
+
+
+@rows(lambda each, _row: function_of(each) not in SETTLING)
+def test_only_a_settlement_writes_the_settled_attempt(row: Row) -> None:
+    assert "settledAttempt" not in written(row.of.update(NOW))
+
+
+@rows()
+def test_no_transition_removes_a_number_of_an_attempt(row: Row) -> None:
+    assert removed(row.of.update(NOW)).isdisjoint({"attempt", "settledAttempt", "lostAttempt"})
+
+
+@rows(lambda _id, row: row.to is not PROCESSING and row.when["status"] in RUNNING)
+def test_a_transition_that_ends_a_claim_removes_all_its_fields(row: Row) -> None:
+    assert removed(row.of.update(NOW)) >= set(CLAIM_FIELDS)
+
+
+@rows(lambda _id, row: row.to is PROCESSING)
+def test_a_transition_that_keeps_a_claim_removes_nothing(row: Row) -> None:
+    assert removed(row.of.update(NOW)) == set()
+
+
+@rows()
+def test_a_transition_stamps_the_document_by_the_clock_of_the_server(row: Row) -> None:
+    stamp = "$$NOW" if isinstance(row.of.then, list) else True
+
+    assert written(row.of.update(NOW))["updatedAt"] == stamp
+
+
+@rows()
+def test_a_transition_writes_no_field_that_it_removes(row: Row) -> None:
+    update = row.of.update(NOW)
+
+    assert removed(update).isdisjoint(written(update))
+
+
+@rows(lambda _id, row: row.to is PENDING)
+def test_a_transition_that_makes_a_job_runnable_shows_in_the_change_stream(row: Row) -> None:
+    """Instances hear of an update if it writes the status `pending`, or a time."""
+    fields = written(row.of.update(NOW))
+
+    assert fields.get("status") == "pending" or "nextRunAt" in fields
+
+
+@rows(
+    lambda each, _row: not each.startswith(("heartbeat", "change_schedule", "reschedule", "request_cancel"))
+)
+def test_a_transition_writes_the_status_to_which_it_leads(row: Row) -> None:
+    assert written(row.of.update(NOW))["status"] == row.to.value
+
+
+def bare_texts(value: Any) -> Iterator[str]:
+    """Each text in a pipeline that the server reads as an expression."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for entry in value:
+            yield from bare_texts(entry)
+    elif isinstance(value, dict):
+        for key, entry in value.items():
+            if key != "$literal":
+                yield from bare_texts(entry)
+
+
+@rows(lambda _id, row: isinstance(row.then, list))
+def test_no_text_of_a_user_is_an_expression_in_a_pipeline(row: Row) -> None:
+    assert USER_TEXTS.isdisjoint(bare_texts(row.of.then))
+
+
 @pytest.mark.parametrize(
-    ("found", "settled"),
+    "transition",
     [
-        pytest.param(None, False, id="deleted"),
-        pytest.param({"status": "processing", "attempt": 3, "claimedBy": "ours"}, False, id="still ours"),
-        pytest.param({"status": "completed", "attempt": 3, "settledAttempt": 3}, True, id="settled"),
+        pytest.param(retry(CLAIM, delay=SECOND, reason="$$NOW"), id="retry"),
+        pytest.param(abandon_schedule(SCHEDULE, reason="$$NOW"), id="abandon_schedule"),
+        pytest.param(give_up_crashed(STALE, max_crashes=2, crashes=2), id="give_up_crashed"),
+        pytest.param(fail(CLAIM, reason="$$NOW"), id="fail"),
+    ],
+)
+def test_a_reason_in_a_pipeline_is_a_literal(transition: Transition) -> None:
+    reason = written(transition.then)["failReason"]
+
+    assert list(reason) == ["$literal"]
+    assert reason["$literal"] in ("$$NOW", transitions.crash_reason(2))
+
+
+# Which jobs share a write
+
+
+SHARED: dict[str, Callable[[Document], Transition]] = {
+    "heartbeat": heartbeat,
+    "complete": complete,
+    "retry": lambda claim: retry(claim, delay=SECOND, reason=REASON),
+    "retry with a history": lambda claim: retry(claim, delay=SECOND, reason=REASON, entry=ENTRY),
+    "fail": lambda claim: fail(claim, reason=REASON, entry=ENTRY),
+    "snooze": lambda claim: snooze(claim, delay=SECOND),
+    "release": release,
+}
+OTHER_JOB = {**CLAIM, "_id": ObjectId(), "name": "other", "data": [1], "lockedAt": LATER}
+
+
+@pytest.mark.parametrize("function", SHARED)
+def test_equal_ends_of_different_jobs_are_one_transition(function: str) -> None:
+    assert SHARED[function](CLAIM) is SHARED[function](OTHER_JOB)
+
+
+@pytest.mark.parametrize("function", SHARED)
+@pytest.mark.parametrize("difference", [{"attempt": 4}, {"claimedBy": "other"}], ids=["attempt", "owner"])
+def test_different_claims_never_share_a_transition(function: str, difference: Document) -> None:
+    ours, other = SHARED[function](CLAIM), SHARED[function]({**CLAIM, **difference})
+
+    assert ours is not other
+    assert other.when == {**OWNED, **difference}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param(complete(CLAIM, ran=0.05), complete(CLAIM, ran=0.051), id="run-time"),
+        pytest.param(complete(CLAIM), complete({**CLAIM, "failReason": REASON}), id="earlier-failure"),
         pytest.param(
-            {"status": "processing", "attempt": 3, "settledAttempt": 3, "claimedBy": "typescript"},
-            True,
-            id="settled, then claimed by TypeScript",
+            retry(CLAIM, delay=SECOND, reason=REASON),
+            retry(CLAIM, delay=SECOND, reason="other"),
+            id="reason",
         ),
         pytest.param(
-            {"status": "processing", "attempt": 4, "settledAttempt": 3, "claimedBy": "other"},
-            True,
-            id="settled, then claimed by Python",
+            retry(CLAIM, delay=SECOND, reason=REASON),
+            retry(CLAIM, delay=2 * SECOND, reason=REASON),
+            id="delay",
         ),
         pytest.param(
-            {"status": "pending", "attempt": 3, "settledAttempt": 3, "lostAttempt": 3},
-            True,
-            id="settled, then claimed by TypeScript, whose owner died",
-        ),
-        pytest.param(
-            {"status": "completed", "attempt": 3, "settledAttempt": 2},
-            False,
-            id="taken back and completed by TypeScript",
-        ),
-        pytest.param({"status": "pending", "attempt": 3}, False, id="taken back by TypeScript"),
-        pytest.param({"status": "failed", "attempt": 3}, False, id="taken back and failed by TypeScript"),
-        pytest.param(
-            {"status": "processing", "attempt": 4, "settledAttempt": 2},
-            False,
-            id="taken back by TypeScript, then claimed by Python",
-        ),
-        pytest.param(
-            {"status": "pending", "attempt": 3, "lostAttempt": 3, "settledAttempt": 2}, False, id="recovered"
-        ),
-        pytest.param(
-            {"status": "completed", "attempt": 4, "lostAttempt": 3, "settledAttempt": 4},
-            False,
-            id="recovered, then settled by the next owner",
-        ),
-        pytest.param(
-            {"status": "completed", "attempt": "?", "settledAttempt": "?"}, False, id="written by hand"
+            retry(CLAIM, delay=SECOND, reason=REASON),
+            retry({**CLAIM, "failCount": 7}, delay=SECOND, reason=REASON),
+            id="failures",
         ),
     ],
 )
-def test_only_our_own_write_counts_as_our_settlement(
-    settling: str, found: dict[str, Any] | None, settled: bool
+def test_ends_that_differ_in_what_they_write_are_different_transitions(
+    one: Transition, other: Transition
 ) -> None:
-    assert was_settled(CLAIM, SETTLING[settling](), found) is settled
+    assert one is not other
+    assert one.update(NOW) != other.update(NOW)
 
 
-@pytest.mark.parametrize("settling", SETTLING)
-def test_a_job_that_we_put_back_may_have_been_settled_again_since(settling: str) -> None:
-    later = {"status": "completed", "attempt": 4, "settledAttempt": 4}
+def test_a_shared_completion_is_stamped_anew_for_each_write() -> None:
+    shared = complete(CLAIM, ran=0.05)
+    first, second = written(shared.update(NOW)), written(shared.update(LATER))
 
-    assert was_settled(CLAIM, SETTLING[settling](), later) is (settling in TO_PENDING)
+    assert (first["finishedAt"], second["finishedAt"]) == (NOW, LATER)
+    assert "finishedAt" not in written(shared.then)
+
+
+# Run times
 
 
 @pytest.mark.parametrize(
-    "left", [{"failReason": "no"}, {"crashCount": 1, "lastCrash": {}}], ids=["failure", "crash"]
+    ("seconds", "milliseconds"),
+    [
+        (0.0, 0),
+        (0.0004, 0),
+        (0.0006, 1),
+        (0.099, 99),
+        (0.101, 100),
+        (0.104, 100),
+        (0.106, 110),
+        (0.996, 1000),
+        (1.234, 1200),
+        (59.6, 60_000),
+        (3_661.0, 3_700_000),
+    ],
 )
-def test_completing_removes_what_a_failure_or_a_crash_left_behind(left: dict[str, Any]) -> None:
-    clean = transitions.complete(CLAIM).update(NOW)
-    troubled = transitions.complete({**CLAIM, **left}).update(NOW)
-
-    assert isinstance(clean, dict)
-    assert isinstance(troubled, dict)
-    assert set(clean["$unset"]) == {"claimedBy", "lockedAt", "lastHeartbeat"}
-    assert set(troubled["$unset"]) - set(clean["$unset"]) == {"failReason", "crashCount", "lastCrash"}
+def test_a_run_time_has_two_significant_digits(seconds: float, milliseconds: int) -> None:
+    assert complete(CLAIM, ran=seconds).ran == timedelta(milliseconds=milliseconds)
 
 
-@pytest.mark.parametrize("settling", SETTLING)
-@pytest.mark.parametrize("attempt", [float("nan"), Decimal128("2"), 0])
-def test_a_job_that_nobody_settled_is_not_settled_however_odd_its_attempt_is(
-    settling: str, attempt: Any
+@given(duration=st.integers(min_value=0, max_value=99))
+def test_a_run_time_below_100_milliseconds_is_exact(duration: int) -> None:
+    assert complete(CLAIM, ran=duration / 1000).ran == timedelta(milliseconds=duration)
+
+
+@given(duration=st.integers(min_value=100, max_value=10**10))
+def test_a_long_run_time_is_within_five_per_cent(duration: int) -> None:
+    ran = complete(CLAIM, ran=duration / 1000).ran
+    assert ran is not None
+
+    assert abs(ran / timedelta(milliseconds=duration) - 1) <= 0.05
+    assert str(ran // timedelta(milliseconds=1))[2:].strip("0") == ""
+
+
+# Who owns a job
+
+
+@pytest.mark.parametrize(
+    ("held", "match"),
+    [
+        pytest.param(CLAIM, OWNED, id="ours"),
+        pytest.param({}, {"status": "processing", "claimedBy": None, "attempt": None}, id="fields missing"),
+        pytest.param({**CLAIM, "status": "pending"}, OWNED, id="read before it was claimed"),
+    ],
+)
+def test_a_claim_matches_its_status_owner_and_attempt(held: Document, match: Document) -> None:
+    assert owned(held) == match
+
+
+@pytest.mark.parametrize(
+    ("document", "ours"),
+    [
+        pytest.param(CLAIM, True, id="as claimed"),
+        pytest.param({**CLAIM, "failCount": 9, "lastHeartbeat": LATER}, True, id="other fields changed"),
+        pytest.param({**CLAIM, "attempt": 3.0}, True, id="attempt as a float"),
+        pytest.param({**CLAIM, "attempt": 4}, False, id="claimed again"),
+        pytest.param({**CLAIM, "claimedBy": "other"}, False, id="claimed by another"),
+        pytest.param({**CLAIM, "status": "pending"}, False, id="put back"),
+        pytest.param({}, False, id="empty document"),
+        pytest.param(None, False, id="deleted"),
+    ],
+)
+def test_a_claim_holds_a_job_while_status_owner_and_attempt_are_the_same(
+    document: Document | None, ours: bool
 ) -> None:
-    """Such an attempt counts as 0, which is not the attempt that a document without one was settled in."""
-    found = {**CLAIM, "status": "processing", "attempt": attempt}
+    assert is_owned(CLAIM, document) is ours
 
-    assert was_settled({**CLAIM, "attempt": attempt}, SETTLING[settling](), found) is False
+
+def test_a_null_field_is_the_same_as_a_missing_one_for_ownership() -> None:
+    assert is_owned({"claimedBy": "typescript"}, {**CLAIM, "claimedBy": "typescript", "attempt": None})
+
+
+# What was settled
+
+
+NEVER: set[JobStatus] = set()
+ALWAYS = {PENDING, COMPLETED, FAILED, CANCELLED}
+
+
+@pytest.mark.parametrize("to", [PENDING, COMPLETED, FAILED, CANCELLED], ids=lambda to: f"to {to.value}")
+@pytest.mark.parametrize(
+    ("attempt", "document", "settled"),
+    [
+        pytest.param(3, None, NEVER, id="deleted"),
+        pytest.param(3, {"status": "processing", "attempt": 3}, NEVER, id="still ours"),
+        pytest.param(3, {"status": "completed", "settledAttempt": 3}, ALWAYS, id="settled"),
+        pytest.param(3, {"settledAttempt": 3.0}, ALWAYS, id="settled, as a float"),
+        pytest.param(
+            3,
+            {"status": "processing", "attempt": 3, "settledAttempt": 3, "claimedBy": "typescript"},
+            ALWAYS,
+            id="settled, then claimed by TypeScript",
+        ),
+        pytest.param(
+            3,
+            {"status": "processing", "attempt": 4, "settledAttempt": 3},
+            ALWAYS,
+            id="settled, then claimed by Python",
+        ),
+        pytest.param(
+            3,
+            {"status": "pending", "attempt": 3, "settledAttempt": 3, "lostAttempt": 3},
+            ALWAYS,
+            id="settled, then claimed by TypeScript, whose owner died",
+        ),
+        pytest.param(
+            3, {"status": "completed", "attempt": 4, "settledAttempt": 4}, {PENDING}, id="settled later again"
+        ),
+        pytest.param(
+            3, {"attempt": 4, "settledAttempt": 4, "lostAttempt": 2}, {PENDING}, id="lost only before ours"
+        ),
+        pytest.param(
+            3,
+            {"status": "completed", "attempt": 4, "settledAttempt": 4, "lostAttempt": 3},
+            NEVER,
+            id="recovered, then settled by the next owner",
+        ),
+        pytest.param(
+            3, {"attempt": 5, "settledAttempt": 5, "lostAttempt": 4}, NEVER, id="lost in a later attempt"
+        ),
+        pytest.param(
+            3, {"attempt": 4, "settledAttempt": 4, "lostAttempt": "?"}, {PENDING}, id="odd lost attempt"
+        ),
+        pytest.param(3, {"status": "pending", "settledAttempt": 2, "lostAttempt": 3}, NEVER, id="recovered"),
+        pytest.param(3, {"status": "pending", "attempt": 3}, NEVER, id="taken back by TypeScript"),
+        pytest.param(
+            3,
+            {"status": "completed", "settledAttempt": 2},
+            NEVER,
+            id="completed by TypeScript",
+        ),
+        pytest.param(3, {"status": "failed", "attempt": 3}, NEVER, id="failed by TypeScript"),
+        pytest.param(
+            3,
+            {"status": "processing", "attempt": 4, "settledAttempt": 2},
+            NEVER,
+            id="taken back by TypeScript, then claimed by Python",
+        ),
+        pytest.param(3, {"attempt": "?", "settledAttempt": "?"}, NEVER, id="text as the settled attempt"),
+        pytest.param(3, {"settledAttempt": float("nan")}, NEVER, id="NaN as the settled attempt"),
+        pytest.param(3, {"settledAttempt": 3.5}, NEVER, id="fraction as the settled attempt"),
+        # An odd attempt counts as 0. A document without a settled attempt was not settled in attempt 0.
+        *(
+            pytest.param(odd, {"status": "processing", "attempt": odd}, NEVER, id=f"attempt {odd!r}")
+            for odd in (None, 0, "3", float("nan"), float("inf"), Decimal128("2"))
+        ),
+        pytest.param(..., {"status": "processing"}, NEVER, id="attempt missing"),
+        pytest.param(..., {"settledAttempt": 0}, ALWAYS, id="attempt missing, settled as 0"),
+        pytest.param(3.0, {"settledAttempt": 3}, ALWAYS, id="attempt as a float, settled"),
+    ],
+)
+def test_only_our_own_write_counts_as_our_settlement(
+    attempt: Any, document: Document | None, settled: set[JobStatus], to: JobStatus
+) -> None:
+    """A later settlement proves ours only if ours put the job back, and nobody took it from us."""
+    held = {**CLAIM, "attempt": attempt}
+    if attempt is ...:
+        del held["attempt"]
+
+    assert was_settled(held, Transition(to=to, when={}, then={}), document) is (to in settled)
+
+
+# Whose owner is dead
+
+
+def test_a_job_is_stale_by_its_heartbeat_or_else_by_its_lock() -> None:
+    interval = {"$cond": [{"$isNumber": "$heartbeatInterval"}, "$heartbeatInterval", 0]}
+    silence = {"$max": [90_000, {"$multiply": [3, {"$min": [interval, 2**31 - 1]}]}]}
+
+    assert stale(tolerance=90 * SECOND, lock_timeout=1800 * SECOND) == {
+        "status": "processing",
+        "$expr": {
+            "$cond": [
+                {"$eq": [{"$ifNull": ["$lastHeartbeat", None]}, None]},
+                {
+                    "$lt": [
+                        {"$ifNull": ["$lockedAt", {"$ifNull": ["$updatedAt", "$$NOW"]}]},
+                        {"$subtract": ["$$NOW", 1_800_000]},
+                    ]
+                },
+                {"$lt": ["$lastHeartbeat", {"$subtract": ["$$NOW", silence]}]},
+            ]
+        },
+    }
+
+
+def test_recovery_reads_what_names_a_job_and_whether_it_crashed_too_often() -> None:
+    assert stale_fields(max_crashes=4) == {
+        "name": 1,
+        "claimedBy": 1,
+        "attempt": 1,
+        "repeatInterval": 1,
+        "crashes": CRASHES,
+        "hopeless": HOPELESS,
+        "requested": REQUESTED,
+    }
+
+
+def test_a_job_is_stopping_while_it_runs_with_a_request() -> None:
+    assert stopping() == {"status": "processing", "$expr": REQUESTED}
+
+
+# As it was read
+
+
+@pytest.mark.parametrize(
+    ("document", "match"),
+    [
+        pytest.param({"a": 1}, {"a": {"$eq": 1}}, id="value"),
+        pytest.param({"a": 1, "b": 2}, {"a": {"$eq": 1}}, id="field that was not asked for"),
+        pytest.param({}, {"a": {"$eq": None}}, id="missing field"),
+        pytest.param({"a": None}, {"a": {"$eq": None}}, id="null"),
+        pytest.param({"a": {"$gt": ""}}, {"a": {"$eq": {"$gt": ""}}}, id="operator as a value"),
+        pytest.param({"a": "$b"}, {"a": {"$eq": "$b"}}, id="text with a dollar sign"),
+        pytest.param({"a": NOW}, {"a": {"$eq": NOW}}, id="date"),
+        pytest.param({"a": NOW.replace(year=1)}, {}, id="date clamped to the first year"),
+        pytest.param({"a": NOW.replace(year=MAXYEAR)}, {}, id="date clamped to the last year"),
+        pytest.param({"a": "caf\ufffd"}, {}, id="text with replaced bytes"),
+    ],
+)
+def test_a_document_matches_while_a_field_is_as_it_was_read(document: Document, match: Document) -> None:
+    assert as_read(document, ["a"]) == match
+
+
+def test_a_schedule_with_a_time_that_python_cannot_hold_can_still_be_abandoned() -> None:
+    clamped = {**SCHEDULE, "lastHeartbeat": datetime.max.replace(tzinfo=UTC)}
+    rest = {field: match for field, match in UNTOUCHED.items() if field != "lastHeartbeat"}
+
+    assert abandon_schedule(clamped, reason=REASON).when == rest

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from monque._cron import Cron
-from monque._typescript import misread
+from monque._api.typescript import misread
+from monque._time.cron import Cron
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from monque import (
     WorkerView,
 )
 from monque._store import reads
+from monque._store.document import PARKED
 from monque._store.reads import Listing, Position
 from monque._views import Direction, Sort
 
@@ -63,7 +64,7 @@ def test_an_empty_filter_means_all() -> None:
 
 
 @pytest.mark.parametrize("name", ["", " ", "\t\n", 5, b"work", ["work"], {"$ne": ""}, "\ud800", True])
-def test_what_cannot_be_a_name_is_refused(name: Any) -> None:
+def test_a_value_that_cannot_be_a_name_is_refused(name: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"a filter's name must be a job name, got .*; leave it out"):
         JobFilter(name=name)
 
@@ -143,11 +144,17 @@ def test_a_time_between_two_milliseconds_is_rounded_up_so_that_both_bounds_stay_
 def test_the_ends_of_time_can_be_asked_for() -> None:
     first, last = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
-    query = reads.matching(JobFilter(due_after=first, due_before=last))
+    query = reads.matching(JobFilter(created_after=first, created_before=last))
 
     assert query == {
-        "nextRunAt": {"$gte": DatetimeMS(-62_135_596_800_000), "$lt": DatetimeMS(253_402_300_800_000)}
+        "createdAt": {"$gte": DatetimeMS(-62_135_596_800_000), "$lt": DatetimeMS(253_402_300_800_000)}
     }
+
+
+def test_a_filter_by_due_times_leaves_out_parked_jobs() -> None:
+    query = reads.matching(JobFilter(due_after=NOW))
+
+    assert query == {"nextRunAt": {"$gte": DatetimeMS(NOW), "$ne": PARKED}}
 
 
 @patient

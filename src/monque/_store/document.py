@@ -1,37 +1,71 @@
-"""Between `Job` and its document: the only place, with its neighbours here, that knows field names."""
+"""The stored form of a job: its fields, and how they are read. Only `_store` knows field names."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
-from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypedDict, cast
 
 import bson
 from bson import ObjectId
 from bson.codec_options import CodecOptions, DatetimeConversion
 
-from monque._job import Job, JobStatus, read_later
+from monque._status import CancelledBy, JobStatus
+from monque._time.cron import Cron
 
 Document: TypeAlias = dict[str, Any]
 
-# What a claim writes and what settling takes away again. `heartbeatInterval` stays, as the
-# TypeScript implementation leaves it.
+
+class Claim(TypedDict, total=False):
+    """A claimed document. Its own times are naive, and UTC, as `NAIVE_CODEC_OPTIONS` reads them.
+
+    The times inside of `data` are aware. Others may have written the document: any field but `_id` may be
+    missing, and one of type `Any` may hold anything.
+    """
+
+    _id: Any
+    name: Any
+    data: Any
+    status: Any
+    nextRunAt: Any
+    claimedBy: str
+    attempt: int
+    failCount: Any
+    failReason: Any
+    crashCount: Any
+    repeatInterval: Any
+    timezone: Any
+    cancel: Any
+    policy: Any
+    snoozeCount: Any
+    history: Any
+
+
+class Entry(TypedDict):
+    """A pending job as its entry in the index has it; the time is naive, and UTC."""
+
+    _id: Any
+    name: str
+    nextRunAt: datetime
+
+
+# A claim writes these fields, and settling removes them. `heartbeatInterval` stays, as the TypeScript
+# implementation leaves it.
 CLAIM_FIELDS = ("claimedBy", "lockedAt", "lastHeartbeat")
 
-# The contract has counts and intervals as int32.
+# The wire format has counts and intervals as int32.
 LARGEST_INT32 = 2**31 - 1
 
-# The W3C trace context of whoever stored the job. Nothing ever takes it away: each run links to it.
+# The W3C trace context of the caller that stored the job. Nothing removes it: each run links to it.
 TRACE_FIELDS = ("traceparent", "tracestate")
 
-# What the W3C wants to be passed on at least. Longer ones are left out rather than stored with every job.
+# The W3C asks for at least this many characters to be passed on. A longer one is left out: it would be stored
+# with every job.
 _LONGEST_TRACESTATE = 512
 
-# Aware datetimes whatever the user's client is set to. A date that Python cannot hold (a foreign
-# writer's year 10000) is clamped, and bytes that are no UTF-8 are replaced, rather than made an error: one
-# such job must not stop all others.
+# Aware datetimes, whatever the user's client is set to. A date that Python cannot hold (the year 10000) is
+# clamped, and bytes that are not UTF-8 are replaced: as errors, one such job would stop all others.
 CODEC_OPTIONS: CodecOptions[Document] = CodecOptions(
     tz_aware=True,
     tzinfo=UTC,
@@ -39,27 +73,31 @@ CODEC_OPTIONS: CodecOptions[Document] = CodecOptions(
     unicode_decode_error_handler="replace",
 )
 
-# Aware datetimes cost the driver more than all the rest of decoding a job. Where many come at once they
-# are read without a zone: a date in BSON is always UTC. `made_aware` gives it to those that users see.
+# Aware datetimes cost the driver more than all the rest of decoding a job. So claims are read with naive
+# ones: a date in BSON is always UTC. `made_aware` adds the zone to those that users see.
 NAIVE_CODEC_OPTIONS: CodecOptions[Document] = CODEC_OPTIONS.with_options(tz_aware=False, tzinfo=None)
 
-# A date that Python cannot represent stays what it is: for values by which a document is to be found again.
+# Keeps a date that Python cannot represent as it is: for values by which a document must be found again.
 EXACT_CODEC_OPTIONS: CodecOptions[Document] = CODEC_OPTIONS.with_options(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
 
-# MongoDB compares a date with dates only; with this bound a query leaves out texts, numbers and the like.
+# MongoDB compares a date with dates only: with this lower bound a query leaves out texts, numbers and so on.
 EARLIEST = datetime.min.replace(tzinfo=UTC)
+
+# The time of a job that has none yet: no implementation claims it. A parked job is pending, and waits for
+# whatever will give it a time.
+PARKED = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _NAIVE_EPOCH = _EPOCH.replace(tzinfo=None)
 
 
 def made_aware(value: Any) -> Any:
-    """The value with UTC at the datetimes in it that have no zone; dicts and lists are changed in place."""
+    """Add UTC to the naive datetimes in a value; dicts and lists are changed in place."""
     kind = type(value)
     if kind is datetime:
-        # A tenth of what `replace` costs.
+        # This takes a tenth of the time of `replace`.
         return value if value.tzinfo is not None else _EPOCH + (value - _NAIVE_EPOCH)
     if kind is dict or kind is list:
         for place, entry in value.items() if kind is dict else enumerate(value):
@@ -71,6 +109,14 @@ def made_aware(value: Any) -> Any:
 _HOLD_DATES = frozenset({datetime, dict, list})
 
 
+def as_claim(document: Document) -> Claim:
+    """A document that was read with aware times as a claim: its own times become naive."""
+    times = {
+        field: value.replace(tzinfo=None) for field, value in document.items() if type(value) is datetime
+    }
+    return cast("Claim", {**document, **times})
+
+
 def new_document(
     *,
     name: str,
@@ -80,8 +126,9 @@ def new_document(
     unique_key: str | None = None,
     cron: str | None = None,
     timezone: str | None = None,
+    policy: Document | None = None,
 ) -> Document:
-    """A pending job as it is stored; keys that do not apply are left out, never null."""
+    """A new pending job. Fields that do not apply are left out, never null."""
     document: Document = {
         "_id": ObjectId(),
         "name": name,
@@ -97,11 +144,13 @@ def new_document(
     if cron is not None:
         document["repeatInterval"] = cron
         document["timezone"] = timezone
+    if policy is not None:
+        document["policy"] = policy
     return document
 
 
 def key_of(job_id: Any) -> bytes:
-    """An id as a key for dicts and sets, equal exactly if MongoDB takes the ids for the same.
+    """An id as a key for dicts and sets; two keys are equal exactly if MongoDB treats the ids as equal.
 
     Any BSON value but an array may be an `_id`. Some cannot be hashed (a document), some are equal in
     Python only (`1` and `True`). No BSON document of this shape has the twelve bytes of an `ObjectId`.
@@ -110,40 +159,42 @@ def key_of(job_id: Any) -> bytes:
 
 
 def is_inexact(value: object) -> bool:
-    """Whether a value that was read may stand for one that Python cannot represent.
+    """Whether a value that was read may differ from the stored one.
 
-    A date was clamped then; in a text, bytes that are no UTF-8 were replaced.
+    Dates that Python cannot represent were clamped, and bytes that are not UTF-8 were replaced.
     """
     if isinstance(value, datetime):
         return value.year in (MINYEAR, MAXYEAR)
     return isinstance(value, str) and "\ufffd" in value
 
 
-def size_of(document: Document) -> int:
-    """How many bytes it has where it is stored."""
+def size_of(document: Mapping[str, Any]) -> int:
+    """The size of a document as BSON, in bytes."""
     return len(bson.encode(document))
 
 
 def failed_occurrence(
     schedule: Mapping[str, Any], *, reason: str, fail_count: int, now: datetime
 ) -> Document:
-    """The run of a schedule that gave up, as a job of its own: it can be inspected and retried.
+    """A run of a schedule that was given up, as a job of its own that can be inspected and retried.
 
-    Its id follows from the claim, so that storing it again (a second try, a second instance that
-    recovers the same run) stores it once. A schedule written by hand may lack fields.
+    Its id follows from the claim, so a second try, or a second instance that recovers the same run, stores
+    the same document. A schedule that was written by hand may lack fields.
     """
     return {
         "_id": _occurrence_id(schedule),
         "name": schedule.get("name"),
         "data": schedule.get("data"),
         "status": "failed",
-        "nextRunAt": _time(schedule.get("nextRunAt")) or now,
+        "nextRunAt": time_of(schedule, "nextRunAt") or now,
         "failCount": fail_count,
         "failReason": reason,
         "createdAt": now,
         "updatedAt": now,
         "scheduleId": schedule["_id"],
         "attempt": attempt_of(schedule),
+        # An operator may retry it: what the call said of its runs still counts.
+        **({"policy": schedule["policy"]} if "policy" in schedule else {}),
         **trace_of(schedule),
     }
 
@@ -158,75 +209,145 @@ def _occurrence_id(schedule: Mapping[str, Any]) -> ObjectId:
 def as_settled(
     claim: Mapping[str, Any], status: JobStatus, reason: str | None, later: Mapping[str, Any]
 ) -> Document:
-    """What a job looked like after its settlement, from how it looks *later*, after others changed it.
+    """The document as our settlement left it, made from a *later* one that others have changed since.
 
-    A *reason* is why the run failed.
+    *reason* says why the run failed; None if it succeeded.
     """
     kept = {field: value for field, value in later.items() if field not in (*CLAIM_FIELDS, "failReason")}
     failure = {} if reason is None else {"failCount": failures_with(claim), "failReason": reason}
     return {**kept, **failure, "status": status.value, "attempt": attempt_of(claim)}
 
 
-def to_job(document: Mapping[str, Any], *, data: Any = ...) -> Job[Any]:
-    """The job a document describes; *data* takes the place of the stored payload.
+def cancelled_occurrence(claim: Mapping[str, Any], reason: str | None, after: Mapping[str, Any]) -> Document:
+    """The run of a schedule that its handler ended, as it is reported; nothing of it is stored."""
+    run = {field: value for field, value in claim.items() if field not in CLAIM_FIELDS}
+    changed = {field: after[field] for field in ("history", "updatedAt") if field in after}
+    record = {"by": "handler"} if reason is None else {"by": "handler", "reason": reason}
+    return {**run, **changed, "status": "cancelled", "cancel": record}
 
-    Every document has one. Operators must be able to see what somebody wrote by hand: a field holds
-    what is stored, and a time that is no date is None.
+
+def is_recurring(document: Mapping[str, Any]) -> bool:
+    """Whether the job is a schedule."""
+    return document.get("repeatInterval") is not None
+
+
+def is_cancel_requested(document: Mapping[str, Any]) -> bool:
+    """Whether an operator wants the job to stop, or wanted it.
+
+    The `cancel` of a handler or of an expiry is a record of how the job ended, not a request.
     """
-    return read_later(_fields, document, data=document.get("data") if data is ... else data)
+    cancel = document.get("cancel")
+    return isinstance(cancel, Mapping) and cancel.get("by") == "operator"
 
 
-def _fields(document: Mapping[str, Any]) -> dict[str, Any]:
-    get = document.get
-    return {
-        "id": document["_id"],
-        "name": get("name"),
-        "status": status_of(document),
-        "next_run_at": _time(get("nextRunAt")),
-        "fail_count": count_of(document, "failCount"),
-        "fail_reason": get("failReason"),
-        "cron": get("repeatInterval"),
-        "timezone": get("timezone"),
-        "unique_key": get("uniqueKey"),
-        "claimed_by": get("claimedBy"),
-        "locked_at": _time(get("lockedAt")),
-        "last_heartbeat": _time(get("lastHeartbeat")),
-        "heartbeat_interval": _duration(get("heartbeatInterval")),
-        "attempt": attempt_of(document),
-        "created_at": _time(get("createdAt")),
-        "updated_at": _time(get("updatedAt")),
-    }
+def with_request(claim: Claim, cancel: Any) -> Claim:
+    """The claim as it is since an operator has asked for its end."""
+    return cast("Claim", {**claim, "cancel": cancel})
+
+
+def cancelled_by(document: Mapping[str, Any]) -> CancelledBy | None:
+    """Who cancelled the job; None if it is not cancelled.
+
+    Only operators cancel without leaving a record: those who gave no reason, and other implementations.
+    """
+    if status_of(document) is not JobStatus.CANCELLED:
+        return None
+    cancel = document.get("cancel")
+    by = cancel.get("by") if isinstance(cancel, Mapping) else None
+    return by if by in ("handler", "expiry") else "operator"
+
+
+def cancel_reason_of(document: Mapping[str, Any]) -> str | None:
+    """Why the job was cancelled, or is to be; None if nobody gave a reason."""
+    cancel = document.get("cancel")
+    reason = cancel.get("reason") if isinstance(cancel, Mapping) else None
+    return reason if isinstance(reason, str) else None
+
+
+def expires_at_of(document: Mapping[str, Any]) -> datetime | None:
+    """When the job is not worth running any more, if the call that stored it said so. A schedule has none."""
+    policy = document.get("policy")
+    if not isinstance(policy, Mapping) or is_recurring(document):
+        return None
+    return time_of(policy, "expiresAt")
+
+
+def due_of(document: Mapping[str, Any]) -> datetime | None:
+    """When the job is due; None if somebody stored something that is not a date."""
+    return time_of(document, "nextRunAt")
+
+
+def is_parked(document: Mapping[str, Any]) -> bool:
+    """Whether a pending job has no time yet."""
+    return document.get("status") == "pending" and due_of(document) == PARKED
+
+
+def next_time(schedule: Mapping[str, Any], now: datetime) -> datetime:
+    """The next time of a stored schedule. Other implementations store no zone and mean their own.
+
+    Raises:
+        ConfigurationError: The stored expression or zone cannot be read.
+    """
+    return Cron.parse(schedule["repeatInterval"], schedule.get("timezone") or "UTC").next_after(now)
+
+
+def unique_key_of(document: Mapping[str, Any]) -> Any:
+    """The unique key as it is stored; None without one."""
+    return document.get("uniqueKey")
 
 
 def status_of(document: Mapping[str, Any]) -> Any:
-    """The status of a job; what is stored if that is none of ours."""
+    """The status of a job; the stored value if it is not one of ours."""
     status = document.get("status")
     # Not an instance of a subclass: `bson.Code` is one that cannot be hashed. The same holds for names.
     return _STATUS.get(status, status) if type(status) is str else status
 
 
 def name_of(name: object) -> str:
-    """A stored name as text: a document that somebody wrote by hand may have any value there, or none."""
+    """A stored name as text. A document that was written by hand may hold any value there, or none."""
     return name if type(name) is str else str(name)
 
 
-def _time(value: Any) -> datetime | None:
+def earliest_due(documents: Iterable[Mapping[str, Any]]) -> dict[str, datetime]:
+    """Return when the first of these jobs is due, by name.
+
+    A parked job is left out, and so is a document that somebody wrote by hand without a name or a time:
+    nobody can claim it.
+    """
+    due: dict[str, datetime] = {}
+    for document in documents:
+        name, run_at = document.get("name"), document.get("nextRunAt")
+        if type(name) is not str or not isinstance(run_at, datetime) or run_at == PARKED:
+            continue
+        if name not in due or run_at < due[name]:
+            due[name] = run_at
+    return due
+
+
+def time_of(document: Mapping[str, Any], field: str) -> datetime | None:
+    """A stored time, with its zone; None if somebody stored something that is not a date."""
+    value = document.get(field)
     return made_aware(value) if isinstance(value, datetime) else None
 
 
 def attempt_of(document: Mapping[str, Any]) -> int:
-    """How often the job was claimed by one of us; documents of others have no such count."""
+    """How often a Python instance has claimed the job; documents of other implementations have no count."""
     attempt = document.get("attempt")
     return attempt if type(attempt) is int else _whole(attempt)
 
 
 def count_of(document: Mapping[str, Any], field: str) -> int:
-    """A count that a document has; 0 for what is none: one that somebody wrote by hand may hold anything."""
+    """A counter field, at least 0. Anything but a number counts as 0: documents may be written by hand."""
     return max(_whole(document.get(field)), 0)
 
 
+def failures_before(document: Mapping[str, Any]) -> int:
+    """How often the job has failed so far."""
+    return count_of(document, "failCount")
+
+
 def failures_with(claim: Mapping[str, Any]) -> int:
-    """How often the job has failed, now that this run of it did: what is stored of it from now on."""
+    """The job's failures, including that of this claim's run."""
     return min(count_of(claim, "failCount") + 1, LARGEST_INT32)
 
 
@@ -237,37 +358,23 @@ def _whole(value: object) -> int:
 
 
 def trace_of(document: Mapping[str, Any]) -> dict[str, str]:
-    """The trace context that came with the job, if any."""
+    """The trace context that is stored with the job, if any."""
     return {field: document[field] for field in TRACE_FIELDS if type(document.get(field)) is str}
 
 
 def put_trace(document: Document, trace: Mapping[str, str]) -> None:
-    """Let a job that is about to be stored carry a trace context."""
+    """Add a trace context to a job that is about to be stored."""
     for field in TRACE_FIELDS:
         if trace.get(field) and (field == "traceparent" or len(trace[field]) <= _LONGEST_TRACESTATE):
             document[field] = trace[field]
 
 
 def milliseconds(duration: timedelta) -> int:
-    """The duration as BSON keeps it: whole milliseconds."""
+    """A duration in whole milliseconds, as it is stored."""
     return round(duration / timedelta(milliseconds=1))
 
 
-def _duration(interval: object) -> timedelta | None:
-    if not isinstance(interval, int | float):
-        return None
-    try:
-        return _milliseconds(interval)
-    except (ValueError, OverflowError):  # not a number, or more days than there are
-        return None
-
-
-@lru_cache(maxsize=64)  # the same few come again and again
-def _milliseconds(interval: float) -> timedelta:
-    return timedelta(milliseconds=interval)
-
-
-# Beyond this a float does not tell whole numbers apart.
+# Beyond this a float cannot represent every whole number.
 _LARGEST_EXACT_FLOAT = 2**53
 
 _STATUS = {status.value: status for status in JobStatus}

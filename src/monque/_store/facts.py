@@ -1,4 +1,4 @@
-"""What can be found out about the server and about jobs that nobody takes; changes nothing."""
+"""Finds out about the server, and about jobs that nobody takes, for `diagnose`; changes nothing."""
 
 from __future__ import annotations
 
@@ -14,21 +14,25 @@ from pymongo.errors import OperationFailure
 from monque._diagnosis import Diagnosis, DueJobs, IndexState, IndexView
 from monque._job import Job
 from monque._options import Options
-from monque._store import indexes, operations, transitions
-from monque._store.document import Document, name_of, to_job
+from monque._store import indexes, operations, reads, transitions
+from monque._store.document import EARLIEST, Document, name_of
+from monque._store.hints import Watch, WatchUnavailableError
+from monque._store.lazy_job import to_job
 from monque._store.store import Store
-from monque._store.watch import Watch, WatchUnavailableError
 
+# How many stale jobs a diagnosis lists: enough to see a pattern, few enough to read.
 _MOST_STALE = 100
 _NAMESPACE_NOT_FOUND = 26
 
+# As long as an instance waits before it emits `job:stuck`.
+_STUCK_AFTER = timedelta(seconds=30)
+
 
 async def examine(store: Store, options: Options) -> Diagnosis:
-    """Everything, one question after the other."""
-    hello = await store.hello()
+    """Answer all questions, one after the other."""
+    hello = await store.server.hello()
     build = await store.collection.database.client.admin.command("buildInfo")
     found = await _indexes(store, options)
-    stale = transitions.stale(tolerance=options.heartbeat_tolerance, lock_timeout=options.lock_timeout)
     return Diagnosis(
         taken_at=hello["localTime"],
         server_version=build["version"],
@@ -37,10 +41,13 @@ async def examine(store: Store, options: Options) -> Diagnosis:
         transactions=await _has_transactions(store),
         clock_offset=await _clock_offset(store),
         indexes=found,
-        stale=await _stale(store, stale),
-        due=await _due(store, stale, now=hello["localTime"]),
+        stale=await _stale(store),
+        due=await _due(store, now=hello["localTime"]),
         finished=await _finished(store),
+        expired=await _count(store, reads.expired()),
+        stuck=await _stuck(store),
         retention=_has(found, indexes.RETENTION),
+        paused=(await store.control.read_if_allowed()).in_force(hello["localTime"]),
     )
 
 
@@ -54,7 +61,7 @@ async def _has_change_streams(store: Store) -> bool:
 
 
 async def _has_transactions(store: Store) -> bool:
-    """Try one that reads: it leaves nothing behind."""
+    """Try a transaction that only reads."""
     try:
         client = store.collection.database.client
         async with client.start_session() as session, await session.start_transaction():
@@ -65,11 +72,11 @@ async def _has_transactions(store: Store) -> bool:
 
 
 async def _clock_offset(store: Store) -> timedelta:
-    """The server's clock minus ours; of a few answers the quickest is the most exact."""
+    """The server's clock minus ours. The quickest of a few answers is the most exact."""
     answers = []
     for _ in range(3):
         asked = time.time()
-        theirs = (await store.hello())["localTime"]
+        theirs = (await store.server.hello())["localTime"]
         answered = time.time()
         ours = datetime.fromtimestamp((asked + answered) / 2, UTC)
         answers.append((answered - asked, theirs - ours))
@@ -82,7 +89,9 @@ async def _indexes(store: Store, options: Options) -> list[IndexView]:
     needed = {model.document["name"]: model for model in indexes.wanted(options)}
     known = {model.document["name"]: model for model in (indexes.RETENTION, *indexes.LISTING)} | needed
     missing = [_view(needed[name].document, "missing") for name in needed.keys() - there.keys()]
-    views = missing + [_view(index, _state(index, needed, known, store.routed)) for index in there.values()]
+    views = missing + [
+        _view(index, _state(index, needed, known, store.server.routed)) for index in there.values()
+    ]
     return sorted(views, key=lambda view: view.name)
 
 
@@ -105,7 +114,7 @@ def _state(
     if name == "_id_":
         return "needed"
     if name not in known:
-        # The index of a shard key that begins with the name: the cluster cannot do without it.
+        # It may be the index of a shard key that begins with the name, which the cluster needs.
         return "optional" if routed and next(iter(index["key"])) == "name" else "superfluous"
     if _what_counts(index) != _what_counts(known[name].document):
         return "different"
@@ -125,17 +134,28 @@ def _has(found: Sequence[IndexView], model: IndexModel) -> bool:
 
 
 async def _finished(store: Store) -> int:
-    finished = {"status": {"$in": ["completed", "failed", "cancelled"]}}
-    groups = await operations.aggregate(store.collection, [{"$match": finished}, {"$count": "count"}])
+    return await _count(store, {"status": {"$in": ["completed", "failed", "cancelled"]}})
+
+
+async def _count(store: Store, query: Document) -> int:
+    groups = await operations.aggregate(store.collection, [{"$match": query}, {"$count": "count"}])
     return groups[0]["count"] if groups else 0
 
 
-async def _stale(store: Store, stale: Document) -> list[Job[Any]]:
-    found = store.collection.find(stale, sort={"updatedAt": 1}, limit=_MOST_STALE)
+async def _stuck(store: Store) -> list[Job[Any]]:
+    """Jobs that run though somebody asked for their end a while ago."""
+    at = {"$gt": EARLIEST, "$lt": store.clock.now() - _STUCK_AFTER}
+    stuck = {"$and": [transitions.stopping(), {"cancel.at": at}]}
+    found = store.collection.find(stuck, sort={"updatedAt": 1}, limit=_MOST_STALE)
     return [to_job(document) async for document in found]
 
 
-async def _due(store: Store, stale: Document, *, now: datetime) -> list[DueJobs]:
+async def _stale(store: Store) -> list[Job[Any]]:
+    found = store.collection.find(store.stale(), sort={"updatedAt": 1}, limit=_MOST_STALE)
+    return [to_job(document) async for document in found]
+
+
+async def _due(store: Store, *, now: datetime) -> list[DueJobs]:
     waiting = await operations.aggregate(
         store.collection,
         [
@@ -147,7 +167,7 @@ async def _due(store: Store, stale: Document, *, now: datetime) -> list[DueJobs]
     running = await operations.aggregate(
         store.collection,
         [
-            {"$match": {"status": "processing", "$nor": [stale]}},
+            {"$match": {"status": "processing", "$nor": [store.stale()]}},
             {"$group": {"_id": "$name", "count": {"$sum": 1}}},
         ],
     )
@@ -156,7 +176,7 @@ async def _due(store: Store, stale: Document, *, now: datetime) -> list[DueJobs]
         DueJobs(
             name=name_of(group["_id"]),
             count=group["count"],
-            # An array of dates matches, too, and sorts before them.
+            # An array of dates matches too, and sorts before dates.
             oldest=group["oldest"] if isinstance(group["oldest"], datetime) else now,
             running=alive.get(name_of(group["_id"]), 0),
         )

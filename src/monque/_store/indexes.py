@@ -1,8 +1,8 @@
 """The indexes, and why each exists.
 
-Every index entry is paid for by every enqueue, claim and settlement, so there are few: beside
-`_id`, two by default. Their names and options never collide with those of the TypeScript
-implementation, which may share the collection.
+Every enqueue, claim and settlement pays for every index, so there are few: two by default, beside `_id`.
+Their names and options never collide with those of the TypeScript implementation, which may share the
+collection.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from monque._store.document import Document
 _ACTIVE: Document = {"status": {"$in": ["pending", "processing"]}}
 _FINISHED: Document = {"status": {"$in": ["completed", "failed", "cancelled"]}}
 
-# Finds due jobs and dead owners. All fields the claim's look needs are in it, so the look reads no
-# document; the name stands before the time, so other names' backlog is never walked through. Only
-# active jobs are in it: a million completed ones cost it nothing. Processing jobs are in it too
-# (rather than in an index of heartbeats), so that a heartbeat touches no index at all.
+# Finds due jobs and dead owners. It has all fields that a poll needs, so a poll reads no document. The name
+# comes before the time, so a poll does not walk through the backlog of other names. Only active jobs are in
+# it: a million completed ones cost it nothing. Processing jobs are in it too (rather than in an index of
+# heartbeats), so that a heartbeat touches no index at all.
 ACTIVE = IndexModel(
     {"status": 1, "name": 1, "nextRunAt": 1, "_id": 1},
     name="monque_active",
@@ -40,8 +40,8 @@ RETENTION = IndexModel(
     partialFilterExpression=_FINISHED,
 )
 
-# Let operators page through very many jobs by any sort, and count those of one name. Each is paid for
-# by every insert, those with the update time or the status also by every claim and settlement.
+# Let operators page through very many jobs by any sort, and count those of one name. Every insert pays for
+# each; every claim and settlement pays for those with the update time or the status.
 # TypeScript creates the same ones: same names, same options.
 LISTING = [
     IndexModel({"createdAt": -1, "_id": -1}, name="createdAt_-1__id_-1"),
@@ -50,9 +50,12 @@ LISTING = [
     IndexModel({"name": 1, "status": 1}, name="name_1_status_1"),
 ]
 
+# Every TypeScript instance creates this index, and we never do: where it is, they share the collection.
+TYPESCRIPT = "claimedBy_1_status_1"
+
 
 def wanted(options: Options) -> list[IndexModel]:
-    """The indexes an instance with these options needs."""
+    """The indexes that an instance with these options needs."""
     indexes = [ACTIVE, UNIQUE_KEY]
     if options.retention is not None:
         indexes.append(RETENTION)

@@ -1,8 +1,8 @@
-"""What operators read and change: performed on the collection, never loading what matches."""
+"""Reads and changes jobs for operators, without loading all that match."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -12,21 +12,29 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 from pymongo import UpdateOne
 from pymongo.asynchronous.collection import AsyncCollection
-from pymongo.errors import BulkWriteError, DuplicateKeyError, ExecutionTimeout
+from pymongo.errors import BulkWriteError, DuplicateKeyError, ExecutionTimeout, WriteError
 
 from monque._errors import AggregationTimeoutError
 from monque._store import transitions
 from monque._store.document import CODEC_OPTIONS, EXACT_CODEC_OPTIONS, Document
 from monque._store.reads import Listing, Position, beyond_id, with_id
-from monque._store.unique import DUPLICATE_KEY, is_key_taken
+from monque._store.unique import duplicates, is_key_taken
 from monque._views import BulkError, Direction
 
+# Statistics walk through whole indexes. Within half of it large collections would fail, and with twice of it
+# an operator waits a minute for an error.
 _STATISTICS_LIMIT = timedelta(seconds=30)
+
+# How many jobs with keys one bulk write retries: a twice as large one takes twice as long, with no fewer
+# writes.
 _BATCH = 1000
 _KEYED: Document = {"uniqueKey": {"$exists": True}}
 _KEYLESS: Document = {"uniqueKey": {"$exists": False}}
 
-# As stored, to the millisecond: a cursor made from a time that was clamped would lead nowhere.
+# Pages are read without what is long and seldom looked at: ten traces of each job would be 40 kB.
+_IN_PAGES: Document = {"history.trace": 0}
+
+# Keeps times as stored, to the millisecond: a cursor that is made from a clamped time would lead nowhere.
 _EXACT: CodecOptions[RawBSONDocument] = CodecOptions(
     document_class=RawBSONDocument,
     datetime_conversion=DatetimeConversion.DATETIME_MS,
@@ -41,11 +49,11 @@ async def read_page(
     direction: Direction,
     limit: int,
 ) -> tuple[list[RawBSONDocument], bool]:
-    """The documents beyond a position, in the order of reading; and whether there are more."""
+    """The documents beyond a position, in the order of reading, and whether there are more."""
     exact = collection.with_options(codec_options=_EXACT)
     found: list[RawBSONDocument] = []
     for query, order in listing.stretches(position, direction):
-        found += await exact.find(query, sort=order, limit=limit + 1 - len(found)).to_list()
+        found += await exact.find(query, _IN_PAGES, sort=order, limit=limit + 1 - len(found)).to_list()
         if len(found) > limit:
             break
     return found[:limit], len(found) > limit
@@ -56,12 +64,14 @@ async def read_earliest(
 ) -> list[Document]:
     """The jobs that match, the earliest first."""
     exact = collection.with_options(codec_options=_EXACT)
-    found = await exact.find(query, sort={"nextRunAt": 1, "_id": 1}, skip=skip, limit=limit).to_list()
+    found = await exact.find(
+        query, _IN_PAGES, sort={"nextRunAt": 1, "_id": 1}, skip=skip, limit=limit
+    ).to_list()
     return [decoded(document) for document in found]
 
 
 def decoded(document: RawBSONDocument) -> Document:
-    """The document as everywhere else, with its exact `_id`: users ask for a job by the one that they see."""
+    """Decode a document as everywhere else, but with its exact `_id`, by which users ask for the job."""
     found = bson.decode(document.raw, CODEC_OPTIONS)
     if type(found["_id"]) is not ObjectId:
         found["_id"] = bson.decode(document.raw, EXACT_CODEC_OPTIONS)["_id"]
@@ -91,15 +101,31 @@ async def aggregate(collection: AsyncCollection[Document], pipeline: list[Docume
         ) from error
 
 
-async def cancel_many(collection: AsyncCollection[Document], query: Document) -> int:
+async def cancel_many(
+    collection: AsyncCollection[Document], query: Document, *, reason: str | None = None
+) -> int:
     """Cancel the pending jobs among those that match."""
-    transition = transitions.cancel()
+    transition = transitions.cancel(reason=reason)
     result = await collection.update_many({"$and": [query, transition.when]}, transition.then)
     return result.modified_count
 
 
+async def request_cancel_many(
+    collection: AsyncCollection[Document], query: Document, *, reason: str | None = None
+) -> int:
+    """Ask for the end of the running jobs among those that match; how many of them were not asked before."""
+    transition = transitions.request_cancel(reason=reason)
+    result = await collection.update_many({"$and": [query, transition.when]}, transition.then)
+    return result.modified_count
+
+
+async def count_requested(collection: AsyncCollection[Document], query: Document) -> int:
+    """How many of the jobs that match run although somebody has asked for their end."""
+    return await collection.count_documents({"$and": [query, transitions.stopping()]})
+
+
 async def delete_one(collection: AsyncCollection[Document], job_id: Any) -> bool:
-    """Delete one job; whether it was there. The driver tries this again by itself, unlike a `delete_many`."""
+    """Delete one job; whether it was there. The driver retries this by itself, unlike a `delete_many`."""
     return (await collection.delete_one(with_id(job_id))).deleted_count == 1
 
 
@@ -113,8 +139,9 @@ async def retry_many(
 ) -> tuple[int, list[BulkError]]:
     """Put back the failed and cancelled jobs among those that match.
 
-    Jobs without a key go in one command. Those with one may collide with an active holder, which
-    would stop such a command halfway, so they are streamed and tried one by one within batches.
+    One command puts back all jobs without a key. A job with a key may collide with an active holder, which
+    would stop such a command halfway, so these are read in batches and changed one by one within a bulk
+    write.
     """
     transition = transitions.retry_by_operator(spread=spread)
     matching = [query, transition.when]
@@ -128,7 +155,7 @@ async def retry_many(
 
 
 async def _batches(collection: AsyncCollection[Document], query: Document) -> AsyncIterator[list[Any]]:
-    """The ids that match, in batches by id: a job retried, run and failed again is not met twice."""
+    """Yield the ids that match, in batches by id: a job that fails again meanwhile is not met twice."""
     last: Document = {}
     exact = collection.with_options(codec_options=EXACT_CODEC_OPTIONS)
     while True:
@@ -146,23 +173,21 @@ async def _retry_batch(
     try:
         return (await collection.bulk_write(writes, ordered=False)).modified_count, []
     except BulkWriteError as error:
-        refused = error.details["writeErrors"]
-        if error.details["writeConcernErrors"] or any(entry["code"] != DUPLICATE_KEY for entry in refused):
-            raise
-        taken = [BulkError(job_id=ids[entry["index"]], error=_why_refused(entry)) for entry in refused]
+        refused = duplicates(error).items()
+        taken = [BulkError(job_id=ids[place], error=_why_refused(refusal)) for place, refusal in refused]
         return error.details["nModified"], taken
 
 
-def _why_refused(entry: Mapping[str, Any]) -> str:
-    if is_key_taken(entry):
+def _why_refused(refusal: WriteError) -> str:
+    if is_key_taken(refusal.details):
         return "its unique key is held by another active job"
-    return f"a unique index refuses it: {entry['errmsg']}"
+    return f"a unique index refuses it: {(refusal.details or {}).get('errmsg')}"
 
 
 async def retry_one(
     collection: AsyncCollection[Document], job_id: Any, status: str
 ) -> Document | DuplicateKeyError | None:
-    """Put one job back if it is still in *status*; the error if its key is taken."""
+    """Put one job back if it is still in *status*; return the error if its key is taken."""
     transition = transitions.retry_by_operator(spread=timedelta(0))
     try:
         return await collection.find_one_and_update(
@@ -170,5 +195,5 @@ async def retry_one(
         )
     except DuplicateKeyError as error:
         if not is_key_taken(error.details):
-            raise  # an index that is not ours: trying again would never end
+            raise  # the index is not ours: trying again would never end
         return error

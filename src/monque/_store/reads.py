@@ -1,4 +1,4 @@
-"""Filters, pages, cursors, statistics: what to ask the collection for. No I/O."""
+"""Filters, pages, cursors and statistics as queries and pipelines. No I/O."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from bson.datetime_ms import DatetimeMS
 from bson.errors import BSONError
 
 from monque._errors import InvalidCursorError
-from monque._job import JobStatus
-from monque._store.document import EARLIEST, Document, name_of
+from monque._status import CancelledBy, JobStatus
+from monque._store.document import EARLIEST, PARKED, Document, name_of
 from monque._views import Direction, JobFilter, QueueDepth, QueueStats, Sort
 
 _FIELDS: dict[Sort, str] = {
@@ -38,8 +38,8 @@ _SEAL_SIZE = 8
 _SIDES: tuple[Direction | None, ...] = (None, "forward", "backward")
 _EXACT: CodecOptions[Document] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_MS)
 
-# Runs are measured between dates that both lie in here: the server fails on a difference of other values,
-# and on one that is too large. Nothing but a date sorts between two dates.
+# A run is measured only if both of its stamps lie between `EARLIEST` and this: the server fails on the
+# difference of other values, and on one that is too large. Nothing but a date sorts between two dates.
 _LATEST = datetime.max.replace(tzinfo=UTC)
 
 
@@ -50,32 +50,55 @@ def matching(jobs: JobFilter) -> Document:
         query["name"] = {"$eq": jobs.name}
     if jobs.statuses:
         query["status"] = {"$in": [status.value for status in jobs.statuses]}
-    for field, after, before in (
-        ("createdAt", jobs.created_after, jobs.created_before),
-        ("updatedAt", jobs.updated_after, jobs.updated_before),
-        ("nextRunAt", jobs.due_after, jobs.due_before),
-    ):
+    for field, (after, before) in _times(jobs).items():
         bounds = {
             operator: DatetimeMS(_milliseconds(moment))
             for operator, moment in (("$gte", after), ("$lt", before))
             if moment is not None
         }
         if bounds:
-            query[field] = bounds
-    return query
+            # A parked job has no time, so it is never due, whatever the bounds are.
+            query[field] = {**bounds, "$ne": PARKED} if field == "nextRunAt" else bounds
+    more = []
+    if jobs.cancelled_by is not None:
+        more.append(_cancelled_by(jobs.cancelled_by))
+    if jobs.expired is not None:
+        more.append(expired() if jobs.expired else {"$nor": [expired()]})
+    return {"$and": [query, *more]} if more else query
+
+
+def expired() -> Document:
+    """Match the pending jobs that are past their own expiry, by the server's clock."""
+    at = "$policy.expiresAt"
+    is_past = {"$and": [{"$eq": [{"$type": at}, "date"]}, {"$lte": [at, "$$NOW"]}]}
+    return {"status": "pending", "policy.expiresAt": {"$exists": True}, "$expr": is_past}
+
+
+def _cancelled_by(who: CancelledBy) -> Document:
+    """As `document.cancelled_by` tells it: whoever left no record is an operator."""
+    record: Any = {"$nin": ["handler", "expiry"]} if who == "operator" else who
+    return {"status": "cancelled", "cancel.by": record}
+
+
+def _times(jobs: JobFilter) -> dict[str, tuple[datetime | None, datetime | None]]:
+    return {
+        "createdAt": (jobs.created_after, jobs.created_before),
+        "updatedAt": (jobs.updated_after, jobs.updated_before),
+        "nextRunAt": (jobs.due_after, jobs.due_before),
+    }
 
 
 def _milliseconds(moment: datetime) -> int:
     """The first whole millisecond that is not before *moment*.
 
-    BSON keeps no finer times, so what is stored lies at or after the one exactly if it does so for
-    the other. Rounding down would take in a job of the millisecond before.
+    BSON stores whole milliseconds, so a stored time is at or after *moment* exactly if it is at or after
+    this. Rounding down would include a job of the millisecond before.
     """
     return -((_EPOCH - moment) // _MILLISECOND)
 
 
 def with_id(job_id: Any) -> Document:
-    """Match the job with this id. Whoever gave the id cannot make an operator of it."""
+    """Match the job with this id. An id that a user gave cannot act as an operator."""
     return {"_id": job_id if type(job_id) is ObjectId else {"$eq": job_id}}
 
 
@@ -94,23 +117,23 @@ def _compared(field: str, comparison: str, value: Any) -> Document:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in a sorted list of jobs: that of one job, given by its sort value and its id.
+    """The place of one job in a sorted list, given by its sort value and its id.
 
-    The value is kept as BSON has it: a year that Python cannot hold must not become another time.
+    The value is kept as BSON has it: a year that Python cannot represent must not become another time.
     """
 
     job_id: Any
     value: Any = None
-    """The stored sort value; None if there is none, and for a list that is sorted by id."""
+    """The stored sort value; None if the job has none, or if the list is sorted by id."""
     beyond: Direction | None = None
-    """Not on the job but just beyond it in this direction, where an empty page was found: the way back
-    begins with the job itself."""
+    """Set if the place is not on the job but just beyond it in this direction, where an empty page was: then
+    the way back begins with the job itself."""
     apart: Direction | None = None
-    """Among the jobs whose sort value is an array, which are read last: the direction of that reading."""
+    """Set if the job's sort value is an array: the direction in which the list was read. Arrays come last."""
 
 
 class Stretch(NamedTuple):
-    """A part of a list that one query reads, and the order in which it does."""
+    """A part of a list that one query reads, and its order."""
 
     query: Document
     order: dict[str, int]
@@ -120,10 +143,10 @@ class Stretch(NamedTuple):
 class Listing:
     """A sorted, filtered list of jobs, and how to read it from any place in either direction.
 
-    Ids break ties, so that jobs with equal sort values have an order too and no page overlaps or
-    skips. Values of all types have their place, in MongoDB's order of types. Only arrays have none: the
-    server sorts one by its smallest element when it reads upwards, and by its largest when it reads
-    downwards. So jobs with an array come last, sorted by id, whichever way the list is read.
+    Ids break ties, so that jobs with equal sort values have an order too, and pages neither overlap nor skip.
+    Values of all types have their place, in MongoDB's order of types. Only arrays have none: the server sorts
+    an array by its smallest element upwards, and by its largest downwards. So jobs with an array come last,
+    sorted by id, whichever way the list is read.
     """
 
     jobs: JobFilter
@@ -131,7 +154,7 @@ class Listing:
     descending: bool
 
     def stretches(self, position: Position | None, direction: Direction) -> list[Stretch]:
-        """The parts of the list beyond *position* in this direction, as they are read; all without one."""
+        """The parts of the list beyond *position* in this direction, in the order of reading."""
         if self.sort == "id":
             return [self._sorted(position, direction)]
         if position is None or position.apart is None:
@@ -155,8 +178,8 @@ class Listing:
         query = {"$and": [query, {field: {"$not": {"$type": "array"}}}]}
         if position is None:
             return Stretch(query, order)
-        # Two ranges rather than one with a remainder to skip: each is an exact stretch of the index,
-        # however many jobs share the value.
+        # Two ranges, each an exact stretch of the index, however many jobs share the value. One range would
+        # have a remainder to skip.
         equal = {field: {"$eq": position.value}, **self._by_id(position, direction)}
         either = [self._by_value(field, position.value, direction), equal]
         return Stretch({"$or": [{"$and": [*query["$and"], stretch]} for stretch in either]}, order)
@@ -169,7 +192,7 @@ class Listing:
 
     def _by_value(self, field: str, value: Any, direction: Direction) -> Document:
         if value is None and self._falls(direction):
-            # A missing field sorts as null does, but an expression takes it for less than null.
+            # A missing field sorts like null, but an expression treats it as less than null.
             return {field: {"$type": "minKey"}}
         return _compared(field, "$lt" if self._falls(direction) else "$gt", value)
 
@@ -179,19 +202,19 @@ class Listing:
         return beyond_id(position.job_id, comparison + ("e" if back_to_it else ""))
 
     def position_of(self, document: Mapping[str, Any], direction: Direction = "forward") -> Position:
-        """The place of a job in this list, read in *direction*; the document's times as `DatetimeMS`."""
+        """The place of a job in this list, read in *direction*; the document's times are `DatetimeMS`."""
         value = None if self.sort == "id" else document.get(_FIELDS[self.sort])
         if isinstance(value, list):
             return Position(document["_id"], apart=direction)
         return Position(document["_id"], value)
 
     def write_cursor(self, position: Position) -> str:
-        """The place as text that only the same list accepts."""
+        """Encode a place as text that only the same list accepts."""
         place = _write_place(position, by_id=self.sort == "id")
         return _text(place + self._seal(place))
 
     def read_cursor(self, cursor: object) -> Position:
-        """The place a cursor means.
+        """Decode the place that a cursor stands for.
 
         Raises:
             InvalidCursorError: It was changed, or comes from a list with another sort or filter.
@@ -214,25 +237,11 @@ class Listing:
         return position
 
     def _seal(self, place: bytes) -> bytes:
-        """Binds a place to this list. Not a secret: it guards against mistakes, there is nothing to steal."""
+        """Bind a place to this list. It is not secret: it guards against mistakes, not against attacks."""
         jobs = self.jobs
-        times = (
-            jobs.created_after,
-            jobs.created_before,
-            jobs.updated_after,
-            jobs.updated_before,
-            jobs.due_after,
-            jobs.due_before,
-        )
-        described = json.dumps(
-            [
-                self.sort,
-                self.descending,
-                jobs.name,
-                list(jobs.statuses),
-                [None if time is None else _milliseconds(time) for time in times],
-            ]
-        )
+        moments = [moment for bounds in _times(jobs).values() for moment in bounds]
+        times = [None if moment is None else _milliseconds(moment) for moment in moments]
+        described = json.dumps([self.sort, self.descending, jobs.name, list(jobs.statuses), times])
         return hashlib.blake2b(described.encode() + b"\0" + place, digest_size=_SEAL_SIZE).digest()
 
     def _falls(self, direction: Direction) -> bool:
@@ -243,7 +252,7 @@ class Listing:
 
 
 def _write_place(position: Position, *, by_id: bool) -> bytes:
-    """An ordinary place in 21 bytes; one with any other id or value with these as BSON."""
+    """Encode an ordinary place in 21 bytes; one with an odd id or value has these as BSON."""
     side = _SIDES.index(position.beyond)
     ordinary = position.value is None if by_id else type(position.value) is DatetimeMS
     if ordinary and type(position.job_id) is ObjectId:
@@ -254,7 +263,7 @@ def _write_place(position: Position, *, by_id: bool) -> bytes:
 
 
 def _read_place(place: bytes, *, by_id: bool) -> Position | None:
-    """The place that was written; None if nobody wrote it."""
+    """Decode a place; None if the bytes are not one."""
     side = place[0]
     if side < len(_SIDES):
         if len(place) != _PLACE.size:
@@ -274,7 +283,7 @@ def _text(raw: bytes) -> str:
 
 
 def statistics(name: str | None = None, *, by_name: bool = False) -> list[Document]:
-    """Count jobs by status, and by name if asked; and how long completed ones ran."""
+    """Count jobs by status (and by name), with the average duration of completed ones."""
     run = {"$subtract": ["$finishedAt", "$startedAt"]}
     dates = [
         condition
@@ -288,7 +297,7 @@ def statistics(name: str | None = None, *, by_name: bool = False) -> list[Docume
             "$group": {
                 "_id": {"status": "$status", **({"name": "$name"} if by_name else {})},
                 "count": {"$sum": 1},
-                # $avg passes over what is no number: jobs without both stamps do not count.
+                # $avg ignores nulls, so jobs without both stamps do not count.
                 "duration": {"$avg": {"$cond": [measured, run, None]}},
             }
         },
@@ -296,7 +305,7 @@ def statistics(name: str | None = None, *, by_name: bool = False) -> list[Docume
 
 
 def stats_from(groups: Iterable[Mapping[str, Any]]) -> QueueStats:
-    """The statistics that groups of one name, or of all, add up to."""
+    """Add up the groups of one name, or of all names."""
     counts: Counter[str] = Counter()
     average = None
     for group in groups:
@@ -309,14 +318,16 @@ def stats_from(groups: Iterable[Mapping[str, Any]]) -> QueueStats:
 
 
 def depths(now: datetime) -> list[Document]:
-    """Count the jobs that wait or run, by name; the index of active jobs holds all that is needed."""
-    # A job whose time is no date never runs: it is not due.
+    """Count the jobs that wait or run, by name, from the index of active jobs alone."""
+    # A job whose time is not a date never runs, so it is not due.
     due = {"$and": [{"$gte": ["$nextRunAt", EARLIEST]}, {"$lte": ["$nextRunAt", now]}]}
+    # Not left out by the match: such a condition makes the server read the documents.
+    parked = {"$eq": ["$nextRunAt", PARKED]}
     return [
         {"$match": {"status": {"$in": ["pending", "processing"]}}},
         {
             "$group": {
-                "_id": {"name": "$name", "status": "$status", "due": due},
+                "_id": {"name": "$name", "status": "$status", "due": due, "parked": parked},
                 "count": {"$sum": 1},
                 "oldest": {"$min": "$nextRunAt"},
             }
@@ -327,7 +338,7 @@ def depths(now: datetime) -> list[Document]:
 def depths_from(
     groups: Iterable[Mapping[str, Any]], *, besides: Iterable[str], now: datetime
 ) -> list[QueueDepth]:
-    """The depths that groups add up to, sorted by name; *besides* are names to tell of in any case."""
+    """Add up the groups to depths, sorted by name; the names in *besides* are included even without jobs."""
     found = {name: QueueDepth(name=name) for name in besides}
     for group in groups:
         name = name_of(group["_id"].get("name"))
@@ -337,7 +348,7 @@ def depths_from(
         elif group["_id"]["due"]:
             oldest_due = max(depth.oldest_due, now - group["oldest"])
             depth = replace(depth, due=depth.due + count, oldest_due=oldest_due)
-        else:
+        elif not group["_id"]["parked"]:
             depth = replace(depth, later=depth.later + count)
         found[name] = depth
     return [found[name] for name in sorted(found)]

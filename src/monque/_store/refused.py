@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import logging
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
-from monque._store.document import key_of
+from pymongo import ReturnDocument
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.errors import OperationFailure, WriteConcernError
 
-# A repaired job is found again after at most the longest pause. Half of it would double the refused writes of
-# a job that nobody repairs; twice as much would make operators wait.
+from monque._store.document import Document, key_of
+
+logger = logging.getLogger("monque")
+
+D = TypeVar("D", bound=Mapping[str, Any])
+
+# A repaired job is found again after at most the longest pause. With half of it, a job that nobody repairs
+# costs twice as many refused writes; with twice of it, operators wait twice as long.
 _FIRST_PAUSE = timedelta(seconds=1)
 _LONGEST_PAUSE = timedelta(minutes=1)
 
-# Whoever was not refused again for so long after its pause is not pending any more.
+# A job that was not refused again for this long after its pause is not pending any more: it was deleted, or
+# somebody else claimed it. With half of it, a job that waits long for a slot would be reported twice.
 _FORGOTTEN_AFTER = timedelta(minutes=10)
 
-# Each of them makes every poll read one more index entry. Those beyond are tried more often instead.
+# How many to remember: each makes every poll read one more index entry. The oldest ones beyond are forgotten,
+# and so tried more often.
 _MOST = 1_000
+
+# How much of an odd `_id` and of an error a log line shows.
+_LONGEST_ID = 200
+_LONGEST_REASON = 500
 
 
 @dataclass(slots=True)
@@ -28,7 +43,7 @@ class _Refusal:
 
 
 class Refused:
-    """Remembers which jobs to leave alone, and until when. The pause doubles with each refusal."""
+    """Remembers which jobs to leave alone, and until when. Each refusal doubles the pause."""
 
     def __init__(self) -> None:
         self._refusals: dict[bytes, _Refusal] = {}
@@ -41,7 +56,7 @@ class Refused:
         return key_of(job_id) in self._refusals
 
     def add(self, job_id: Any, *, now: datetime) -> int:
-        """Leave the job alone for a while; how often in a row it was refused."""
+        """Leave the job alone for a while; return how often in a row it was refused."""
         key = key_of(job_id)
         refusal = self._refusals.pop(key, None) or _Refusal(0, now)
         pause = min(_FIRST_PAUSE * 2 ** min(refusal.count, 10), _LONGEST_PAUSE)
@@ -51,7 +66,7 @@ class Refused:
         return refusal.count + 1
 
     def remove(self, job_id: Any) -> None:
-        """The job was claimed."""
+        """Forget a job that was claimed."""
         self._refusals.pop(key_of(job_id), None)
 
     def paused(self, now: datetime) -> Collection[bytes]:
@@ -64,3 +79,37 @@ class Refused:
         """When the first of them may be tried again."""
         ends = (refusal.until for refusal in self._refusals.values())
         return min((until for until in ends if until > now), default=None)
+
+
+async def change_one(
+    collection: AsyncCollection[D],
+    query: Document,
+    update: Document | list[Document],
+    *,
+    changed: Document | None = None,
+) -> D | None:
+    """Change one job and return it as it is after that; None if the query matches nothing.
+
+    *changed* matches the job after the change. Where it is given, a change counts also if the driver's first
+    try was applied and its second one failed.
+
+    Raises:
+        WriteError: The server refuses to change the document. `find_one_and_update` reports that like any
+            other failure, so it is tried again with an update, which reports it as a write error.
+    """
+    try:
+        return await collection.find_one_and_update(query, update, return_document=ReturnDocument.AFTER)
+    except WriteConcernError:
+        raise
+    except OperationFailure:
+        result = await collection.update_one(query, update)
+        if changed is None and not result.matched_count:
+            return None
+        return await collection.find_one(changed or {"_id": query["_id"]})
+
+
+def report_unclaimable(job_id: Any, why: str) -> None:
+    """Log that a job cannot be claimed."""
+    shown = str(job_id)[:_LONGEST_ID]
+    message = "job %s cannot be claimed and is left alone: %s"
+    logger.error(message, shown, why[:_LONGEST_REASON], extra={"job_id": shown})

@@ -1,53 +1,68 @@
 """The state machine: every way a job can change, as a named value.
 
 A transition says which documents it applies to (`when`), what it does to them (`then`) and where it
-leads (`to`). Nothing here talks to a database; `store.py` performs them.
+leads (`to`). Nothing here talks to a database: claiming, settling, recovering and operations perform them.
 
     pending ──claim──► processing ──complete──► completed
-       ▲                 │  │  └────fail──────► failed ──┐
-       ├─retry, release──┘  │                            │
-       ├─recover (stale) ───┘          cancelled ◄─cancel── pending
-       └────────────retried by an operator ◄──┴──────────┘
+       ▲                 │  │  ├────fail──────► failed ─────┐
+       ├─retry, release──┤  │  └──cancel_run,─► cancelled ──┤
+       ├─snooze──────────┘  │     expire            ▲       │
+       ├─recover (stale) ───┘     cancel, cancel_stale      │
+       └────────────retried by an operator ◄────────────────┘
 
-Stamps are the server's (`$currentDate`, `$$NOW`), so no client's clock can skew them; only those of a run
-(`startedAt`, `finishedAt`) go by what the client knows of the server's clock. Text
-that comes from users is never a bare string inside a pipeline, where a leading `$` would make it an
-expression: it stands in `$literal`.
+`cancel` leads from pending to cancelled, `cancel_stale` from a dead owner. `request_cancel` leaves a job in
+processing: it asks the owner to stop the run.
+
+The server writes the stamps (`$currentDate`, `$$NOW`), so that no client's clock can skew them. Only the
+stamps of a run (`startedAt`, `finishedAt`) come from the client's reading of the server's clock. Text from
+users stands in `$literal` inside a pipeline: a leading `$` would make a bare string an expression.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-from monque._job import JobStatus
+from monque._attempts import HistoryEntry
+from monque._status import CancelledBy, JobStatus
+from monque._store import history
 from monque._store.document import (
     CLAIM_FIELDS,
     LARGEST_INT32,
+    Claim,
     Document,
+    as_claim,
     attempt_of,
     count_of,
     failures_with,
     is_inexact,
+    is_recurring,
     milliseconds,
 )
 from monque._store.owners import allowed_silence_of
 
 _NO_CLAIM = dict.fromkeys(CLAIM_FIELDS, "")
 
-# What recovery counts; success and an operator's retry end the count.
+# An operator has asked for the end of the job. As an expression: a query would also match arrays.
+_REQUESTED = {"$eq": ["$cancel.by", "operator"]}
+
+# The longest reason in a document that has no room for more: others may store such. Half would say too
+# little; twice could be too long as well.
+_SHORT_REASON = 200
+
+# Recovery counts crashes in these fields. Success and an operator's retry remove them.
 _CRASH_FIELDS = ("crashCount", "lastCrash")
 _NO_CRASHES = dict.fromkeys(_CRASH_FIELDS, "")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Transition:
-    """When a document matches, then it is changed so.
+    """A change (`then`) and the documents that it applies to (`when`).
 
-    Compared by identity: jobs that share one transition are settled in one write.
+    Transitions are compared by identity: jobs that share one are settled in one write.
     """
 
     to: JobStatus
@@ -61,9 +76,11 @@ class Transition:
     """
     ran: timedelta | None = None
     """How long the handler ran: `finishedAt` is the time of the write, `startedAt` that long before it."""
+    lean: Document | list[Document] | None = None
+    """The same change with no history and a short reason, for a document that has no room for more."""
 
     def update(self, now: datetime) -> Document | list[Document]:
-        """What to write at *now*, by the server's clock."""
+        """The update to send at *now*, by the server's clock."""
         if self.ran is None or isinstance(self.then, list):
             return self.then
         # Both from one clock: the server's own stamp would add the time that the write takes to get there.
@@ -74,8 +91,8 @@ class Transition:
 def claim(*, instance_id: str, heartbeat_interval: timedelta) -> Transition:
     """pending and due -> processing.
 
-    Due by the server's own clock at the moment of the write, whatever a client believed when it
-    chose the job: in between it may have been claimed, failed and put back with a later time.
+    The server's clock decides at the moment of the write whether the job is due. A client cannot know: since
+    it chose the job, others may have claimed it, failed, and put it back with a later time.
     """
     return Transition(
         to=JobStatus.PROCESSING,
@@ -84,7 +101,7 @@ def claim(*, instance_id: str, heartbeat_interval: timedelta) -> Transition:
             "$set": {
                 "status": "processing",
                 "claimedBy": instance_id,
-                # Beyond these 24 days a longer interval means the same.
+                # These are 24 days: nobody needs to tell longer intervals apart.
                 "heartbeatInterval": min(milliseconds(heartbeat_interval), LARGEST_INT32),
             },
             "$inc": {"attempt": 1},
@@ -96,9 +113,9 @@ def claim(*, instance_id: str, heartbeat_interval: timedelta) -> Transition:
 def owned(claim: Mapping[str, Any]) -> Document:
     """Match the job only while *this* claim holds it.
 
-    The instance alone is not enough: after a stall the same instance may have claimed the job
-    again, and the first run must not settle the second. Claims of others may lack the fields; a null
-    matches that.
+    The instance alone is not enough: after a stall the same instance may have claimed the job again, and
+    the first run must not settle the second. A claim of another implementation may lack the fields; a null
+    matches a missing field.
     """
     return {"status": "processing", "claimedBy": claim.get("claimedBy"), "attempt": claim.get("attempt")}
 
@@ -106,6 +123,18 @@ def owned(claim: Mapping[str, Any]) -> Document:
 def is_owned(claim: Mapping[str, Any], document: Mapping[str, Any] | None) -> bool:
     """Whether the claim still holds the job that this document shows."""
     return document is not None and all(document.get(field) == value for field, value in owned(claim).items())
+
+
+def take_over(claim: Claim, document: Document | None) -> Claim | None:
+    """The claim with its schedule as stored now; None if the claim does not hold, or has no schedule.
+
+    A settlement of a schedule applies only while its cron and zone are those that the run knew. If somebody
+    changed them meanwhile, decide again with this claim. It keeps its payload: a failed occurrence is stored
+    with the one that it ran with.
+    """
+    if document is None or not is_recurring(claim) or not is_owned(claim, document):
+        return None
+    return as_claim({**document, "data": claim.get("data")})
 
 
 def heartbeat(claim: Mapping[str, Any]) -> Transition:
@@ -136,7 +165,7 @@ def complete(claim: Mapping[str, Any], *, ran: float = 0.0) -> Transition:
 
 
 def _rounded(duration: int) -> int:
-    """Two significant digits: exact for short runs, within five per cent for long ones."""
+    """Round to two significant digits: exact for short runs, within five per cent for long ones."""
     if duration < 100:
         return duration
     unit: int = 10 ** (len(str(duration)) - 2)
@@ -145,8 +174,8 @@ def _rounded(duration: int) -> int:
 
 @lru_cache(maxsize=1024)
 def _complete(claimed_by: str, attempt: int, ran: int, had_trouble: bool) -> Transition:
-    # Each field to remove takes the server about a microsecond, also one that is not there. Only the owner of
-    # a claim and recovery write these, so a claim without them has nothing to remove.
+    # Each field in `$unset` takes the server about a microsecond, even if the document lacks it. Only owners
+    # of a claim and recovery write these fields, so if the claim lacks them, so does the document.
     trouble = {**_NO_CRASHES, "failReason": ""} if had_trouble else {}
     return Transition(
         to=JobStatus.COMPLETED,
@@ -160,81 +189,194 @@ def _complete(claimed_by: str, attempt: int, ran: int, had_trouble: bool) -> Tra
     )
 
 
-def repeat(claim: Mapping[str, Any], *, run_at: datetime) -> Transition:
-    """processing -> pending, at the next time of the schedule.
+def repeat(claim: Mapping[str, Any], *, run_at: datetime, entry: HistoryEntry | None = None) -> Transition:
+    """processing -> pending, at the next time of the schedule; with *entry* after a run that was cancelled.
 
-    Only while the schedule is the one this run knew: if it was changed meanwhile, *run_at* is
-    wrong, and has to be computed again.
+    It applies only while the schedule is the one that this run knew: if somebody changed it meanwhile,
+    *run_at* is wrong and has to be computed again (see `take_over`).
     """
+    update = _next_time(run_at, {"settledAttempt": attempt_of(claim)})
     return Transition(
         to=JobStatus.PENDING,
         when=_same_schedule(claim),
-        then=_next_time(run_at, {"settledAttempt": attempt_of(claim)}),
+        then=update if entry is None else _with_history(update, history.append(entry, claim)),
+        lean=None if entry is None else update,
     )
 
 
-def retry(claim: Mapping[str, Any], *, delay: timedelta, reason: str) -> Transition:
-    """processing -> pending, one failure more, after *delay* from the server's now."""
-    return _retry(claim["claimedBy"], attempt_of(claim), failures_with(claim), milliseconds(delay), reason)
+def retry(
+    claim: Mapping[str, Any], *, delay: timedelta, reason: str, entry: HistoryEntry | None = None
+) -> Transition:
+    """processing -> pending, one failure more, after *delay* from the server's now.
+
+    Jobs that failed alike share one transition, and so one write.
+    """
+    return _failed(claim, JobStatus.PENDING, reason, entry, milliseconds(delay))
+
+
+def fail(claim: Mapping[str, Any], *, reason: str, entry: HistoryEntry | None = None) -> Transition:
+    """processing -> failed, for good."""
+    return _failed(claim, JobStatus.FAILED, reason, entry, None)
+
+
+def _failed(
+    claim: Mapping[str, Any], to: JobStatus, reason: str, entry: HistoryEntry | None, delay: int | None
+) -> Transition:
+    alike = None if entry is None else replace(entry, ran=_rounded(round(entry.ran * 1000)) / 1000)
+    attempt = attempt_of(claim)
+    return _shared_failure(claim["claimedBy"], attempt, failures_with(claim), to, reason, alike, delay)
 
 
 @lru_cache(maxsize=256)
-def _retry(claimed_by: str, attempt: int, failures: int, delay: int, reason: str) -> Transition:
+def _shared_failure(
+    claimed_by: str,
+    attempt: int,
+    failures: int,
+    to: JobStatus,
+    reason: str,
+    entry: HistoryEntry | None,
+    delay: int | None,
+) -> Transition:
+    claim = {"claimedBy": claimed_by, "attempt": attempt}
+    fields: Document = {
+        "status": to.value,
+        # Set instead of incremented: the stored value may not be a number, and nobody else counts while we
+        # hold the claim.
+        "failCount": failures,
+        "settledAttempt": attempt,
+    }
+    if delay is not None:
+        fields["nextRunAt"] = {"$add": ["$$NOW", delay]}
+    stages = _ended({**fields, "failReason": {"$literal": reason}})
+    short = {**fields, "failReason": {"$literal": reason[:_SHORT_REASON]}}
     return Transition(
-        to=JobStatus.PENDING,
-        when=owned({"claimedBy": claimed_by, "attempt": attempt}),
-        then=[
-            {
-                "$set": {
-                    "status": "pending",
-                    "nextRunAt": {"$add": ["$$NOW", delay]},
-                    # Not added to what is there, which may be no number: nobody else counts under a claim.
-                    "failCount": failures,
-                    "failReason": {"$literal": reason},
-                    "settledAttempt": attempt,
-                    "updatedAt": "$$NOW",
-                }
-            },
-            {"$unset": list(CLAIM_FIELDS)},
-        ],
+        to=to,
+        when=owned(claim),
+        then=stages if entry is None else [history.append(entry, claim), *stages],
+        lean=[*_ended(short), {"$unset": ["history"]}],
     )
 
 
-def _count(field: str) -> Document:
-    """A count that a document has; 0 for what is none: an expression that fails does so for all jobs."""
-    return {"$cond": [{"$isNumber": field}, field, 0]}
+def _ended(fields: Document) -> list[Document]:
+    """The stages that end a run: set these fields, and give up the claim."""
+    return [{"$set": {**fields, "updatedAt": "$$NOW"}}, {"$unset": list(CLAIM_FIELDS)}]
 
 
-def fail(claim: Mapping[str, Any], *, reason: str) -> Transition:
-    """processing -> failed, for good."""
+def snooze(
+    claim: Mapping[str, Any], *, delay: timedelta | None = None, until: datetime | None = None
+) -> Transition:
+    """processing -> pending, after *delay* from the server's now or at *until*; it counts no failure."""
+    wait = None if delay is None else milliseconds(delay)
+    return _snooze(claim["claimedBy"], attempt_of(claim), wait, until)
+
+
+@lru_cache(maxsize=256)
+def _snooze(claimed_by: str, attempt: int, delay: int | None, until: datetime | None) -> Transition:
+    snoozed = {
+        "status": "pending",
+        "nextRunAt": until if delay is None else {"$add": ["$$NOW", delay]},
+        "snoozeCount": {"$add": [_count("$snoozeCount"), 1]},
+        "settledAttempt": attempt,
+    }
     return Transition(
-        to=JobStatus.FAILED,
+        to=JobStatus.PENDING,
+        when=owned({"claimedBy": claimed_by, "attempt": attempt}),
+        then=[*_ended(snoozed), {"$set": {"movedTo": {"$cond": [_MOVE_COUNTS, "$nextRunAt", "$$REMOVE"]}}}],
+    )
+
+
+def cancel_run(
+    claim: Mapping[str, Any],
+    *,
+    by: CancelledBy = "operator",
+    reason: str | None = None,
+    entry: HistoryEntry | None = None,
+) -> Transition:
+    """processing -> cancelled: an operator has asked for it, or the handler said so. It counts no failure.
+
+    The request of an operator stays as it is. Jobs whose handlers were never called share one transition.
+    """
+    if by == "operator" and entry is None:
+        return _cancel_asked(claim["claimedBy"], attempt_of(claim))
+    short = None if reason is None else reason[:_SHORT_REASON]
+    cancelled = {"status": "cancelled", "settledAttempt": attempt_of(claim)}
+    stages, lean = (_ended({**cancelled, "cancel": _said(by, why)}) for why in (reason, short))
+    return Transition(
+        to=JobStatus.CANCELLED,
         when=owned(claim),
+        then=stages if entry is None else [history.append(entry, claim), *stages],
+        lean=[*lean, {"$unset": ["history"]}],
+    )
+
+
+@lru_cache(maxsize=256)
+def _cancel_asked(claimed_by: str, attempt: int) -> Transition:
+    return Transition(
+        to=JobStatus.CANCELLED,
+        when=owned({"claimedBy": claimed_by, "attempt": attempt}),
         then={
-            "$set": {
-                "status": "failed",
-                "failReason": reason,
-                "failCount": failures_with(claim),
-                "settledAttempt": attempt_of(claim),
-            },
+            "$set": {"status": "cancelled", "settledAttempt": attempt},
             "$unset": _NO_CLAIM,
             "$currentDate": {"updatedAt": True},
         },
     )
 
 
-def give_up_occurrence(claim: Mapping[str, Any], *, run_at: datetime, leaves: Document) -> Transition:
+def expire(claim: Mapping[str, Any]) -> Transition:
+    """processing -> cancelled, because it was not worth running any more. Expired jobs share one write."""
+    return _expire(claim["claimedBy"], attempt_of(claim))
+
+
+@lru_cache(maxsize=256)
+def _expire(claimed_by: str, attempt: int) -> Transition:
+    cancelled = {"status": "cancelled", "settledAttempt": attempt, "cancel": _said("expiry", "expired")}
+    return Transition(
+        to=JobStatus.CANCELLED,
+        when=owned({"claimedBy": claimed_by, "attempt": attempt}),
+        then=_ended(cancelled),
+    )
+
+
+def _said(by: CancelledBy, reason: str | None) -> Document:
+    """Who cancels and why, as an expression: the request of an operator that is there already stays."""
+    said: Document = {"at": "$$NOW", "by": by}
+    if reason is not None:
+        said["reason"] = {"$literal": reason}
+    # A bare document would be merged with what is there: a record that another implementation left behind.
+    return {"$cond": [_REQUESTED, "$cancel", {"$mergeObjects": [said]}]}
+
+
+# While `nextRunAt` equals `movedTo`, an operator or a snooze has set it: nobody repairs it, and it is no sign
+# of a success. `movedTo` is written only where it is read: for schedules, and for jobs whose process died.
+_MOVE_COUNTS = {
+    "$or": [
+        {"$eq": [{"$type": "$repeatInterval"}, "string"]},
+        {"$eq": [{"$type": "$lastCrash"}, "object"]},
+    ]
+}
+
+
+def _count(field: str) -> Document:
+    """A counter in an expression; 0 if it is not a number, which would fail the write for all jobs."""
+    return {"$cond": [{"$isNumber": field}, field, 0]}
+
+
+def give_up_occurrence(
+    claim: Mapping[str, Any], *, run_at: datetime, leaves: Document, entry: HistoryEntry | None = None
+) -> Transition:
     """processing -> pending at the schedule's next time, with the failed run kept beside it."""
+    update = _next_time(run_at, {"settledAttempt": attempt_of(claim), "failedRunId": leaves["_id"]})
     return Transition(
         to=JobStatus.PENDING,
         when=_same_schedule(claim),
-        then=_next_time(run_at, {"settledAttempt": attempt_of(claim), "failedRunId": leaves["_id"]}),
+        then=update if entry is None else _with_history(update, history.append(entry, claim)),
         leaves=leaves,
+        lean=None if entry is None else update,
     )
 
 
 def release(claim: Mapping[str, Any]) -> Transition:
-    """processing -> pending, as if it had never been claimed; no failure counted."""
+    """processing -> pending, as if nobody had claimed it; it counts no failure."""
     return _release(claim["claimedBy"], attempt_of(claim))
 
 
@@ -254,9 +396,14 @@ def _release(claimed_by: str, attempt: int) -> Transition:
 def _next_time(run_at: datetime, fields: Document) -> Document:
     return {
         "$set": {"status": "pending", "nextRunAt": run_at, "failCount": 0, **fields},
-        "$unset": {**_NO_CLAIM, **_NO_CRASHES, "failReason": ""},
+        "$unset": {**_NO_CLAIM, **_NO_CRASHES, "failReason": "", "snoozeCount": ""},
         "$currentDate": {"updatedAt": True},
     }
+
+
+def _with_history(update: Document, appending: Document) -> list[Document]:
+    """An update of a schedule as a pipeline that also adds to its history."""
+    return [appending, {"$set": {**update["$set"], "updatedAt": "$$NOW"}}, {"$unset": list(update["$unset"])}]
 
 
 def was_settled(claim: Mapping[str, Any], transition: Transition, document: Mapping[str, Any] | None) -> bool:
@@ -273,7 +420,7 @@ def was_settled(claim: Mapping[str, Any], transition: Transition, document: Mapp
     if document is None:
         return False
     ours = attempt_of(claim)
-    # A missing field is no 0: an odd attempt (NaN, a decimal) counts as 0, and no write can settle it.
+    # A missing field is not 0: an odd attempt (NaN, a decimal) counts as 0, and nothing can settle it.
     if document.get("settledAttempt") == ours:
         return True
     lost = count_of(document, "lostAttempt") >= ours
@@ -281,14 +428,19 @@ def was_settled(claim: Mapping[str, Any], transition: Transition, document: Mapp
 
 
 def _same_schedule(claim: Mapping[str, Any]) -> Document:
-    return {**owned(claim), "repeatInterval": claim["repeatInterval"], "timezone": claim.get("timezone")}
+    """Match the schedule only as this run knew it: also without a request to cancel that came meanwhile.
+
+    A schedule that is to end must not wait for its next time first, which may be a month away.
+    """
+    known = {"repeatInterval": claim["repeatInterval"], "timezone": claim.get("timezone")}
+    return {**owned(claim), **known, "$nor": [{"$expr": _REQUESTED}]}
 
 
 def stale(*, tolerance: timedelta, lock_timeout: timedelta) -> Document:
     """Match jobs whose owner is dead, by the server's clock.
 
-    A heartbeat counts for as long as its owner may be silent. A claim without any heartbeat (foreign, or
-    very old) counts until the lock timeout.
+    An owner is dead if its last heartbeat is older than it may be silent. A claim without any heartbeat
+    (foreign, or very old) is stale after the lock timeout.
     """
     promised = {"$min": [_count("$heartbeatInterval"), LARGEST_INT32]}
     silence = allowed_silence_of(promised, tolerance=tolerance)
@@ -306,13 +458,13 @@ def stale(*, tolerance: timedelta, lock_timeout: timedelta) -> Document:
     }
 
 
-# A claim of another implementation has no attempt to remember.
+# Recovery remembers the attempt that it ended; a claim of another implementation has none.
 _LOST_ATTEMPT = {"$ifNull": ["$attempt", {"$ifNull": ["$lostAttempt", "$$REMOVE"]}]}
 
-# TypeScript instances never clear `crashCount`, so recovery keeps beside it how the crashed run stood. If the
-# time has moved without one more failure, and not by `reschedule_by_operator`, the job has succeeded or was
-# retried since: count from 0 again.
-# Jobs that the first release recovered have no `lastCrash`; their count goes on.
+# TypeScript instances never clear `crashCount`, so recovery stores the time and the failures of the crashed
+# run beside it. If the time has moved since, without one more failure and not by `reschedule_by_operator`,
+# the job has succeeded or was retried: count from 0 again. Jobs that the first release recovered have no
+# `lastCrash`; their count goes on.
 _RAN_SINCE = {
     "$and": [
         {"$eq": [{"$type": "$lastCrash"}, "object"]},
@@ -332,88 +484,117 @@ _CRASHED = {
 
 
 def stale_fields(*, max_crashes: int) -> Document:
-    """What recovery reads of a stale job: enough to name it, and whether this crash was one too many."""
+    """What recovery reads of a stale job: its crashes, whether they are too many, whether it is to end."""
     named = dict.fromkeys(("name", "claimedBy", "attempt", "repeatInterval"), 1)
-    return {**named, "hopeless": _is_hopeless(max_crashes)}
+    hopeless = _is_hopeless(max_crashes)
+    return {**named, "crashes": _CRASHES, "hopeless": hopeless, "requested": _REQUESTED}
 
 
 def _is_hopeless(max_crashes: int) -> Document:
-    return {"$gte": [_CRASHES, max_crashes]}
+    """Whether its owners died as often as the job may be tried: by its own policy, else *max_crashes*."""
+    attempts, delays = "$policy.maxAttempts", "$policy.delays"
+    has_policy = {"$eq": [{"$type": "$policy"}, "object"]}
+    says_attempts = {"$and": [has_policy, {"$isNumber": attempts}, {"$gte": [attempts, 1]}]}
+    says_delays = {"$and": [has_policy, {"$isArray": delays}, {"$ne": [delays, []]}]}
+    of_delays = {"$cond": [says_delays, {"$add": [{"$size": delays}, 1]}, max_crashes]}
+    return {"$gte": [_CRASHES, {"$cond": [says_attempts, attempts, of_delays]}]}
 
 
-def recover(stale: Document, *, max_crashes: int) -> Transition:
-    """processing, owner dead -> pending, unless its owners died too often."""
+def recover(stale: Document, *, max_crashes: int, entry: HistoryEntry | None = None) -> Transition:
+    """processing, owner dead -> pending, unless its owners died too often or somebody wants it to end."""
     return Transition(
         to=JobStatus.PENDING,
-        when={**stale, "$nor": [{"$expr": _is_hopeless(max_crashes)}]},
-        then=[{"$set": {**_CRASHED, "status": "pending"}}, {"$unset": list(CLAIM_FIELDS)}],
+        when={**stale, "$nor": [{"$expr": _is_hopeless(max_crashes)}, {"$expr": _REQUESTED}]},
+        then=_taken({**_CRASHED, "status": "pending"}, entry),
     )
 
 
-def give_up_crashed(stale: Document, *, max_crashes: int) -> Transition:
+def cancel_stale(stale: Document, *, entry: HistoryEntry | None = None) -> Transition:
+    """processing, owner dead -> cancelled, because an operator has asked for it."""
+    return Transition(
+        to=JobStatus.CANCELLED,
+        when={**stale, "$and": [{"$expr": _REQUESTED}]},
+        then=_taken({**_CRASHED, "status": "cancelled"}, entry),
+    )
+
+
+def _taken(fields: Document, entry: HistoryEntry | None) -> list[Document]:
+    """The stages that take a job from its dead owner: set these fields, keep the lost run, end the claim."""
+    lost = [] if entry is None else [history.append_lost(entry)]
+    return [*lost, {"$set": fields}, {"$unset": list(CLAIM_FIELDS)}]
+
+
+def give_up_crashed(
+    stale: Document, *, max_crashes: int, crashes: int, entry: HistoryEntry | None = None
+) -> Transition:
     """processing, owner dead once too often -> failed.
 
-    A job that kills its process would otherwise be run, and kill, for ever. Schedules are left out: they go
-    on at their next time (`abandon_occurrence`).
+    Otherwise a job that kills its process would do so for ever. Schedules are left out: they go on at
+    their next time (`abandon_occurrence`).
     """
     return Transition(
         to=JobStatus.FAILED,
         when={
             **stale,
-            # Not a query by `$type`, which also looks into arrays.
+            # A query by `$type` would also match elements of arrays.
             "$and": [
                 {"$expr": {"$ne": [{"$type": "$repeatInterval"}, "string"]}},
                 {"$expr": _is_hopeless(max_crashes)},
             ],
+            "$nor": [{"$expr": _REQUESTED}],
         },
-        then=_failed_by_crash(crash_reason(max_crashes)),
+        then=_failed_by_crash(crash_reason(crashes), entry),
     )
 
 
-def _failed_by_crash(reason: str) -> list[Document]:
-    failed = {"status": "failed", "failReason": {"$literal": reason}}
-    return [{"$set": {**_CRASHED, **failed}}, {"$unset": list(CLAIM_FIELDS)}]
+def _failed_by_crash(reason: str, entry: HistoryEntry | None) -> list[Document]:
+    return _taken({**_CRASHED, "status": "failed", "failReason": {"$literal": reason}}, entry)
 
 
-def abandon_occurrence(schedule: Mapping[str, Any], *, run_at: datetime, leaves: Document) -> Transition:
+def abandon_occurrence(
+    schedule: Mapping[str, Any], *, run_at: datetime, leaves: Document, entry: HistoryEntry | None = None
+) -> Transition:
     """processing, owner dead once too often -> pending at the next time, the run kept as failed.
 
-    Only if nothing happened to the claim since it was read: a heartbeat meanwhile means that the
-    owner lives.
+    It applies only if nothing happened to the claim since it was read: a heartbeat means that the owner
+    lives.
     """
+    update = _next_time(run_at, {"lostAttempt": attempt_of(schedule), "failedRunId": leaves["_id"]})
     return Transition(
         to=JobStatus.PENDING,
         when=_untouched(schedule),
-        then=_next_time(run_at, {"lostAttempt": attempt_of(schedule), "failedRunId": leaves["_id"]}),
+        then=update if entry is None else _with_history(update, history.append_lost(entry)),
         leaves=leaves,
     )
 
 
-def abandon_schedule(schedule: Mapping[str, Any], *, reason: str) -> Transition:
-    """processing, owner dead once too often -> failed: it has no next time that we could read."""
+def abandon_schedule(
+    schedule: Mapping[str, Any], *, reason: str, entry: HistoryEntry | None = None
+) -> Transition:
+    """processing, owner dead once too often -> failed, because its cron or zone cannot be read."""
     return Transition(
         to=JobStatus.FAILED,
         when=_untouched(schedule),
-        then=_failed_by_crash(reason),
+        then=_failed_by_crash(reason, entry),
     )
 
 
 def _untouched(schedule: Mapping[str, Any]) -> Document:
     claim = ("status", "claimedBy", "attempt", "lastHeartbeat", "repeatInterval", "timezone")
-    return as_read(schedule, claim)
+    return {**as_read(schedule, claim), "$nor": [{"$expr": _REQUESTED}]}
 
 
 def as_read(document: Mapping[str, Any], fields: Iterable[str]) -> Document:
-    """Match while these fields are as they were read, whatever they hold; a null matches what is not there.
+    """Match while these fields are as they were read. A null matches a missing field.
 
-    A value that Python cannot represent was read as another one, and would never match again.
+    Values that Python cannot represent are left out: they were read as other values, and would never match.
     """
     read = {field: document.get(field) for field in fields}
     return {field: {"$eq": value} for field, value in read.items() if not is_inexact(value)}
 
 
 def crash_reason(crashes: int) -> str:
-    """Why a job that kills its process was given up."""
+    """The reason that is stored with a job that killed its process too often."""
     return (
         f"its process died {crashes} time(s) while it ran (crashed, killed or out of memory); "
         "given up so that it does not kill more"
@@ -421,31 +602,51 @@ def crash_reason(crashes: int) -> str:
 
 
 def change_schedule(schedule: Mapping[str, Any], *, changes: Document) -> Transition:
-    """pending or processing -> the same, with another cron, zone or payload.
+    """pending or processing -> the same, with another cron, zone, payload or policy.
 
-    Only if nobody changed it since it was read. A running one keeps its claim; what it does next is
-    decided when it settles, with the new values.
+    It applies only if nobody changed the schedule since it was read. A running one keeps its claim, and
+    its settlement goes by the new values. A policy of None is removed: it was declared without settings.
     """
+    removal: Document = {"$unset": {"policy": ""}} if changes.get("policy", ...) is None else {}
+    kept = {field: value for field, value in changes.items() if field != "policy" or not removal}
     return Transition(
         to=JobStatus.PROCESSING if schedule["status"] == "processing" else JobStatus.PENDING,
         when=as_read(schedule, ("status", "updatedAt", "repeatInterval")),
-        then={"$set": changes, "$currentDate": {"updatedAt": True}},
+        then={"$set": kept, **removal, "$currentDate": {"updatedAt": True}},
     )
 
 
-def cancel() -> Transition:
-    """pending -> cancelled, by an operator."""
+def cancel(*, reason: str | None = None) -> Transition:
+    """pending -> cancelled, by an operator; a *reason* is kept."""
+    then: Document | list[Document]
+    if reason is None:
+        then = {"$set": {"status": "cancelled"}, "$currentDate": {"updatedAt": True}}
+    else:
+        then = [{"$set": {"status": "cancelled", "cancel": _said("operator", reason), "updatedAt": "$$NOW"}}]
+    return Transition(to=JobStatus.CANCELLED, when={"status": "pending"}, then=then)
+
+
+def request_cancel(*, reason: str | None = None) -> Transition:
+    """processing -> processing, with the request of an operator to stop the run.
+
+    A second request changes nothing: the first one stays, with its time and its reason.
+    """
     return Transition(
-        to=JobStatus.CANCELLED,
-        when={"status": "pending"},
-        then={"$set": {"status": "cancelled"}, "$currentDate": {"updatedAt": True}},
+        to=JobStatus.PROCESSING,
+        when={"status": "processing", "$nor": [{"$expr": _REQUESTED}]},
+        then=[{"$set": {"cancel": _said("operator", reason), "updatedAt": "$$NOW"}}],
     )
+
+
+def stopping() -> Document:
+    """Match the running jobs whose end somebody has asked for."""
+    return {"status": "processing", "$expr": _REQUESTED}
 
 
 def retry_by_operator(*, spread: timedelta = timedelta(0)) -> Transition:
     """failed or cancelled -> pending, due now (or at a random time within *spread*), all counts at zero.
 
-    `attempt` goes on counting: it tells this claim from all earlier ones.
+    `attempt` is not reset: it distinguishes the next claim from all earlier ones.
     """
     wait: Any = 0
     if spread:
@@ -462,25 +663,15 @@ def retry_by_operator(*, spread: timedelta = timedelta(0)) -> Transition:
                     "updatedAt": "$$NOW",
                 }
             },
-            # A time after now must not be taken for one that misses its schedule.
+            # `movedTo` marks a later time as intended, so that nobody repairs it (see `schedules.py`).
             *([{"$set": {"movedTo": "$nextRunAt"}}] if spread else []),
-            {"$unset": [*CLAIM_FIELDS, *_CRASH_FIELDS, "failReason"]},
+            {"$unset": [*CLAIM_FIELDS, *_CRASH_FIELDS, "failReason", "snoozeCount", "cancel"]},
         ],
     )
 
 
 def reschedule_by_operator(*, run_at: datetime) -> Transition:
-    """pending -> pending, at another time.
-
-    For as long as `nextRunAt` is that time, `movedTo` says that an operator set it, and no run. It is written
-    where somebody will ask: for schedules, and for jobs whose process died.
-    """
-    asked = {
-        "$or": [
-            {"$eq": [{"$type": "$repeatInterval"}, "string"]},
-            {"$eq": [{"$type": "$lastCrash"}, "object"]},
-        ]
-    }
+    """pending -> pending, at another time."""
     return Transition(
         to=JobStatus.PENDING,
         when={"status": "pending"},
@@ -488,7 +679,7 @@ def reschedule_by_operator(*, run_at: datetime) -> Transition:
             {
                 "$set": {
                     "nextRunAt": run_at,
-                    "movedTo": {"$cond": [asked, run_at, "$$REMOVE"]},
+                    "movedTo": {"$cond": [_MOVE_COUNTS, run_at, "$$REMOVE"]},
                     "updatedAt": "$$NOW",
                 }
             }

@@ -32,6 +32,8 @@ class Action:
     done: str
     among: frozenset[str] | None = None
     """The states it applies to; None for all."""
+    leaves_running: bool = False
+    """Whether it passes over jobs that run, which an option would include."""
     one: Callable[[SyncMonque, Any], object]
     many: Callable[[SyncMonque, JobFilter, int, Tell], BulkResult]
 
@@ -71,12 +73,14 @@ def perform(
 def _by_id(action: Action, monque: SyncMonque, ids: tuple[str, ...], as_json: bool) -> None:
     problems = 0
     for job_id in ids:
-        error = _problem(action, monque, _meant(monque, job_id))
+        result, error = _try(action, monque, _meant(monque, job_id))
         problems += error is not None
+        is_asked = isinstance(result, Job) and result.status is JobStatus.PROCESSING
         if as_json:
-            print_json({"id": job_id, "done": error is None, "error": error})
+            asked = {"requested": is_asked} if action.verb == "cancel" else {}
+            print_json({"id": job_id, "done": error is None, "error": error, **asked})
         elif error is None:
-            click.echo(f"{action.done} {job_id}")
+            click.echo(f"asked {job_id} to stop" if is_asked else f"{action.done} {job_id}")
         else:
             click.echo(f"Error: {error}", err=True)
     if problems:
@@ -91,15 +95,15 @@ def _meant(monque: SyncMonque, text: str) -> Any:
     return next((value for value in values if monque.get_job(value) is not None), itself)
 
 
-def _problem(action: Action, monque: SyncMonque, job_id: Any) -> str | None:
+def _try(action: Action, monque: SyncMonque, job_id: Any) -> tuple[object, str | None]:
+    """What the action returned, and what is in its way."""
     try:
-        action.one(monque, job_id)
+        return action.one(monque, job_id), None
     except JobNotFoundError as error:
-        return unknown_id(error.job_id)
+        return None, unknown_id(error.job_id)
     except JobStateError as error:
         running = error.attempted_action == "cancel" and error.current_status == JobStatus.PROCESSING
-        return f"{error}{_how_to_end(monque.get_job(job_id)) if running else ''}"
-    return None
+        return None, _how_to_end(job_id, monque.get_job(job_id)) if running else str(error)
 
 
 def unknown_id(job_id: object) -> str:
@@ -111,9 +115,9 @@ def unknown_id(job_id: object) -> str:
     return f"no job with id {job_id}{advice}"
 
 
-def _how_to_end(job: Job[Any] | None) -> str:
+def _how_to_end(job_id: Any, job: Job[Any] | None) -> str:
     where = "" if job is None or job.claimed_by is None else f" in the instance {job.claimed_by}"
-    return f"; it runs{where}: wait for its end, or stop that process, which gives it back"
+    return f"cannot cancel job {shown_id(job_id)}: it runs{where}; to tell it to stop, add --running"
 
 
 def _by_filter(action: Action, monque: SyncMonque, selection: Selection, yes: bool, as_json: bool) -> None:
@@ -128,19 +132,33 @@ def _by_filter(action: Action, monque: SyncMonque, selection: Selection, yes: bo
     if wanted and count:
         with progress(f"{action.verb} {count:,} jobs", count) as tell:
             result = action.many(monque, wanted, count, tell)
+    running = _left_running(action, monque, selection)
     _report(action, result, as_json)
+    if running:
+        click.echo(f"{running:,} run; add --running to stop them", err=True)
+    if result.errors:
+        click.get_current_context().exit(1)
+
+
+def _left_running(action: Action, monque: SyncMonque, selection: Selection) -> int:
+    """How many jobs that match were passed over because they run."""
+    if not action.leaves_running:
+        return 0
+    wanted = selection.filter(now=monque.server_time(), among=frozenset({JobStatus.PROCESSING}))
+    return monque.count_jobs(wanted) if wanted else 0
 
 
 def _report(action: Action, result: BulkResult, as_json: bool) -> None:
     errors = [{"id": shown_id(error.job_id), "error": error.error} for error in result.errors]
     if as_json:
-        print_json({"count": result.count, "errors": errors})
+        asked = {"requested": result.requested} if action.verb == "cancel" else {}
+        print_json({"count": result.count, "errors": errors, **asked})
     else:
         click.echo(f"{action.done} {result.count:,} job(s)")
+        if result.requested:
+            click.echo(f"asked {result.requested:,} running job(s) to stop")
         for error in errors:
             click.echo(f"Error: {error['id']}: {error['error']}", err=True)
-    if errors:
-        click.get_current_context().exit(1)
 
 
 def _in_one_go(
@@ -158,17 +176,21 @@ def _in_one_go(
     return many
 
 
-CANCEL = Action(
-    verb="cancel",
-    done="cancelled",
-    among=frozenset({JobStatus.PENDING}),
-    one=SyncMonque.cancel_job,
-    many=_in_one_go(SyncMonque.cancel_jobs),
-)
-
 DELETE = Action(
     verb="delete", done="deleted", one=SyncMonque.delete_job, many=_in_one_go(SyncMonque.delete_jobs)
 )
+
+
+def cancelling(running: bool, reason: str | None) -> Action:
+    """Keep jobs from running; if *running*, also tell those to stop that run."""
+    return Action(
+        verb="cancel",
+        done="cancelled",
+        among=frozenset({JobStatus.PENDING, JobStatus.PROCESSING} if running else {JobStatus.PENDING}),
+        leaves_running=not running,
+        one=functools.partial(SyncMonque.cancel_job, running=running, reason=reason),
+        many=_in_one_go(functools.partial(SyncMonque.cancel_jobs, running=running, reason=reason)),
+    )
 
 
 def retrying(spread: timedelta) -> Action:
@@ -193,7 +215,7 @@ def rescheduling(at: datetime | None, delay: timedelta | None) -> Action:
         ids = [job.id for job in monque.iter_jobs(jobs)]
         moved = 0
         for done, job_id in enumerate(ids, 1):
-            moved += _problem(action, monque, job_id) is None  # one that began to run meanwhile is left alone
+            moved += _try(action, monque, job_id)[1] is None  # one that began to run meanwhile is left alone
             tell(done)
         return BulkResult(count=moved, errors=[])
 

@@ -11,10 +11,11 @@ from typing import Literal, TypeAlias
 
 import click
 
-from monque import ConfigurationError, ConnectionError, Diagnosis, DueJobs
-from monque.cli.output import STYLES, as_json, clean, print_json
+from monque import ConfigurationError, ConnectionError, Diagnosis, DueJobs, Pause
+from monque.cli.output import STYLES, as_json, clean, print_json, shown_id
+from monque.cli.pauses import scope
 from monque.cli.session import Database, connects, takes_app
-from monque.cli.times import span
+from monque.cli.times import span, stamp
 
 Level: TypeAlias = Literal["ok", "warning", "error"]
 
@@ -82,8 +83,11 @@ def findings(facts: Diagnosis) -> Iterator[Finding]:
     yield _clock(facts)
     yield _missing_indexes(facts)
     yield _superfluous_indexes(facts)
+    yield _paused_names(facts)
     yield _jobs_without_worker(facts)
     yield _stale_jobs(facts)
+    yield _stuck_jobs(facts)
+    yield _expired_jobs(facts)
     yield _oldest_due_job(facts)
     yield _finished_jobs(facts)
 
@@ -147,8 +151,27 @@ def _superfluous_indexes(facts: Diagnosis) -> Finding:
     return Finding("superfluous indexes", "warning", ", ".join(names), advice)
 
 
+def _paused_names(facts: Diagnosis) -> Finding:
+    """A pause without an end is easily forgotten; one with an end was planned."""
+    if not facts.paused:
+        return Finding("paused names", "ok", "none")
+    message = "; ".join(_paused(pause, facts) for pause in facts.paused)
+    if all(pause.until is not None for pause in facts.paused):
+        return Finding("paused names", "ok", message)
+    advice = "their jobs wait; let them start again with: monque resume NAME (or --all)"
+    return Finding("paused names", "warning", message, advice)
+
+
+def _paused(pause: Pause, facts: Diagnosis) -> str:
+    since = "" if pause.since is None else f" for {span(facts.taken_at - pause.since)}"
+    until = "" if pause.until is None else f", until {stamp(pause.until)}"
+    why = "" if pause.reason is None else f" ({pause.reason})"
+    return f"{scope(pause.name)}{since}{until}{why}"
+
+
 def _jobs_without_worker(facts: Diagnosis) -> Finding:
-    alone = [due for due in facts.due if not due.running and facts.taken_at - due.oldest > _NOBODY_CAME]
+    long_ago = facts.taken_at - _NOBODY_CAME
+    alone = [due for due in _expected(facts) if not due.running and due.oldest < long_ago]
     if not alone:
         return Finding("jobs without a worker", "ok", "none")
     message = "; ".join(f"{due.name}: {_waiting(due, facts)}" for due in alone)
@@ -165,15 +188,39 @@ def _stale_jobs(facts: Diagnosis) -> Finding:
     return Finding("stale jobs", "error", names + more, advice)
 
 
+def _expired_jobs(facts: Diagnosis) -> Finding:
+    if not facts.expired:
+        return Finding("expired jobs", "ok", "none")
+    message = f"{facts.expired:,} wait though they are not worth running any more"
+    advice = (
+        "the next worker that comes to them cancels them; start one, or run: monque jobs cancel --expired"
+    )
+    return Finding("expired jobs", "warning", message, advice)
+
+
+def _stuck_jobs(facts: Diagnosis) -> Finding:
+    if not facts.stuck:
+        return Finding("stuck jobs", "ok", "none")
+    names = ", ".join(f"{job.name} {shown_id(job.id)} of {job.claimed_by}" for job in facts.stuck[:3])
+    more = f" and {len(facts.stuck) - 3} more" if len(facts.stuck) > 3 else ""
+    advice = "they were told to stop and still run: let their handlers call job.checkpoint()"
+    return Finding("stuck jobs", "warning", names + more, advice)
+
+
 def _oldest_due_job(facts: Diagnosis) -> Finding:
-    if not facts.due:
+    if not (due := _expected(facts)):
         return Finding("oldest due job", "ok", "none is waiting")
-    first = facts.due[0]
+    first = due[0]
     message = f"{first.name}: {_waiting(first, facts)}"
     if facts.taken_at - first.oldest <= _LONG_WAIT:
         return Finding("oldest due job", "ok", message)
     advice = "there are more jobs than the workers can do: add processes or concurrency"
     return Finding("oldest due job", "warning", message, advice)
+
+
+def _expected(facts: Diagnosis) -> list[DueJobs]:
+    """The due jobs that should start soon: those of paused names wait on purpose."""
+    return [due for due in facts.due if not facts.is_paused(due.name)]
 
 
 def _finished_jobs(facts: Diagnosis) -> Finding:

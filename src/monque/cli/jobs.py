@@ -9,8 +9,17 @@ from typing import Any
 import click
 
 from monque import Job
-from monque.cli.actions import CANCEL, DELETE, acts, perform, rescheduling, retrying, unknown_id
-from monque.cli.output import as_json, clean, ids_meant, job_fields, print_json, print_table, shown_id
+from monque.cli.actions import DELETE, acts, cancelling, perform, rescheduling, retrying, unknown_id
+from monque.cli.output import (
+    as_json,
+    clean,
+    ids_meant,
+    job_fields,
+    print_attempts,
+    print_json,
+    print_table,
+    shown_id,
+)
 from monque.cli.selection import Selection, selects
 from monque.cli.session import Database, connects
 from monque.cli.times import duration, moment, stamp
@@ -56,6 +65,7 @@ def list_jobs(
     Examples:
       monque jobs list --status failed --sort updated_at --descending
       monque jobs list --name send-email --all --json
+      monque jobs list --cancelled-by expiry --updated-after 1d
     """
     with database.open() as monque:
         wanted = selection.filter(now=monque.server_time())
@@ -78,13 +88,15 @@ def _row(job: Job[Any]) -> list[object]:
 
 @jobs.command()
 @click.argument("job_id", metavar="ID")
+@click.option("--traces", is_flag=True, help="Show where the errors of failed attempts were raised.")
 @as_json
 @connects
-def show(job_id: str, as_json: bool, database: Database) -> None:
-    """Show everything about one job.
+def show(job_id: str, traces: bool, as_json: bool, database: Database) -> None:
+    """Show everything about one job, with its attempts that did not succeed.
 
     \b
-    Example:
+    Examples:
+      monque jobs show 65f1c0ffee65f1c0ffee0001 --traces
       monque jobs show 65f1c0ffee65f1c0ffee0001 --json
     """
     with database.open() as monque:
@@ -95,8 +107,19 @@ def show(job_id: str, as_json: bool, database: Database) -> None:
         print_json(job_fields(job))
         return
     for field, value in job_fields(job).items():
-        if value is not None:
+        if _says_something(field, value):
             click.echo(f"{field:<18} {_shown(value)}")
+    if job.history:
+        print_attempts(job.history, traces=traces)
+
+
+def _says_something(field: str, value: object) -> bool:
+    """Whether a line tells people more than that there is nothing; attempts are printed by themselves."""
+    return value is not None and field != "history" and (field, value) not in _USUAL
+
+
+# What nearly every job has; a line about it would only push the others away.
+_USUAL = [("is_parked", False), ("snooze_count", 0)]
 
 
 def _shown(value: object) -> str:
@@ -105,17 +128,23 @@ def _shown(value: object) -> str:
 
 @jobs.command()
 @acts
+@click.option("--running", is_flag=True, help="Also those that run: their handlers are told to stop.")
+@click.option("--reason", help="Why; kept with the jobs.")
 @as_json
 @connects
-def cancel(database: Database, **wish: Any) -> None:
+def cancel(database: Database, running: bool, reason: str | None, **wish: Any) -> None:
     """Keep pending jobs from running: those named by ID, or all that match the filters.
+
+    With --running, a job that runs is asked to stop. It is cancelled when its handler has ended by that.
 
     \b
     Examples:
       monque jobs cancel 65f1c0ffee65f1c0ffee0001
+      monque jobs cancel 65f1c0ffee65f1c0ffee0001 --running --reason "wrong customer"
       monque jobs cancel --name send-email --due-after 2030-01-01T00:00Z
+      monque jobs cancel --expired
     """
-    perform(CANCEL, database, **wish)
+    perform(cancelling(running, reason), database, **wish)
 
 
 @jobs.command()

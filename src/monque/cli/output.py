@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,8 @@ import click
 from bson import ObjectId
 from bson.json_util import RELAXED_JSON_OPTIONS, dumps, loads
 
-from monque import Job
+from monque import Attempt, Job
+from monque.cli.times import stamp
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -34,10 +36,10 @@ STYLES = {
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, with stable field names.")
 
 
-def print_json(fields: Mapping[str, Any]) -> None:
+def print_json(values: Mapping[str, Any]) -> None:
     """One object on one line; what JSON does not know is written as MongoDB's Extended JSON."""
     click.echo(
-        dumps({name: _plain(value) for name, value in fields.items()}, json_options=RELAXED_JSON_OPTIONS)
+        dumps({name: _plain(value) for name, value in values.items()}, json_options=RELAXED_JSON_OPTIONS)
     )
 
 
@@ -57,8 +59,10 @@ def job_fields(job: Job[Any]) -> dict[str, Any]:
         "status": job.status,
         "data": job.data,
         "next_run_at": job.next_run_at,
+        "is_parked": job.is_parked,
         "fail_count": job.fail_count,
         "fail_reason": job.fail_reason,
+        "snooze_count": job.snooze_count,
         "cron": job.cron,
         "timezone": job.timezone,
         "unique_key": job.unique_key,
@@ -67,9 +71,32 @@ def job_fields(job: Job[Any]) -> dict[str, Any]:
         "last_heartbeat": job.last_heartbeat,
         "heartbeat_interval": job.heartbeat_interval,
         "attempt": job.attempt,
+        "expires_at": job.expires_at,
+        "cancel_requested": job.cancel_requested or None,
+        "cancelled_by": job.cancelled_by,
+        "cancel_reason": job.cancel_reason,
         "created_at": job.created_at,
         "updated_at": job.updated_at,
+        "history": [_attempt_fields(attempt) for attempt in job.history],
     }
+
+
+def _attempt_fields(attempt: Attempt) -> dict[str, Any]:
+    return {field.name: _plain(getattr(attempt, field.name)) for field in fields(attempt)}
+
+
+def print_attempts(attempts: Sequence[Attempt], *, traces: bool) -> None:
+    """The runs that did not succeed, a line each, the oldest first; with their traces if asked."""
+    click.echo("attempts that did not succeed:")
+    for attempt in attempts:
+        ran = ""
+        if attempt.started_at is not None and attempt.finished_at is not None:
+            ran = f" after {(attempt.finished_at - attempt.started_at).total_seconds():.3f} s"
+        what = f"{attempt.error}: {attempt.message}" if attempt.message else attempt.error
+        where = f"at {stamp(attempt.finished_at)}{ran} in {attempt.instance}"
+        click.echo(clean(f"  {attempt.number}. {attempt.outcome} {where}: {what}"))
+        for line in (attempt.traceback or "").splitlines() if traces else ():
+            click.echo(f"       {clean(line)}")
 
 
 def shown_id(job_id: Any) -> str:
@@ -162,3 +189,22 @@ def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(label, total=total)
         yield lambda done: bar.update(task, completed=done, total=max(total, done))
+
+
+@contextmanager
+def reading_progress(label: str, size: int | None) -> Iterator[Callable[[int, int], None]]:
+    """A bar for a file of *size* bytes (None: unknown) with jobs in it; on a terminal only.
+
+    It is moved by calling what this gives with the bytes that were read and the jobs that are stored.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _read, _stored: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    stored = TextColumn("{task.description} {task.fields[stored]:,} jobs")
+    columns = (stored, BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=size, stored=0)
+        yield lambda read, stored: bar.update(task, completed=read, stored=stored)

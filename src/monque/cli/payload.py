@@ -13,11 +13,21 @@ def payload(given: str) -> Any:
     """JSON on the command line, or `-` for standard input."""
     text = sys.stdin.read() if given == "-" else given
     try:
-        return json.loads(text, parse_constant=_refuse)
+        return parse(text)
     except (ValueError, RecursionError) as error:
         raise click.BadParameter(
             f'not valid JSON ({error}); quote it for the shell, for example \'{{"to": "ada"}}\''
         ) from error
+
+
+def parse(text: str) -> Any:
+    """Strict JSON.
+
+    Raises:
+        ValueError: It is not JSON.
+        RecursionError: It is nested too deeply.
+    """
+    return json.loads(text, parse_constant=_refuse)
 
 
 def _refuse(constant: str) -> NoReturn:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import click
 
@@ -14,6 +14,9 @@ from monque import JobFilter, JobStatus
 from monque.cli.times import past, resolve, span, stamp
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+Canceller: TypeAlias = Literal["operator", "handler", "expiry"]
+"""Who cancelled a job, as `JobFilter` names them."""
 
 _TIMES = {
     "created_after": "Stored at this time or later.",
@@ -32,23 +35,35 @@ class Selection:
     name: str | None
     status: tuple[str, ...]
     times: dict[str, datetime | timedelta]
+    expired: bool
+    cancelled_by: Canceller | None
 
     def __bool__(self) -> bool:
-        return self.name is not None or bool(self.status or self.times)
+        return self.name is not None or bool(self.status or self.times or self.expired or self.cancelled_by)
 
     def filter(self, *, now: datetime, among: frozenset[str] | None = None) -> JobFilter | None:
         """The filter, narrowed to the statuses *among*; None if no job can match."""
         given = frozenset(self.status or JobStatus) & (among or frozenset(JobStatus))
         statuses = frozenset(map(JobStatus, given))
-        times = {field: resolve(moment, now=now) for field, moment in self.times.items()}
+        times: dict[str, Any] = {field: resolve(moment, now=now) for field, moment in self.times.items()}
         whole = not self.status and among is None
-        return JobFilter(name=self.name, status=None if whole else statuses, **times) if statuses else None
+        if not statuses:
+            return None
+        return JobFilter(
+            name=self.name,
+            status=None if whole else statuses,
+            expired=self.expired or None,
+            cancelled_by=self.cancelled_by,
+            **times,
+        )
 
     def __str__(self) -> str:
         """In words, for a question."""
         words = [f"name {self.name}"] if self.name is not None else []
         words += [f"status {' or '.join(self.status)}"] if self.status else []
         words += [f"{field.replace('_', ' ')} {_shown(when)}" for field, when in self.times.items()]
+        words += ["expired"] if self.expired else []
+        words += [f"cancelled by {self.cancelled_by}"] if self.cancelled_by is not None else []
         return ", ".join(words) or "all names"
 
 
@@ -60,17 +75,21 @@ def selects(command: F) -> F:
     """A command that takes a `Selection`, given by options."""
 
     @functools.wraps(command)
-    def selecting(*args: Any, name: str | None, status: tuple[str, ...], **kwargs: Any) -> Any:
+    def selecting(*args: Any, **kwargs: Any) -> Any:
         times = {field: kwargs.pop(field) for field in _TIMES}
         given = {field: moment for field, moment in times.items() if moment is not None}
-        return command(*args, selection=Selection(name, status, given), **kwargs)
+        others = {field: kwargs.pop(field) for field in ("name", "status", "expired", "cancelled_by")}
+        return command(*args, selection=Selection(times=given, **others), **kwargs)
 
     # click calls it by keywords
     return functools.reduce(lambda function, option: option(function), _OPTIONS, selecting)  # type: ignore[return-value]
 
 
 _STATUSES = click.Choice([status.value for status in JobStatus])
+_CANCELLERS = click.Choice(get_args(Canceller))
 _OPTIONS = [
+    click.option("--cancelled-by", type=_CANCELLERS, help="Cancelled by whom."),
+    click.option("--expired", is_flag=True, help="Pending, and past the time until which they may start."),
     *(
         click.option(f"--{field.replace('_', '-')}", type=past, metavar="TIME|AGE", help=explanation)
         for field, explanation in reversed(_TIMES.items())

@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from monque import Job, JobFilter, JobStatus, QueueStats, SyncMonque
+from monque import Job, JobFilter, JobStatus, Pause, QueueStats, SyncMonque
 from monque.cli.output import shown_id
+from monque.cli.pauses import pause_fields
 
 _MOST_RUNNING = 20
 _MOST_FAILURES = 8
 _LATELY = 100
+
+# As long as an instance waits before it emits `job:stuck`.
+_STUCK_AFTER = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,15 @@ class Run:
     job: Job[Any]
     age: timedelta
     is_exact: bool
+    stopping_for: timedelta | None = None
+    """How long ago it was first seen with a request to stop; None without one."""
+
+    @property
+    def state(self) -> str:
+        """Empty, `stopping`, or `stuck` if it does not stop though it was told to."""
+        if self.stopping_for is None:
+            return ""
+        return "stuck" if self.stopping_for > _STUCK_AFTER else "stopping"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +58,8 @@ class Snapshot:
     """Failed for good, the latest first."""
     retries: list[Job[Any]]
     """Failed and waiting for the next try, the latest first."""
+    paused: list[Pause]
+    """The pauses in force, that of all names first."""
 
     def fields(self) -> dict[str, Any]:
         """For `--json`."""
@@ -67,11 +82,13 @@ class Snapshot:
                     "claimed_by": run.job.claimed_by,
                     "age": run.age.total_seconds(),
                     "age_is_exact": run.is_exact,
+                    "state": run.state or "running",
                 }
                 for run in self.running
             ],
             "failures": [_failure(job) for job in self.failures],
             "retries": [{**_failure(job), "next_run_at": _text(job.next_run_at)} for job in self.retries],
+            "paused": [_pause(pause) for pause in self.paused],
         }
 
 
@@ -86,6 +103,11 @@ def _failure(job: Job[Any]) -> dict[str, Any]:
     }
 
 
+def _pause(pause: Pause) -> dict[str, Any]:
+    times = {"since": _text(pause.since), "until": _text(pause.until)}
+    return {**pause_fields(pause), **times}
+
+
 def _text(moment: datetime | None) -> str | None:
     return None if moment is None else moment.isoformat(timespec="milliseconds")
 
@@ -97,10 +119,12 @@ class Watcher:
         self._monque = monque
         self._before: tuple[float, dict[str, QueueStats]] | None = None
         self._since: dict[tuple[str, int], tuple[datetime, bool]] = {}
+        self._asked: dict[tuple[str, int], datetime] = {}
 
     def look(self) -> Snapshot:
         """How things are now."""
-        stats = {view.name: view.stats for view in self._monque.queue_views()}
+        views = self._monque.queue_views()
+        stats = {view.name: view.stats for view in views}
         running = self._monque.list_jobs(JobFilter(status=JobStatus.PROCESSING), limit=1000).jobs
         snapshot = Snapshot(
             self._monque.server_time(),
@@ -108,6 +132,7 @@ class Watcher:
             self._runs(running),
             self._lately(JobStatus.FAILED, _MOST_FAILURES),
             self._retries(),
+            sorted({view.paused for view in views if view.paused}, key=lambda pause: pause.name or ""),
         )
         self._before = (time.monotonic(), stats)
         return snapshot
@@ -144,7 +169,17 @@ class Watcher:
             seen = (job.locked_at or now, not is_first)
             since[_run(job)] = self._since.get(_run(job), seen)
         self._since = since
-        runs = [Run(job, now - since[_run(job)][0], since[_run(job)][1]) for job in running]
+        asked = {_run(job): self._asked.get(_run(job), now) for job in running if job.cancel_requested}
+        self._asked = asked
+        runs = [
+            Run(
+                job,
+                now - since[_run(job)][0],
+                since[_run(job)][1],
+                now - asked[_run(job)] if _run(job) in asked else None,
+            )
+            for job in running
+        ]
         return sorted(runs, key=lambda run: run.age, reverse=True)[:_MOST_RUNNING]
 
     def _retries(self) -> list[Job[Any]]:

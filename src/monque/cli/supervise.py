@@ -57,7 +57,6 @@ class Supervisor:
         self._count = count
         self._folder = folder
         self._children: dict[int, Child] = {}
-        self._signals = 0
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
         self._loaded = asyncio.Event()
@@ -160,12 +159,11 @@ class Supervisor:
             for child in self._children.values():
                 child.end()
 
-    def _stop(self, number: signal.Signals, _times: int = 1) -> None:
+    def _stop(self, number: signal.Signals, times: int = 1) -> None:
         """Pass a signal on; who sends a third one wants to see the end."""
-        self._signals += 1
         self._stopping.set()
         for child in self._children.values():
-            child.send(signal.SIGKILL if self._signals > 2 else number)
+            child.send(signal.SIGKILL if times > 2 else number)
 
 
 class Child:

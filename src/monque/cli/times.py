@@ -24,10 +24,17 @@ def duration(text: str) -> timedelta:
 
 def moment(text: str) -> datetime:
     """`2030-05-01T09:00+02:00`: a time with a zone."""
+    return _moment(text, "")
+
+
+def _moment(text: str, or_else: str) -> datetime:
+    """A time with a zone; *or_else* is what might be written instead, for the message."""
     try:
         given = datetime.fromisoformat(text)
     except ValueError:
-        raise click.BadParameter(f"{text!r} is no time; write for example 2030-05-01T09:00Z") from None
+        raise click.BadParameter(
+            f"{text!r} is no time; write for example 2030-05-01T09:00Z{or_else}"
+        ) from None
     if given.utcoffset() is None:
         raise click.BadParameter(f"{text!r} has no zone; write for example {given.isoformat()}Z")
     return given
@@ -35,7 +42,12 @@ def moment(text: str) -> datetime:
 
 def past(text: str) -> datetime | timedelta:
     """A moment, or how long ago it was: `2h`."""
-    return duration(text) if _PART.match(text) else moment(text)
+    return duration(text) if _PART.match(text) else _moment(text, ", or an age such as 2h")
+
+
+def later(text: str) -> datetime | timedelta:
+    """A moment, or how long until it: `2h`."""
+    return duration(text) if _PART.match(text) else _moment(text, ", or a duration such as 1h")
 
 
 def resolve(given: datetime | timedelta, *, now: datetime) -> datetime:

@@ -17,6 +17,7 @@ import click
 
 from monque import ConnectionError, Job
 from monque.cli.output import as_json, clean, coloured_table, print_json, print_table, shown_id
+from monque.cli.pauses import pause_row
 from monque.cli.session import Database, connects, takes_app
 from monque.cli.snapshot import Snapshot, Watcher
 from monque.cli.times import span, stamp
@@ -38,7 +39,7 @@ _SHARE_OF_TIME = 5
 @as_json
 @connects
 def top(interval: float, count: int | None, as_json: bool, database: Database) -> None:
-    """Watch what happens: counts, rates, running jobs, recent failures.
+    """Watch what happens: counts, rates, running jobs, paused names, recent failures.
 
     Press q to quit. With --json: a line for each look.
 
@@ -132,8 +133,9 @@ def _keys() -> Iterator[Keys]:
 
 
 _NAMES = ["name", "pending", "processing", "completed", "failed", "cancelled", "completed/s", "failed/s"]
-_RUNNING = ["running job", "name", "attempt", "age", "instance"]
+_RUNNING = ["running job", "name", "attempt", "age", "state", "instance"]
 _FAILURES = ["failed job", "name", "when", "failures", "reason"]
+_PAUSED = ["paused name", "since", "until", "by", "reason"]
 _RETRIES = ["job to retry", "name", "when", "failures", "reason"]
 
 
@@ -173,11 +175,14 @@ def _tables(snapshot: Snapshot) -> Iterator[tuple[list[str], list[list[object]]]
                 run.job.name,
                 run.job.attempt,
                 f"{'' if run.is_exact else '≥ '}{span(run.age)}",
+                run.state,
                 run.job.claimed_by,
             ]
             for run in snapshot.running
         ],
     )
+    if snapshot.paused:
+        yield _PAUSED, [pause_row(pause) for pause in snapshot.paused]
     now = snapshot.taken_at
     yield _FAILURES, [_failure(job, _ago(job.updated_at, now)) for job in snapshot.failures]
     yield _RETRIES, [_failure(job, _until(job.next_run_at, now)) for job in snapshot.retries]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -14,7 +13,7 @@ from typing import Any
 import click
 
 from monque import JobCompleted, JobFailed, JobFilter, JobStatus, Options
-from monque._signals import listening
+from monque._signals import into_loop, listening
 from monque.cli.health import health_server
 from monque.cli.link import ENDS_WITHIN, LOADED, Link
 from monque.cli.metrics import measure, metrics_server, use_folder
@@ -145,16 +144,14 @@ class Stop:
         self._watchdog = watchdog
         self._is_over = False
         self._times = 0
-        # A signal may come while a job runs: what it begins must not find that job's context variables.
-        self._variables = contextvars.copy_context()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._begin_in_loop: Callable[[float], None] | None = None
         self._task: asyncio.Task[Any] | None = None
         self._stopping: set[asyncio.Task[None]] = set()
 
     def attach(self) -> None:
         """Stop the current task, if there is nothing else to stop yet."""
-        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
-        self._watchdog.attach(self._loop)
+        self._begin_in_loop, self._task = into_loop(self._begin), asyncio.current_task()
+        self._watchdog.attach(asyncio.get_running_loop())
         if self._times:  # a signal came before the loop ran
             self._begin(0.0)
 
@@ -166,8 +163,8 @@ class Stop:
         self._times += 1
         timeout = self.shutdown_timeout if self._times == 1 else 0.0
         self._watchdog.end_within(timeout + LATEST if self._times < 3 else 0.0)
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._begin, timeout, context=self._variables)
+        if self._begin_in_loop is not None:
+            self._begin_in_loop(timeout)
 
     def note_end(self) -> None:
         """Processing is over. The lifespan of an app may still hang."""

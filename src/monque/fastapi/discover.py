@@ -7,9 +7,9 @@ import pkgutil
 from collections.abc import Iterable, Iterator
 from types import ModuleType
 
-from monque import ConfigurationError, WorkerRegistrationError
+from monque import ConfigurationError, WorkerRegistrationError, Workers
 from monque.fastapi.declared import AnyHandler
-from monque.fastapi.router import forgotten_methods, handlers_of
+from monque.fastapi.router import forgotten_methods, handlers_of, hooks_of
 
 
 def find_handlers(declared: Iterable[object], packages: Iterable[str]) -> list[AnyHandler]:
@@ -29,10 +29,16 @@ def find_handlers(declared: Iterable[object], packages: Iterable[str]) -> list[A
     return list(found.values())
 
 
+def find_hooks(declared: Iterable[object], packages: Iterable[str]) -> list[Workers]:
+    """What holds the hooks of the routers that were given, or that stand in the packages."""
+    discovered = (value for package in packages for module in _modules(package) for value in _values(module))
+    return [hooks for each in (*declared, *discovered) if (hooks := hooks_of(each)) is not None]
+
+
 def _given(declared: Iterable[object]) -> Iterator[AnyHandler]:
     for each in declared:
         handlers = handlers_of(each)
-        if not handlers:
+        if not handlers and hooks_of(each) is None:
             raise ConfigurationError(f"{each!r} declares no jobs; pass a JobRouter with at least one")
         yield from handlers
 
@@ -40,9 +46,13 @@ def _given(declared: Iterable[object]) -> Iterator[AnyHandler]:
 def _discovered(packages: Iterable[str]) -> Iterator[AnyHandler]:
     for package in packages:
         for module in _modules(package):
-            for value in list(vars(module).values()):
+            for value in _values(module):
                 _check_controller(value, module)
                 yield from handlers_of(value)
+
+
+def _values(module: ModuleType) -> list[object]:
+    return list(vars(module).values())
 
 
 def _modules(name: str) -> Iterator[ModuleType]:

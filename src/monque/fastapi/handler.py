@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from fastapi import FastAPI
 
-from monque import ConfigurationError, Job, Worker, WorkerRegistrationError, Workers
+from monque import ConfigurationError, Job, Worker, WorkerRegistrationError, Workers, WorkerSettings
 from monque.fastapi.inject import Surroundings, make_runner
 from monque.fastapi.plan import Overrides, Recipe
 from monque.fastapi.signatures import RefusedError, behaves_as, dependency, handler_needs
@@ -28,6 +28,7 @@ class Wish:
 
     name: str | None
     concurrency: int | None
+    settings: WorkerSettings
     cron: str | None = None
     timezone: str | tzinfo = "UTC"
 
@@ -91,6 +92,7 @@ class JobHandler(Worker[T], Generic[T, P, R]):
             name=self.name,
             handler=functools.wraps(self.handler)(run),
             concurrency=self.concurrency,
+            settings=self.settings,
             codec=self.codec,
             is_async=self.is_async,
         )
@@ -116,11 +118,13 @@ def make_handler(
         raise WorkerRegistrationError(
             f"the handler of {name!r} cannot be used: {refused}", job_name=name
         ) from refused.__cause__
-    worker = Workers().worker(name, _with_job_alone(function, owner), concurrency=wish.concurrency)
+    alone = _with_job_alone(function, owner)
+    worker = Workers().worker(name, alone, concurrency=wish.concurrency, **wish.settings)
     return (kind or JobHandler)(
         name=name,
         handler=function,
         concurrency=wish.concurrency,
+        settings=worker.settings,
         codec=worker.codec,
         is_async=behaves_as(inspect.iscoroutinefunction, function),
         recipe=recipe,

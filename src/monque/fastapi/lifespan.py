@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from monque import ConfigurationError, Monque, WorkerRegistrationError
 from monque._signals import on_signals
 from monque.fastapi.declared import AnyHandler
-from monque.fastapi.discover import find_handlers
+from monque.fastapi.discover import find_handlers, find_hooks
 
 logger = logging.getLogger("monque")
 
@@ -156,6 +156,8 @@ class _Life:
             handlers = find_handlers(self.routers, self.packages)
             for handler in handlers:
                 self._register(handler, app, state)
+            for hooks in find_hooks(self.routers, self.packages):
+                self.monque.workers._include(hooks)
             if self.process_jobs:
                 await self._schedule(handlers)
                 await self.monque.start()
@@ -165,7 +167,11 @@ class _Life:
         again = handler.name in self.registered  # the app was started before, as tests do
         try:
             self.monque.worker(
-                handler.name, handler.bound(app, state=state), concurrency=handler.concurrency, replace=again
+                handler.name,
+                handler.bound(app, state=state),
+                concurrency=handler.concurrency,
+                replace=again,
+                **handler.settings,
             )
         except WorkerRegistrationError as error:
             raise WorkerRegistrationError(f"{handler.place}: {error}", job_name=handler.name) from error

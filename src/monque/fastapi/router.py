@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Callable
 from datetime import tzinfo
 from types import FunctionType
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overload
 
-from monque import Job, WorkerRegistrationError
+from monque import ConfigurationError, Job, State, WorkerRegistrationError, Workers, WorkerSettings
 from monque.fastapi.declared import (
     AnyHandler,
     JobMethod,
@@ -24,6 +24,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C", bound=type)
+HookT = TypeVar("HookT", bound=Callable[[], Any])
 
 # Where a method keeps what its decorator was told, until its class is known.
 _WISH = "__monque_wish__"
@@ -62,16 +63,25 @@ class JobRouter:
     def __init__(self, namespace: str | None = None) -> None:
         self._namespace = namespace
         self.handlers: list[AnyHandler] = []
+        self._holder = Workers()  # it holds the start and stop hooks declared here, and no workers
 
-    def job(self, name: str, *, concurrency: int | None = None) -> Declare:
+    def job(
+        self, name: str, *, concurrency: int | None = None, **settings: Unpack[WorkerSettings]
+    ) -> Declare:
         """Declare the handler of a job name: a function, or a class with a method `handle(self, job)`.
 
         The first parameter takes the job; all others are dependencies, as in a route.
 
+        Args:
+            name: The job name.
+            concurrency: How many of these jobs run at once in this process.
+            settings: How its jobs run: see `WorkerSettings`.
+
         Raises:
+            ConfigurationError: A setting is wrong or unknown; the message names it.
             WorkerRegistrationError: It depends on something that only an HTTP request has.
         """
-        return self._declare(Wish(name=name, concurrency=concurrency))
+        return self._declare(Wish(name=name, concurrency=concurrency, settings=settings))
 
     def cron(
         self,
@@ -80,6 +90,7 @@ class JobRouter:
         *,
         timezone: str | tzinfo = "UTC",
         concurrency: int | None = None,
+        **settings: Unpack[WorkerSettings],
     ) -> Declare:
         """As `job`, for a recurring job: it is scheduled when the application starts.
 
@@ -88,8 +99,36 @@ class JobRouter:
             name: The job name; default: the name of the function or class.
             timezone: The IANA zone the fields are meant in, as a name or a `ZoneInfo`.
             concurrency: How many of these jobs run at once in this process.
+            settings: How its runs run: see `WorkerSettings`.
+
+        Raises:
+            ConfigurationError: As in `job`; also for `expires`, because the times of a schedule go on and on.
         """
-        return self._declare(Wish(name=name, concurrency=concurrency, cron=expression, timezone=timezone))
+        if settings.get("expires") is not None:
+            raise ConfigurationError(
+                "expires cannot be given for a schedule, whose times go on and on; leave it out, or give it "
+                "to a job that you enqueue"
+            )
+        return self._declare(
+            Wish(name=name, concurrency=concurrency, settings=settings, cron=expression, timezone=timezone)
+        )
+
+    def on_start(self, hook: HookT) -> HookT:
+        """As `Monque.on_start`, for the Monque of the application. Hooks have no dependencies."""
+        return self._holder.on_start(hook)
+
+    def on_stop(self, hook: HookT) -> HookT:
+        """As `Monque.on_stop`, for the Monque of the application."""
+        return self._holder.on_stop(hook)
+
+    @property
+    def state(self) -> State:
+        """The state of the application's Monque, once the application has started.
+
+        Raises:
+            ConfigurationError: No application with this router has started yet, or several have.
+        """
+        return self._holder.state
 
     def _declare(self, wish: Wish) -> Declare:
         def declare(target: Any) -> Any:
@@ -106,18 +145,18 @@ class JobRouter:
         return declare
 
 
-def job(name: str, *, concurrency: int | None = None) -> Declare:
+def job(name: str, *, concurrency: int | None = None, **settings: Unpack[WorkerSettings]) -> Declare:
     """Declare the handler of a job name without a router; `setup_monque(discover=...)` finds it.
 
     It stands on a function, on a class with a method `handle(self, job)`, or on a method of a class
-    that is a `job_controller`.
+    that is a `job_controller`. The arguments are those of `JobRouter.job`.
 
     Examples:
         >>> @job("process-order")
         ... class ProcessOrder:
         ...     async def handle(self, job: Job[Order]) -> None: ...
     """
-    return _declare_apart(Wish(name=name, concurrency=concurrency))
+    return _declare_apart(Wish(name=name, concurrency=concurrency, settings=settings))
 
 
 def cron(
@@ -126,9 +165,12 @@ def cron(
     *,
     timezone: str | tzinfo = "UTC",
     concurrency: int | None = None,
+    **settings: Unpack[WorkerSettings],
 ) -> Declare:
     """As `job`, for a recurring job; the arguments are those of `JobRouter.cron`."""
-    return _declare_apart(Wish(name=name, concurrency=concurrency, cron=expression, timezone=timezone))
+    return _declare_apart(
+        Wish(name=name, concurrency=concurrency, settings=settings, cron=expression, timezone=timezone)
+    )
 
 
 def job_controller(namespace: str | None = None) -> Callable[[C], C]:
@@ -174,6 +216,13 @@ def handlers_of(declared: object) -> tuple[AnyHandler, ...]:
     if isinstance(declared, JobHandler):
         return (declared,)
     return get_handlers(declared) if isinstance(declared, type | FunctionType) else ()
+
+
+def hooks_of(declared: object) -> Workers | None:
+    """What holds the hooks of a router; None for anything else, and for a router that has none."""
+    if isinstance(declared, JobRouter) and declared._holder._hooks.declared:
+        return declared._holder
+    return None
 
 
 def forgotten_methods(cls: type) -> list[str]:

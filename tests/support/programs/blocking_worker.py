@@ -6,23 +6,14 @@ Its job `blocks` sleeps on the loop, so that nothing else of the process goes on
 import asyncio
 import sys
 import time
-from datetime import timedelta
 
-from monque import Event, Job, Monque, Options
+from reporting import WATCHED, say, say_events
 
-OPTIONS = Options(
-    poll_interval=timedelta(milliseconds=200),
-    heartbeat_interval=timedelta(milliseconds=200),
-    heartbeat_tolerance=timedelta(seconds=1),
-)
-
-
-def say(line: str) -> None:
-    print(line, flush=True)
+from monque import Job, Monque
 
 
 async def main(uri: str) -> None:
-    monque = Monque(uri, options=OPTIONS)
+    monque = Monque(uri, options=WATCHED)
 
     @monque.worker("blocks")
     async def blocks(job: Job[float]) -> None:
@@ -34,11 +25,7 @@ async def main(uri: str) -> None:
     async def quick(job: Job[None]) -> None:
         pass
 
-    def tell(event: Event) -> None:
-        job = getattr(event, "job", None)
-        say(f"{event.kind} {job.name}" if job is not None else event.kind)
-
-    monque.on(Event, tell)
+    say_events(monque)
     await monque.run()
 
 

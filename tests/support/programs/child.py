@@ -1,4 +1,4 @@
-"""Starting one of these programs, hearing what it says, and being sure that it ends."""
+"""Start one of these programs, read what it says, and make sure that it ends."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Child:
         self._spoke = asyncio.Event()
         self._listening = asyncio.gather(self._listen(), self._collect_complaints())
 
-    async def hears(self, line: str, *, within: float = 30.0) -> None:
+    async def wait_for(self, line: str, *, within: float = 30.0) -> None:
         """Wait until the program has said *line*."""
         try:
             async with asyncio.timeout(within):
@@ -66,7 +66,7 @@ class Child:
         except TimeoutError:
             raise AssertionError(f"never said {line!r}, only {self.said}\n{self.complaints}") from None
 
-    def tell(self, line: str) -> None:
+    def write(self, line: str) -> None:
         """Write a line to its standard input."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n".encode())
@@ -84,7 +84,7 @@ class Child:
             raise AssertionError(f"did not end; it said {self.said}\n{self.complaints}") from None
 
     async def finished(self) -> None:
-        """Wait until it is gone and everything it said was heard."""
+        """Wait until it is gone and everything it said was read."""
         await self._process.wait()
         await self._listening
         if self._process.stdin is not None:

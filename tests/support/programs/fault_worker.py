@@ -8,24 +8,15 @@ import asyncio
 import os
 import signal
 import sys
-from datetime import timedelta
+from dataclasses import replace
 
-from monque import Event, Job, Monque, Options
+from reporting import WATCHED, say, say_events
 
-OPTIONS = Options(
-    poll_interval=timedelta(milliseconds=200),
-    heartbeat_interval=timedelta(milliseconds=200),
-    heartbeat_tolerance=timedelta(seconds=1),
-    max_retries=2,
-)
-
-
-def say(line: str) -> None:
-    print(line, flush=True)
+from monque import Job, Monque
 
 
 async def main(uri: str) -> None:
-    monque = Monque(uri, options=OPTIONS)
+    monque = Monque(uri, options=replace(WATCHED, max_retries=2))
 
     @monque.worker("quick")
     async def quick(job: Job[None]) -> None:
@@ -47,11 +38,7 @@ async def main(uri: str) -> None:
     def killed(job: Job[None]) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def tell(event: Event) -> None:
-        job = getattr(event, "job", None)
-        say(f"{event.kind} {job.name}" if job is not None else event.kind)
-
-    monque.on(Event, tell)
+    say_events(monque)
     await monque.run()
 
 

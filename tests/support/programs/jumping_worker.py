@@ -1,28 +1,23 @@
 """A worker process whose clock jumps while it works: `jumping_worker.py URI`.
 
-Lines on standard input tell it what to do: `jump HOURS` moves its clock, `store NAME SECONDS` stores a job
-that is due so much later. Its jobs: `work` says what it was given, `long` runs until `let go`, `fails` fails.
+It obeys lines on standard input: `jump HOURS` moves its clock, `store NAME SECONDS` stores a job that is
+due after these seconds. Its jobs: `work` says what it was given, `long` runs until `let go`, `fails` fails.
 """
 
 import asyncio
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import time_machine
+from reporting import WATCHED, say
 
-from monque import Event, Job, Monque, Options
+from monque import Event, Job, Monque
 
-OPTIONS = Options(
-    poll_interval=timedelta(milliseconds=200),
-    base_retry_interval=timedelta(seconds=100),
-    heartbeat_interval=timedelta(milliseconds=200),
-    heartbeat_tolerance=timedelta(seconds=2),
+OPTIONS = replace(
+    WATCHED, base_retry_interval=timedelta(seconds=100), heartbeat_tolerance=timedelta(seconds=2)
 )
-
-
-def say(line: str) -> None:
-    print(line, flush=True)
 
 
 async def main(uri: str, clock: time_machine.Traveller) -> None:

@@ -9,22 +9,14 @@ import sys
 import threading
 from datetime import timedelta
 
+from reporting import say, set_by_a_line
+
 from monque import Event, Job, Monque, Options
-
-
-def say(line: str) -> None:
-    print(line, flush=True)
 
 
 async def main(uri: str) -> None:
     monque = Monque(uri, options=Options(poll_interval=timedelta(milliseconds=200)))
-    let_go = asyncio.Event()
-
-    def hear() -> None:
-        sys.stdin.readline()
-        let_go.set()
-
-    asyncio.get_running_loop().add_reader(sys.stdin, hear)
+    set_by_a_line(let_go := asyncio.Event())
 
     @monque.worker("patient")
     async def patient(job: Job[None]) -> None:

@@ -1,7 +1,7 @@
-"""A process in which several parties want a signal: `signalled.py SCENE URI`.
+"""A process in which several parties handle a signal: `signalled.py SCENE URI`.
 
-Its job `patient` runs until a line comes on standard input. It says what each party hears, and `over` at the
-end.
+Its job `patient` runs until a line comes on standard input. It says what each party receives, and
+`over` at the end.
 """
 
 import asyncio
@@ -13,15 +13,12 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 import uvicorn
+from reporting import say, set_by_a_line
 
 from monque import Job, JobStarted, Monque, Options
 
 URI = sys.argv[2]
 let_go = asyncio.Event()
-
-
-def say(line: str) -> None:
-    print(line, flush=True)
 
 
 def make(name: str, uri: str = URI) -> Monque:
@@ -95,7 +92,7 @@ async def two_runs() -> None:
 
 
 async def second_run_still_opens() -> None:
-    """Nobody answers at the address of the second one."""
+    """No server answers at the address of the second one."""
     first = make("first")
     second = make("second", "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=600000")
     running = asyncio.gather(run(first), run(second))
@@ -117,7 +114,7 @@ async def deaf() -> None:
 
 
 async def forks() -> None:
-    """A child that is forked while run() lasts is ended by SIGTERM, and that concerns nobody else."""
+    """A child that is forked while run() lasts is ended by SIGTERM, which does not reach the parent."""
     first, parent = make("first"), os.getpid()
     running = asyncio.create_task(run(first))
     await is_up(first)
@@ -191,11 +188,7 @@ async def between_two_signals(heard: asyncio.Event) -> None:
 
 
 async def main() -> None:
-    def hear() -> None:
-        if sys.stdin.readline():
-            let_go.set()
-
-    asyncio.get_running_loop().add_reader(sys.stdin, hear)
+    set_by_a_line(let_go)
     await globals()[sys.argv[1]]()
     say("over")
 

@@ -1,6 +1,6 @@
 """A worker process whose clock is wrong: `skewed_worker.py URI HOURS`.
 
-It stores a job called `made`, due in half an hour, and processes `work` until it is told to end.
+It stores a job called `made`, due in half an hour, and processes `work` until a signal ends it.
 """
 
 import asyncio
@@ -8,6 +8,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 
 import time_machine
+from reporting import say
 
 from monque import Event, Job, Monque
 
@@ -17,9 +18,9 @@ async def main(uri: str) -> None:
 
     @monque.worker("work")
     async def work(job: Job[str]) -> None:
-        print(f"ran {job.data}", flush=True)
+        say(f"ran {job.data}")
 
-    monque.on(Event, lambda event: print(event.kind, flush=True))
+    monque.on(Event, lambda event: say(event.kind))
     async with monque:
         await monque.enqueue("made", delay=timedelta(minutes=30))
         await monque.schedule("0 * * * *", "hourly")

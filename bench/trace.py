@@ -1,0 +1,232 @@
+"""`python -m bench.trace`: count the files and functions that one lone job crosses; `--draw` shows its path.
+
+The trace begins when `enqueue` is called on an idle instance. It ends at the moment when `job:complete` is
+emitted and `enqueue` has returned. The instance has default options, one async worker and a live change
+stream; the change event for the insert arrives during the trace. One job has run before, so caches are filled
+and connections are open.
+
+What counts:
+
+- A call is a Python call of code in the package. When the event loop resumes a coroutine, that is a call too,
+  and so is the resumption of each coroutine that it awaits.
+- A function is a file and a qualified name. It counts once, however often it is called or resumed.
+- A file switch is a call in another file than the call before it.
+- Comprehensions and lambdas are part of the function that contains them.
+- The driver, the standard library, and methods that `dataclass` generates are not counted.
+
+Two traces of the same code may differ. Timers of an idle instance slip in: the stall watch ticks every 100
+ms; the contact and the change stream check their server twice a second. And answers of the server overtake
+each other: if the change event comes before the answer to the insert, it wakes the instance once more; if the
+job is settled before the poll beside it is answered, the rest of that poll is not in the trace. So the job is
+traced several times, and of the traces that hold the change event the one with the fewest functions and
+switches counts: a disturbance only adds to the path. Heartbeats and safety polls need no special options:
+their intervals are longer than all rounds together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby, pairwise
+from pathlib import Path
+from types import CodeType, FrameType
+
+import monque
+from monque import Job, JobCompleted, Monque, WatchConnected, Worker
+from monque.embedded import EmbeddedMongo
+
+# On a busy machine with two cores several of twenty traces are undisturbed. Ten rounds may choose a trace
+# with one switch more; forty take twice as long and choose the same as twenty.
+ROUNDS = 20
+
+# Where the change event of the job's insert arrives.
+_HINTED = "Claiming.on_hint"
+
+# The instance is idle again long before this. With 0.1 s the rounds keep step with the stall watch: then one
+# run has a tick in most of its traces, and another in none.
+_PAUSE = 0.05
+
+_TIMEOUT = 30.0
+
+_PACKAGE = str(Path(monque.__file__).parent) + os.sep
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of the package; *file* is relative to the package."""
+
+    file: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a function; *depth* is the number of callers in the package."""
+
+    function: Function
+    depth: int
+    resumed: bool
+
+    def __str__(self) -> str:
+        return "  " * self.depth + str(self.function) + (" (resumed)" if self.resumed else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The calls that one job caused, in order."""
+
+    calls: list[Call]
+
+    @property
+    def functions(self) -> set[Function]:
+        return {call.function for call in self.calls}
+
+    @property
+    def files(self) -> set[str]:
+        return {function.file for function in self.functions}
+
+    @property
+    def switches(self) -> int:
+        return sum(one.function.file != other.function.file for one, other in pairwise(self.calls))
+
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """The number of files, of functions and of file switches."""
+        return len(self.files), len(self.functions), self.switches
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="bench.trace", description="The path of one job through the code.")
+    parser.add_argument("--draw", action="store_true", help="print the calls as an outline")
+    arguments = parser.parse_args()
+    trace = asyncio.run(_trace_on_temporary_server())
+    if arguments.draw:
+        print(draw(trace), end="\n\n")
+    print(describe(trace))
+
+
+async def _trace_on_temporary_server() -> Trace:
+    async with EmbeddedMongo(temporary=True) as server:
+        return await trace_job(server.uri)
+
+
+async def trace_job(database: object, *, rounds: int = ROUNDS) -> Trace:
+    """Trace one lone job on an idle instance, several times; return the trace that was disturbed least."""
+    live = asyncio.Event()
+    async with asyncio.timeout(_TIMEOUT), Monque(database) as monque:
+        worker = monque.worker("lone", _nothing)
+        monque.on(WatchConnected, lambda _event: live.set())
+        await monque.start()
+        await live.wait()
+        await _trace_once(monque, worker)  # fills caches and opens connections
+        return _least_disturbed([await _trace_once(monque, worker) for _ in range(rounds)])
+
+
+def _least_disturbed(traces: Sequence[Trace]) -> Trace:
+    """The trace with the fewest functions, then switches, of those in which the change stream took part.
+
+    On a busy machine the change event may come after the end of the job, and other loops may run meanwhile:
+    they only add to the path.
+    """
+    listened = [trace for trace in traces if any(function.name == _HINTED for function in trace.functions)]
+    return min(listened or traces, key=lambda trace: (len(trace.functions), trace.switches))
+
+
+async def _trace_once(monque: Monque, worker: Worker[None]) -> Trace:
+    await asyncio.sleep(_PAUSE)
+    calls: list[Call] = []
+    awaited, over = {"enqueue", "job:complete"}, asyncio.Event()
+
+    def happened(what: str) -> None:
+        awaited.remove(what)
+        if not awaited:
+            sys.setprofile(None)  # now, not when the event loop resumes us: other code may run before that
+            over.set()
+
+    monque.once(JobCompleted, lambda _event: happened("job:complete"))
+    sys.setprofile(partial(_record, calls))
+    try:
+        await monque.enqueue(worker)
+        happened("enqueue")
+        await over.wait()
+    finally:
+        sys.setprofile(None)
+    return Trace(calls)
+
+
+async def _nothing(_job: Job[None]) -> None: ...
+
+
+def describe(trace: Trace) -> str:
+    """The three figures in a sentence."""
+    files, functions, switches = trace.size
+    return (
+        f"One lone job, from enqueue to job:complete, crosses {files} files and {functions} functions, "
+        f"and switches file {switches} times."
+    )
+
+
+def draw(trace: Trace) -> str:
+    """The calls as an outline, one a line; a call that follows itself is shown once, with its count.
+
+    A line that is not indented is called by the event loop or by the program.
+    """
+    lines = []
+    for call, repeats in groupby(trace.calls):
+        count = len(list(repeats))
+        lines.append(f"{call} x {count}" if count > 1 else f"{call}")
+    return "\n".join(lines)
+
+
+def _record(calls: list[Call], frame: FrameType, event: str, _argument: object) -> None:
+    """Add this event to the calls if it is a call in the package."""
+    if event != "call" or (function := _function(frame.f_code)) is None:
+        return
+    callers = _callers(frame)
+    # A comprehension that its own function runs is not a call of that function.
+    if not (_is_anonymous(frame.f_code) and callers[:1] == [function]):
+        calls.append(Call(function, len(callers), _is_resumed(frame)))
+
+
+def _callers(frame: FrameType) -> list[Function]:
+    """The functions of the package that wait for this frame to return, the nearest first."""
+    callers = []
+    caller = frame.f_back
+    while caller is not None:
+        if not _is_anonymous(caller.f_code) and (function := _function(caller.f_code)) is not None:
+            callers.append(function)
+        caller = caller.f_back
+    return callers
+
+
+def _function(code: CodeType) -> Function | None:
+    """The function that this code belongs to; None outside the package."""
+    if not code.co_filename.startswith(_PACKAGE):
+        return None
+    file = code.co_filename.removeprefix(_PACKAGE).replace(os.sep, "/")
+    # `f.<locals>.<lambda>.<locals>.<genexpr>` belongs to `f`, and `f.<locals>.g` is a function of its own.
+    name = re.split(r"\.?(?:<locals>\.)?<(?!locals>)", code.co_qualname)[0]
+    return Function(file, name or "<module>")
+
+
+def _is_anonymous(code: CodeType) -> bool:
+    """Whether this is the code of a comprehension or a lambda."""
+    return code.co_name.startswith("<")
+
+
+def _is_resumed(frame: FrameType) -> bool:
+    """Whether a coroutine or generator goes on: a call that begins is at the line of its `def`."""
+    return frame.f_lineno != frame.f_code.co_firstlineno
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What users hold: `Monque`, its management side, and how jobs are stored through it."""

@@ -1,0 +1,420 @@
+"""The operator's side of `Monque`: look at jobs and act on them, one and many."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+from bson import ObjectId
+
+from monque._api import acting
+from monque._api.listing import listing, read_page
+from monque._api.opening import Opening
+from monque._api.processing import Processing
+from monque._diagnosis import Diagnosis
+from monque._errors import JobNotFoundError, driver_errors
+from monque._events import (
+    EventBus,
+    JobCancelled,
+    JobCancelling,
+    JobDeleted,
+    JobRetried,
+    JobsCancelled,
+    JobsDeleted,
+    JobsRetried,
+)
+from monque._job import Job
+from monque._options import Options
+from monque._pause import Pause
+from monque._rules import check_end, check_flag, check_name, check_reason, check_time
+from monque._status import JobStatus, StatusName
+from monque._store import facts, operations, reads
+from monque._store.document import Document, name_of
+from monque._store.lazy_job import to_job
+from monque._store.store import Store
+from monque._time.clock import elapsed
+from monque._views import (
+    BulkResult,
+    Direction,
+    JobFilter,
+    JobPage,
+    QueueStats,
+    QueueView,
+    Sort,
+    WorkerView,
+    check_filter,
+    check_range,
+    check_spread,
+)
+from monque._workers.workers import Workers
+
+
+class Management:
+    """Methods to inspect jobs and to act on them; `Monque` has them all."""
+
+    _opening: Opening
+    _processing: Processing
+    _options: Options
+    _bus: EventBus
+    _workers: Workers
+
+    def server_time(self) -> datetime:
+        """The database server's time, which decides when jobs are due. It costs no round trip."""
+        return self._opening.anywhere().store.clock.now()
+
+    async def get_job(self, id: ObjectId | str) -> Job[Any] | None:  # noqa: A002 - part of the public API
+        """The job with this id (an `ObjectId` or 24 hex characters), or None.
+
+        A document that others wrote may have any `_id`: give the one that `Job.id` shows. Its history has
+        tracebacks, too.
+        """
+        store = self._store()
+        with driver_errors("read the job"), suppress(JobNotFoundError):
+            return to_job(await acting.find(store, id))
+        return None
+
+    async def get_jobs(
+        self,
+        *,
+        name: str | None = None,
+        status: JobStatus | StatusName | Iterable[JobStatus | StatusName] | None = None,
+        limit: int = 100,
+        skip: int = 0,
+    ) -> list[Job[Any]]:
+        """Jobs by name and status, the earliest `next_run_at` first. For many, use `iter_jobs`.
+
+        Their history has no tracebacks; `get_job` reads those.
+        """
+        store = self._store()
+        check_range("limit", limit, 1, 100_000)
+        check_range("skip", skip, 0, 2**31 - 1)
+        query = reads.matching(JobFilter(name=name, status=status))
+        with driver_errors("read the jobs"):
+            found = await operations.read_earliest(store.collection, query, skip=skip, limit=limit)
+        return [to_job(document) for document in found]
+
+    async def list_jobs(
+        self,
+        filter: JobFilter = JobFilter(),  # noqa: A002 - part of the public API
+        *,
+        cursor: str | None = None,
+        limit: int = 50,
+        direction: Direction = "forward",
+        sort: Sort = "id",
+        descending: bool = False,
+    ) -> JobPage:
+        """One page of jobs, stable while others are stored, deleted and change state.
+
+        Their history has no tracebacks; `get_job` reads those.
+
+        Args:
+            filter: Which jobs.
+            cursor: Where to continue, from an earlier page of the same filter and sort. Reading
+                backward without a cursor starts at the end.
+            limit: How many jobs a page has, 1 to 1000.
+            direction: Which way to read; a page itself is always in the order of the sort.
+            sort: id, created_at, updated_at or next_run_at.
+            descending: Reverse the order.
+
+        Raises:
+            InvalidCursorError: The cursor comes from another sort or filter, or was changed.
+
+        Examples:
+            >>> page = await monque.list_jobs(JobFilter(status="failed"), sort="updated_at")
+            >>> more = await monque.list_jobs(
+            ...     JobFilter(status="failed"), sort="updated_at", cursor=page.cursor
+            ... )
+        """
+        store = self._store()
+        check_range("limit", limit, 1, 1000)
+        jobs = listing(filter, sort, descending, direction)
+        start = None if cursor is None else jobs.read_cursor(cursor)
+        with driver_errors("list the jobs"):
+            return await read_page(store, jobs, start, direction, limit)
+
+    async def iter_jobs(
+        self,
+        filter: JobFilter = JobFilter(),  # noqa: A002 - part of the public API
+        *,
+        cursor: str | None = None,
+        limit: int = 200,
+        direction: Direction = "forward",
+        sort: Sort = "id",
+        descending: bool = False,
+    ) -> AsyncIterator[Job[Any]]:
+        """All jobs, page by page (*limit* jobs each); backward, from the last to the first.
+
+        Their history has no tracebacks; `get_job` reads those.
+
+        Examples:
+            >>> async for job in monque.iter_jobs(JobFilter(name="send-email")):
+            ...     print(job.id, job.status)
+        """
+        while True:
+            page = await self.list_jobs(
+                filter, cursor=cursor, limit=limit, direction=direction, sort=sort, descending=descending
+            )
+            for job in page.jobs if direction == "forward" else reversed(page.jobs):
+                yield job
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+    async def count_jobs(self, filter: JobFilter = JobFilter()) -> int:  # noqa: A002 - part of the public API
+        """How many jobs match."""
+        store, query = self._store(), reads.matching(check_filter(filter))
+        with driver_errors("count the jobs"):
+            return await store.collection.count_documents(query)
+
+    async def diagnose(self) -> Diagnosis:
+        """Examine the server and the waiting jobs. Changes nothing.
+
+        Raises:
+            AggregationTimeoutError: Counting the waiting jobs took longer than 30 seconds.
+        """
+        store = self._store()
+        with driver_errors("examine the database"):
+            return await facts.examine(store, self._options)
+
+    async def queue_stats(self, *, name: str | None = None) -> QueueStats:
+        """How many jobs are in each state, of one name or of all.
+
+        Raises:
+            AggregationTimeoutError: It took longer than 30 seconds.
+        """
+        store = self._store()
+        JobFilter(name=name)  # refuses what cannot be a name
+        with driver_errors("read the statistics"):
+            groups = await operations.aggregate(store.collection, reads.statistics(name))
+        return reads.stats_from(groups)
+
+    async def queue_views(self) -> list[QueueView]:
+        """Statistics and the local worker of each job name, sorted by name.
+
+        Raises:
+            AggregationTimeoutError: It took longer than 30 seconds.
+        """
+        store = self._store()
+        with driver_errors("read the statistics"):
+            groups = await operations.aggregate(store.collection, reads.statistics(by_name=True))
+            settings = await store.control.read_if_allowed()
+        stored: dict[str, list[Document]] = {worker.name: [] for worker in self._workers}
+        for group in groups:
+            stored.setdefault(name_of(group["_id"].get("name")), []).append(group)
+        now = store.clock.now()
+        return [self._view(name, stored[name], settings.pause_of(name, now)) for name in sorted(stored)]
+
+    def _view(self, name: str, groups: list[Document], paused: Pause | None) -> QueueView:
+        worker = self._workers.get(name)
+        local = None
+        if worker is not None:
+            local = WorkerView(
+                concurrency=worker.concurrency or self._options.worker_concurrency,
+                active_count=self._processing.active[name],
+            )
+        return QueueView(
+            name=name,
+            stats=reads.stats_from(groups),
+            has_persisted_jobs=bool(groups),
+            has_registered_worker=worker is not None,
+            worker=local,
+            paused=paused,
+        )
+
+    async def pause(
+        self,
+        name: str | None = None,
+        *,
+        until: datetime | timedelta | None = None,
+        reason: str | None = None,
+    ) -> Pause:
+        """Start no more jobs of a name, on all instances, until it is resumed.
+
+        Two seconds after this has returned, no instance starts a job of that name. What runs goes on, and
+        jobs can be stored, cancelled and retried as ever. The pause survives restarts, and counts for
+        instances that start later. It takes the place of an earlier pause of the same name.
+
+        Args:
+            name: The job name, whether anybody serves it or not; None for all names.
+            until: When the pause ends by itself: a time, or how long from now. None: `resume` ends it.
+            reason: Shown to whoever asks what is paused.
+
+        Raises:
+            ConnectionError: The user may not write to the collection of the control document, which is
+                named like the jobs collection with `_control` behind it.
+
+        Examples:
+            >>> await monque.pause("charge-card", until=timedelta(hours=1), reason="the bank is down")
+        """
+        store, name = self._store(), None if name is None else check_name(name)
+        until, reason = check_end("until", until), check_reason(reason)
+        sent = elapsed()
+        with driver_errors("pause the jobs"):
+            settings = await store.control.pause(name, until=until, reason=reason, by=store.instance_id)
+        self._processing.learn(settings, sent)
+        return settings.pauses[name]
+
+    async def resume(self, name: str | None = None) -> bool:
+        """Let jobs of a paused name start again, within two seconds; return False if it was not paused.
+
+        Args:
+            name: The job name. None ends the pause of all names; names that are paused by themselves stay so.
+
+        Raises:
+            ConnectionError: The user may not write to the collection of the control document.
+        """
+        store, name = self._store(), None if name is None else check_name(name)
+        sent = elapsed()
+        with driver_errors("resume the jobs"):
+            settings, was_paused = await store.control.resume(name, store.clock.now())
+        self._processing.learn(settings, sent)
+        return was_paused
+
+    async def paused(self) -> list[Pause]:
+        """The pauses in force: that of all names first (its name is None), then by name."""
+        store = self._store()
+        with driver_errors("read what is paused"):
+            return (await store.control.read()).in_force(store.clock.now())
+
+    async def cancel_job(
+        self,
+        id: ObjectId | str,  # noqa: A002 - part of the public API
+        *,
+        running: bool = False,
+        reason: str | None = None,
+    ) -> Job[Any]:
+        """Keep a pending job from running or, if *running*, ask for the end of one that runs.
+
+        A running job is returned as it then is: processing, with `cancel_requested`. Its handler is told to
+        stop, in under a second as a rule: a coroutine is cancelled, a thread sees `Job.interrupted`. If it
+        ends by that, or with any error, the job is cancelled; if it returns, the job is completed.
+
+        Cancelling a cancelled job returns it, and a second request changes nothing; neither emits an event.
+
+        Args:
+            id: Which job.
+            running: Also if it is processing.
+            reason: Why, for whoever looks at the job later; at most 1,000 characters.
+
+        Raises:
+            JobNotFoundError: There is no such job.
+            JobStateError: It is completed or failed, or it is processing and *running* is False.
+
+        Examples:
+            >>> job = await monque.cancel_job(job.id, running=True, reason="wrong customer")
+        """
+        store, reason = self._store(), check_reason(reason)
+        with driver_errors("cancel the job"):
+            act = acting.stop if check_flag("running", running) else acting.cancel
+            after, is_new = await act(store, id, reason)
+        job = to_job(after)
+        if is_new:
+            runs = job.status is JobStatus.PROCESSING
+            self._bus.emit(JobCancelling(job=job) if runs else JobCancelled(job=job))
+        return job
+
+    async def retry_job(self, id: ObjectId | str) -> Job[Any]:  # noqa: A002 - part of the public API
+        """Make a failed or cancelled job pending again: due now, with all its retries left.
+
+        Raises:
+            JobNotFoundError: There is no such job.
+            JobStateError: It is pending, processing or completed, or its unique key is taken.
+        """
+        store = self._store()
+        with driver_errors("retry the job"):
+            after, previous = await acting.retry(store, id)
+        self._processing.wake([after])
+        job = to_job(after)
+        self._bus.emit(JobRetried(job=job, previous_status=previous))
+        return job
+
+    async def reschedule_job(self, id: ObjectId | str, run_at: datetime) -> Job[Any]:  # noqa: A002
+        """Let a pending job run at another time.
+
+        Raises:
+            JobNotFoundError: There is no such job.
+            JobStateError: It is not pending.
+        """
+        store, run_at = self._store(), check_time("run_at", run_at)
+        with driver_errors("reschedule the job"):
+            after = await acting.reschedule(store, id, run_at)
+        self._processing.wake([after])
+        return to_job(after)
+
+    async def delete_job(self, id: ObjectId | str) -> None:  # noqa: A002 - part of the public API
+        """Remove a job in any state. If it runs, its handler is cancelled as soon as its instance notices.
+
+        Raises:
+            JobNotFoundError: There is no such job.
+        """
+        store = self._store()
+        with driver_errors("delete the job"):
+            job_id = await acting.delete(store, id)
+        self._bus.emit(JobDeleted(job_id=job_id))
+
+    async def cancel_jobs(
+        self,
+        filter: JobFilter,  # noqa: A002 - part of the public API
+        *,
+        running: bool = False,
+        reason: str | None = None,
+    ) -> BulkResult:
+        """Cancel all pending jobs that match and, if *running*, ask for the end of those that run.
+
+        Others are left alone. `JobFilter()` means all.
+
+        Args:
+            filter: Which jobs.
+            running: Also those that are processing; see `cancel_job`. They emit no `job:cancelling`.
+            reason: Why; at most 1,000 characters.
+
+        Returns:
+            How many were cancelled; `requested` says how many run and were asked to stop.
+        """
+        store, query, reason = self._store(), reads.matching(check_filter(filter)), check_reason(reason)
+        with driver_errors("cancel the jobs"):
+            running = check_flag("running", running)
+            count, requested = await acting.cancel_many(store, query, running=running, reason=reason)
+        if count:
+            self._bus.emit(JobsCancelled(count=count))
+        return BulkResult(count=count, errors=[], requested=requested)
+
+    async def retry_jobs(
+        self,
+        filter: JobFilter,  # noqa: A002 - part of the public API
+        *,
+        spread: timedelta = timedelta(0),
+    ) -> BulkResult:
+        """Make all failed and cancelled jobs that match pending again; others are left alone.
+
+        Args:
+            filter: Which jobs; `JobFilter()` means all.
+            spread: Let them become due at random times within this duration instead of all at once,
+                so that what they call is not overrun.
+
+        Returns:
+            How many are pending again; `errors` lists those whose unique key is taken.
+        """
+        store, query = self._store(), reads.matching(check_filter(filter))
+        check_spread(spread)
+        with driver_errors("retry the jobs"):
+            count, errors = await operations.retry_many(store.collection, query, spread=spread)
+        if count:
+            self._processing.wake_all()
+            self._bus.emit(JobsRetried(count=count))
+        return BulkResult(count=count, errors=errors)
+
+    async def delete_jobs(self, filter: JobFilter) -> BulkResult:  # noqa: A002 - part of the public API
+        """Remove all jobs that match, in any state. `JobFilter()` means all."""
+        store, query = self._store(), reads.matching(check_filter(filter))
+        with driver_errors("delete the jobs"):
+            count = await operations.delete_many(store.collection, query)
+        if count:
+            self._bus.emit(JobsDeleted(count=count))
+        return BulkResult(count=count, errors=[])
+
+    def _store(self) -> Store:
+        """Return the jobs collection, for a call that works in the running event loop."""
+        return self._opening.here().store

@@ -1,0 +1,176 @@
+"""From the arguments of `enqueue` and `schedule` to the document that is stored: checks, no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
+
+import bson
+
+from monque._errors import ConfigurationError, PayloadError, PayloadTooLargeError
+from monque._options import Options
+from monque._retry import Retry
+from monque._rules import check_name, check_time, check_unique_key
+from monque._settings import JobSettings, check_job_settings, policy_of_call
+from monque._store.document import Document, new_document
+from monque._store.policy import stored_policy
+from monque._time.cron import Cron
+from monque._timeout import Timeout
+from monque._workers import payload
+from monque._workers.workers import Worker, Workers
+
+T = TypeVar("T")
+
+# A document may have 16 MiB. The fields of a claim, the reason of a failure (8,000 characters of up to four
+# bytes) and the history of failed attempts (60 kB by default) must fit beside the payload, and later a result
+# and a log: a job that could be stored but never claimed would stay for ever. With half of the 256 KiB these
+# would not fit; twice as many would refuse payloads for nothing.
+_LARGEST_PAYLOAD = 16 * 1024 * 1024 - 256 * 1024
+_SETTINGS = tuple(JobSettings.__annotations__)
+_EMPTY_SIZE = len(bson.encode({"data": None}))
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob(Generic[T]):
+    """The arguments of `Monque.enqueue` as a value, for `Monque.enqueue_many`.
+
+    Examples:
+        >>> await monque.enqueue_many([NewJob(send_email, Email(to=to)) for to in addresses])
+    """
+
+    job: Worker[T] | str
+    data: T | None = None
+    _: KW_ONLY
+    run_at: datetime | None = None
+    delay: timedelta | None = None
+    unique_key: str | None = None
+    max_attempts: int | None = None
+    retry: Retry | None = None
+    timeout: timedelta | Timeout | None = None
+    expires: datetime | timedelta | None = None
+
+    if TYPE_CHECKING:  # a worker with a payload needs one; at run time a dataclass has no such overloads
+
+        @overload
+        def __init__(
+            self: NewJob[None],
+            job: Worker[None] | str,
+            data: None = None,
+            *,
+            run_at: datetime | None = None,
+            delay: timedelta | None = None,
+            unique_key: str | None = None,
+            **settings: Unpack[JobSettings],
+        ) -> None: ...
+
+        @overload
+        def __init__(
+            self,
+            job: Worker[T] | str,
+            data: T,
+            *,
+            run_at: datetime | None = None,
+            delay: timedelta | None = None,
+            unique_key: str | None = None,
+            **settings: Unpack[JobSettings],
+        ) -> None: ...
+
+        def __init__(self, job: Any, data: Any = None, **options: Any) -> None: ...
+
+
+def build(
+    new: NewJob[Any], workers: Workers, options: Options, *, now: datetime, cron: Cron | None = None
+) -> tuple[Document, int]:
+    """The document of a new job, and the bytes of its payload.
+
+    With *cron* it is a recurring job, whose key is its name by default.
+    """
+    name, worker = _target(new.job, workers)
+    key = name if cron is not None else None
+    run_at = _run_at(new, now) if cron is None else cron.next_after(now)
+    data, size = _encoded(new.data, name, worker, options)
+    document = new_document(
+        name=name,
+        data=data,
+        run_at=run_at,
+        now=now,
+        unique_key=key if new.unique_key is None else check_unique_key(new.unique_key),
+        cron=None if cron is None else cron.expression,
+        timezone=None if cron is None else cron.timezone,
+        policy=_policy(new, run_at if cron is None else None),
+    )
+    return document, size
+
+
+def _policy(new: NewJob[Any], due: datetime | None) -> Document | None:
+    settings: dict[str, Any] = {}
+    for name in _SETTINGS:  # a loop: most jobs have none, and a comprehension would cost a call
+        if (value := getattr(new, name)) is not None:
+            settings[name] = value
+    if not settings:
+        return None
+    policy = policy_of_call(check_job_settings(settings), due)
+    return None if policy is None else stored_policy(policy)
+
+
+def decode(new: NewJob[Any], stored: Document, workers: Workers) -> Any:
+    """The payload of the job that holds the key of *new*, as its handler gets it where the worker is known.
+
+    A payload that does not fit, such as one of an older release of the program, is returned as it is stored:
+    the call did what it was asked to do, and the run of that job will report the mismatch.
+    """
+    data = stored.get("data")
+    name, worker = _target(new.job, workers)
+    if worker is None:
+        return data
+    try:
+        return worker.codec.decode(data, job_name=name)
+    except Exception:  # noqa: BLE001 - it runs the user's validators, which may raise anything
+        return data
+
+
+def _target(job: object, workers: Workers) -> tuple[str, Worker[Any] | None]:
+    """The job name, and its worker if that is known. The name of a worker was checked before."""
+    worker = job if isinstance(job, Worker) else workers.get(job) if type(job) is str else None
+    if worker is not None:
+        return worker.name, worker
+    name = check_name(job)
+    return name, workers.get(name)
+
+
+def _encoded(data: Any, name: str, worker: Worker[Any] | None, options: Options) -> tuple[Any, int]:
+    """The payload as BSON can hold it, and its bytes; checked against the worker's type if that is known."""
+    encode = payload.encode if worker is None else worker.codec.encode
+    encoded = encode(data, job_name=name)
+    limit = min(options.max_payload_size or _LARGEST_PAYLOAD, _LARGEST_PAYLOAD)
+    if encoded is None and limit >= _EMPTY_SIZE:
+        return None, _EMPTY_SIZE
+    try:
+        size = len(bson.encode({"data": encoded}))
+    except (bson.errors.InvalidDocument, OverflowError, RecursionError) as error:
+        raise PayloadError(f"the payload of {name!r} cannot be stored: {error}", job_name=name) from error
+    if size > limit:
+        raise PayloadTooLargeError(job_name=name, size=size, limit=limit)
+    return encoded, size
+
+
+def _run_at(new: NewJob[Any], now: datetime) -> datetime:
+    if new.run_at is not None and new.delay is not None:
+        raise ConfigurationError("run_at and delay cannot be given together; give one of them")
+    if new.run_at is not None:
+        return check_time("run_at", new.run_at)
+    if new.delay is None:
+        return now
+    if not isinstance(new.delay, timedelta):
+        raise ConfigurationError(
+            f"delay must be a timedelta, for example timedelta(minutes=5), got {new.delay!r}"
+        )
+    if new.delay < timedelta(0):
+        raise ConfigurationError(
+            f"delay must not be negative, got {new.delay}; for a time in the past use run_at"
+        )
+    try:
+        return check_time("run_at", now + new.delay)
+    except OverflowError:
+        raise ConfigurationError(f"delay {new.delay} leads beyond the year 9999") from None

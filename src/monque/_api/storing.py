@@ -1,0 +1,119 @@
+"""Storing jobs: build the document, insert it, wake the runner, return the job."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import tzinfo
+from typing import Any, TypeAlias
+
+from monque._api.chunks import Chunk, Chunker
+from monque._api.loading import Loading
+from monque._api.newjob import NewJob, build, decode
+from monque._api.opening import Opening
+from monque._api.processing import Processing
+from monque._api.typescript import warn_if_misread
+from monque._connect.sessions import Call, Session, here
+from monque._errors import ConfigurationError, driver_errors
+from monque._job import Job
+from monque._observe.telemetry import Telemetry
+from monque._rules import check_flag
+from monque._store.document import Document
+from monque._store.lazy_job import to_job
+from monque._store.schedules import insert_or_update_schedule
+from monque._time.cron import Cron
+from monque._workers.workers import Workers
+
+OnProgress: TypeAlias = Callable[[int], object]
+"""Called with how many jobs are stored so far; it may be async."""
+
+
+@dataclass(frozen=True, slots=True)
+class Storing:
+    """What `enqueue`, `enqueue_many` and `schedule` of one `Monque` store with."""
+
+    opening: Opening
+    workers: Workers
+    telemetry: Telemetry
+    processing: Processing
+
+    async def enqueue(self, new: NewJob[Any], session: Session | None) -> Job[Any]:
+        """Store one job."""
+        own = self.opening.here().store
+        store, joined = (own, None) if session is None else own.join(session)
+        document, _ = build(new, self.workers, own.options, now=own.clock.now())
+        with driver_errors("store the job"), self.telemetry.storing([document]) as count:
+            stored = await store.inserter.insert(document, joined)
+            if count is not None:
+                count([stored])
+        is_new = stored["_id"] == document["_id"]
+        self.processing.wake([stored], joined, new=document["_id"] if is_new else None)
+        return self._job(new, document, stored)
+
+    async def enqueue_many(
+        self,
+        jobs: object,
+        session: Session | None,
+        *,
+        return_jobs: bool,
+        on_progress: OnProgress | None,
+        call: Call = here,
+    ) -> list[Job[Any]] | int:
+        """Store many jobs, in chunks; return them, or how many they are.
+
+        *call* calls what is the user's: a plain iterable and *on_progress*.
+        """
+        _check(return_jobs, on_progress)
+        own = self.opening.here().store
+        store, joined = (own, None) if session is None else own.join(session)
+        chunker = Chunker(self.workers, own.options, own.clock, return_jobs, call)
+
+        async def write(chunk: Chunk) -> list[Job[Any]]:
+            documents = chunk.documents
+            with driver_errors("store the jobs"), self.telemetry.storing(documents) as count:
+                stored = await store.inserter.insert_all(documents, joined)
+                if count is not None:
+                    count(stored)
+            self.processing.wake(stored, joined)
+            return [self._job(*each) for each in zip(chunk.news, documents, stored, strict=False)]
+
+        async def report(stored: int) -> None:
+            if on_progress is not None and inspect.isawaitable(answer := await call(on_progress, stored)):
+                await answer
+
+        loading = Loading(write, report, in_session=joined is not None)
+        await loading.load(chunker.chunks(jobs))
+        return loading.jobs if return_jobs else loading.stored
+
+    async def schedule(
+        self, expression: str, timezone: str | tzinfo, new: NewJob[Any], session: Session | None
+    ) -> Job[Any]:
+        """Store a recurring job, or bring the one that is there up to date."""
+        own = self.opening.here().store
+        store, joined = (own, None) if session is None else own.join(session)
+        cron = Cron.parse(expression, timezone)
+        await warn_if_misread(own, cron)
+        with driver_errors("store the schedule"):
+            stored = None
+            while stored is None:  # the schedule that is there changed while it was being brought up to date
+                document, _ = build(new, self.workers, own.options, now=own.clock.now(), cron=cron)
+                with self.telemetry.storing([document]) as count:
+                    stored = await insert_or_update_schedule(store, document, joined)
+                    if stored is not None and count is not None:
+                        count([stored])
+        self.processing.wake([stored], joined)
+        return to_job(stored, data=new.data)
+
+    def _job(self, new: NewJob[Any], document: Document, stored: Document) -> Job[Any]:
+        """Return the new job with the data object as given, or the holder of its key with its own data."""
+        is_new = stored["_id"] == document["_id"]
+        return to_job(stored, data=new.data if is_new else decode(new, stored, self.workers))
+
+
+def _check(return_jobs: object, on_progress: object) -> None:
+    check_flag("return_jobs", return_jobs)
+    if on_progress is not None and not callable(on_progress):
+        raise ConfigurationError(
+            f"on_progress must be a function that takes how many jobs are stored, got {on_progress!r}"
+        )

@@ -1,0 +1,120 @@
+"""What a job's history keeps of the runs that did not succeed."""
+
+from __future__ import annotations
+
+import itertools
+import traceback
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from monque._raised import causes_of, describe, storable, text_of
+
+AttemptOutcome: TypeAlias = Literal["retried", "failed", "timed_out", "cancelled", "lost"]
+
+# Ten entries, the default, stay below 60 kB. Half would cut the messages of validators and the frames that
+# tell how the failing call came about; twice as much would fill the room that is kept beside a payload.
+_LONGEST_MESSAGE = 1_000
+_LONGEST_TRACE = 4_000
+
+# Characters of the name of an exception's class, and of the line of a cause. Half would cut the message of a
+# cause; twice would leave less room for frames.
+_LONGEST_LINE = 200
+
+# The frames that are formatted, from the end backwards: more do not fit. With half, short frames would leave
+# room; with twice, a `RecursionError` would take longer for nothing.
+_MOST_FRAMES = 40
+
+_OUR_CODE = str(Path(__file__).parent)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One run of a job that did not succeed, as its history keeps it.
+
+    Attributes:
+        number: The job's `attempt` in that run.
+        instance: The id of the instance that ran it.
+        started_at: When its handler was called; of a run that was lost, when its owner was last alive.
+        finished_at: When it ended; of a run that was lost, when that was noticed.
+        outcome: retried, failed (for good), timed_out, cancelled, or lost: its process died.
+        error: The type of the error.
+        message: Its text, at most 1,000 characters.
+        traceback: Where it was raised, at most 4,000 characters; None if `Options.attempt_traces` is off, or
+            if the job was read with others (`list_jobs`, `get_jobs`, `iter_jobs`).
+    """
+
+    number: int
+    instance: str
+    started_at: datetime | None
+    finished_at: datetime | None
+    outcome: AttemptOutcome
+    error: str
+    message: str
+    traceback: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """What a run adds to its job's history. Equal entries are written together."""
+
+    outcome: AttemptOutcome
+    error: str
+    message: str
+    trace: str | None
+    ran: float
+    """For how many seconds the handler ran."""
+    keep: int
+    """How many entries the history keeps."""
+
+
+def entry_of(
+    error: BaseException,
+    outcome: AttemptOutcome,
+    *,
+    ran: float,
+    keep: int,
+    traces: bool,
+    message: str | None = None,
+) -> HistoryEntry | None:
+    """What to keep of a run that ended with this error; None if no history is kept.
+
+    *message* takes the place of the error's own text.
+    """
+    if not keep:
+        return None
+    text = text_of(error) if message is None else storable(message)
+    name = storable(type(error).__name__[:_LONGEST_LINE])
+    return HistoryEntry(
+        outcome, name, text[:_LONGEST_MESSAGE], trace_of(error) if traces else None, ran, keep
+    )
+
+
+def trace_of(error: BaseException) -> str | None:
+    """Where the error was raised, from the end backwards as far as there is room.
+
+    Its causes get a line each. Values of variables are never shown.
+    """
+    try:
+        found = traceback.extract_tb(error.__traceback__, limit=-_MOST_FRAMES)
+        frames = _without_ours(found).format()
+    except Exception:  # noqa: BLE001 - source files and loaders of others; a trace is not worth a job
+        return None
+    lines = [describe(error)[:_LONGEST_LINE]]
+    lines += [f"because of {describe(cause)[:_LONGEST_LINE]}" for cause in causes_of(error)]
+    end = "\n".join(lines)[: _LONGEST_TRACE // 2]
+    kept: list[str] = []
+    room = _LONGEST_TRACE - len(end)
+    for frame in reversed(frames):
+        room -= len(frame)
+        if room < 0:
+            break
+        kept.insert(0, frame)
+    return storable("".join(kept) + end)
+
+
+def _without_ours(frames: traceback.StackSummary) -> traceback.StackSummary:
+    """Leave out the first frames, which are those of our own code that called the handler."""
+    theirs = itertools.dropwhile(lambda frame: frame.filename.startswith(_OUR_CODE), frames)
+    return traceback.StackSummary.from_list(list(theirs) or frames)

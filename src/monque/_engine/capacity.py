@@ -1,0 +1,206 @@
+"""How many jobs may run here, and how many more to prefetch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from monque._engine.control import Control
+from monque._engine.prefetch import Prefetch
+from monque._options import Options
+from monque._workers.workers import Worker, Workers
+
+# Prefetch only what will start within this time, judging by recent run times. It covers the round trips of a
+# claim on a busy server. With half of it, default options drain a tenth slower; with twice, a job waits twice
+# as long here while another instance may have a free slot.
+_HORIZON = 0.1
+
+# The most jobs to prefetch: two claims of the largest size. With half as many, the slots run dry while a
+# claim is in progress; twice as many give nothing.
+_MOST_PREFETCHED = 2_000
+
+# The most memory for prefetched payloads. Half of it would limit jobs of 10 kB already; twice as much is a
+# lot for a small container.
+_MOST_BYTES = 16 * 2**20
+
+# The most jobs of one claim. With half as many, a drain is a tenth slower; with twice as many, one command
+# keeps the server busy for so long that other commands wait.
+_LARGEST_CLAIM = 1_000
+
+# Handlers that have ended and whose result is not stored. With so many, settling is the bottleneck, and more
+# claims would not help: half as many could stop claiming in a short burst, twice as many only take memory.
+_MOST_SETTLING = 5_000
+
+# How much one new value counts in a moving average of sizes, and of run times that became shorter. Twice as
+# much follows every outlier; half as much needs twice as many jobs to notice a change.
+_WEIGHT_OF_SIZE = 0.2
+_WEIGHT_OF_TIME = 0.1
+
+
+class Capacity:
+    """Counts what runs here, by job name, and says how much more to claim.
+
+    A slot is taken while a handler runs, not while its result is being written. Short jobs are prefetched, so
+    that one round trip to the database serves many of them. Long ones never are: they would wait here while
+    another instance may be idle.
+    """
+
+    def __init__(
+        self,
+        workers: Workers,
+        options: Options,
+        running: Counter[str],
+        prefetch: Prefetch,
+        control: Control,
+    ) -> None:
+        self._workers = workers
+        self._options = options
+        self._running = running  # shared with earlier and later runners of the same instance
+        self._prefetch = prefetch
+        self.control = control
+        """Which names are paused."""
+        self._running_here = 0  # without those that an earlier runner has started
+        self._run_times: dict[str, float] = {}
+        self._size = 0.0
+        self._most_prefetched = _MOST_PREFETCHED
+        self._longest_wait = 0.0
+        self.is_awaited = True
+        """The claim loop waits for room: it left jobs behind, or had no room for some name."""
+        self._closed = False
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether all names together have a limit, so that a slot of one name is a slot for all."""
+        return self._options.instance_concurrency is not None
+
+    def close(self) -> None:
+        """Give no slot any more; the next runner waits for those that become free."""
+        self._closed = self.is_awaited = True
+
+    def record_size(self, size: int) -> None:
+        """Record the size of one claimed document, so that prefetched jobs stay within the limit."""
+        self._size += (size - self._size) * (_WEIGHT_OF_SIZE if self._size else 1.0)
+        self._most_prefetched = min(self._most_prefetched, self._most_by_size())
+
+    def start(self, name: str, *, waited: float) -> None:
+        """A job starts that has waited this long."""
+        self._running[name] += 1
+        self._running_here += 1
+        if waited > self._longest_wait:
+            self._longest_wait = waited
+
+    def end(self, name: str, seconds: float) -> None:
+        """A handler has run this long.
+
+        One slow run counts at once, quick ones lower the average gradually: to claim too few costs a round
+        trip, to claim too many makes jobs wait.
+        """
+        self._running[name] -= 1
+        self._running_here -= 1
+        self._note_run_time(name, seconds)
+
+    def passed_by(self, name: str) -> None:
+        """A job was settled without a call of its handler, which takes no time.
+
+        Where thousands of jobs have to be cancelled, each claim then takes as many as it may. If the next
+        ones run long again, those that were prefetched in vain are soon released, and `waited` notes it.
+        """
+        self._note_run_time(name, 0.0)
+
+    def _note_run_time(self, name: str, seconds: float) -> None:
+        before = self._run_times.get(name, seconds)
+        self._run_times[name] = max(seconds, before + (seconds - before) * _WEIGHT_OF_TIME)
+
+    def waited(self, name: str, seconds: float) -> None:
+        """A job was held in vain: jobs of its name have become slow, and none has ended to show it."""
+        self._run_times[name] = max(seconds, self._run_times.get(name, 0.0))
+
+    def may_start(self, worker: Worker[Any]) -> bool:
+        """Whether a slot is free."""
+        if self._closed or self._running[worker.name] >= self.slots_of(worker):
+            return False
+        limit = self._options.instance_concurrency
+        return limit is None or self._running.total() < limit
+
+    def next_name(self, name: str) -> str:
+        """Whose held job gets a free slot of this name; a shared slot is for the oldest job of all names."""
+        oldest = self._prefetch.next_of_all(self.may_start) if self.is_shared else None
+        return name if oldest is None else oldest.worker.name
+
+    @property
+    def full_names(self) -> list[str]:
+        """The names served here that have no free slot; without those that are paused."""
+        return [worker.name for worker in self._served() if not self.may_start(worker)]
+
+    def _served(self) -> Iterator[Worker[Any]]:
+        """The workers whose jobs are wanted here."""
+        for worker in self._workers:
+            if self._workers.serves(worker.name) and not self.control.holds_back(worker.name):
+                yield worker
+
+    @property
+    def is_low(self) -> bool:
+        """Whether so few jobs wait here that a claim may be worth while: few large claims, not many small."""
+        return self._prefetch.count <= self._most_prefetched // 2
+
+    def wanted(self, unsettled: int) -> tuple[dict[str, int], int]:
+        """How many jobs of each name to claim, and how many in all.
+
+        *unsettled* counts all claims of this runner: those that wait, those that run and those that are being
+        settled.
+        """
+        self.is_awaited = True
+        if not self.is_low:
+            return {}, 0
+        room = {}
+        served = free_in_all = ahead_in_all = 0
+        for worker in self._served():
+            name = worker.name
+            served += 1
+            slots = self.slots_of(worker)
+            ahead = self._ahead(name, slots)
+            free, held = slots - self._running[name], self._prefetch.count_of(name)
+            wanted = free + ahead - held
+            if wanted > 0 and (free > held or wanted >= (slots + ahead) // 2):
+                room[name] = wanted
+                free_in_all += free
+                ahead_in_all = min(ahead_in_all + ahead, self._most_prefetched)
+        if self._options.instance_concurrency is not None:
+            free_in_all = min(free_in_all, self._options.instance_concurrency - self._running.total())
+        settling = unsettled - self._prefetch.count - self._running_here
+        limit = min(
+            free_in_all + ahead_in_all - self._prefetch.count, _LARGEST_CLAIM, _MOST_SETTLING - settling
+        )
+        if limit <= 0:
+            return {}, 0
+        self._adapt()
+        self.is_awaited = self._closed or len(room) < served
+        return room, limit
+
+    def _adapt(self) -> None:
+        """Shrink the prefetch if a job waited longer than the horizon; grow it back otherwise."""
+        if self._longest_wait > _HORIZON:
+            self._most_prefetched = max(int(self._most_prefetched * _HORIZON / self._longest_wait), 1)
+        elif self._longest_wait:
+            self._most_prefetched = min(self._most_prefetched * 2, self._most_by_size())
+        self._longest_wait = 0.0
+
+    def _most_by_size(self) -> int:
+        return min(max(int(_MOST_BYTES / max(self._size, 1.0)), 1), _MOST_PREFETCHED)
+
+    def _ahead(self, name: str, slots: int) -> int:
+        """How many jobs of a name to prefetch beyond its free slots."""
+        run_time = self._run_times.get(name)
+        if run_time is None or run_time > _HORIZON:
+            return 0
+        shared = self._options.instance_concurrency
+        if shared is not None:
+            if len(self._workers) > 1:
+                return 0  # a slot is for the oldest job of all names: a prefetched one would overtake it
+            slots = min(slots, shared)
+        return min(int(slots * _HORIZON / max(run_time, 1e-6)), self._most_prefetched)
+
+    def slots_of(self, worker: Worker[Any]) -> int:
+        """How many handlers of a worker may run at once."""
+        return worker.concurrency or self._options.worker_concurrency

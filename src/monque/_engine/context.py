@@ -1,0 +1,40 @@
+"""What every part of an open instance shares."""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from pymongo.errors import PyMongoError
+
+from monque._events import EventBus, JobError
+from monque._explain import explain
+from monque._observe.telemetry import Telemetry
+from monque._state import State
+from monque._store.store import Store
+
+logger = logging.getLogger("monque")
+
+
+class Context(NamedTuple):
+    """The database, the listeners, the observers, and what hooks have made.
+
+    Options, clock and instance id belong to the store.
+    """
+
+    store: Store
+    bus: EventBus
+    telemetry: Telemetry
+    state: State
+
+    def log(self, level: int, text: str, *, error: BaseException | None = None, **fields: object) -> None:
+        """Log a line of this instance's life."""
+        instance_id = self.store.instance_id
+        fields = {"instance_id": instance_id, **fields}
+        logger.log(level, "instance %s %s", instance_id, text, exc_info=error, extra=fields)
+
+    def report_failure(self, doing: str, error: PyMongoError) -> None:
+        """Log and emit that a loop could not do its work, and tries again."""
+        fields = {"instance_id": self.store.instance_id}
+        logger.warning("%s failed, trying again: %s", doing, explain(error), extra=fields)
+        self.bus.emit(JobError(error=error))

@@ -1,0 +1,325 @@
+"""From what a handler did to the transition that records it, and to the event that reports it. No I/O."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from monque._attempts import AttemptOutcome, HistoryEntry, entry_of
+from monque._errors import ConfigurationError, JobInterrupted, JobTimeoutError
+from monque._events import Event, JobCancelled, JobCompleted, JobFailed, JobSnoozed
+from monque._job import Job
+from monque._observe.observer import Ending
+from monque._options import Options
+from monque._raised import describe, log_raised, text_of
+from monque._rules import check_duration
+from monque._settings import Rules, WorkerSettings, resolve
+from monque._status import Interruption, JobStatus
+from monque._store import transitions
+from monque._store.document import (
+    Claim,
+    Document,
+    as_settled,
+    attempt_of,
+    cancel_reason_of,
+    cancelled_occurrence,
+    expires_at_of,
+    failed_occurrence,
+    failures_with,
+    is_cancel_requested,
+    is_recurring,
+    next_time,
+)
+from monque._store.history import carried
+from monque._store.lazy_job import completed, to_job
+from monque._store.policy import policy_of
+from monque._store.transitions import Transition
+from monque._time.backoff import backoff
+from monque._verdicts import Cancel, Fail, RetryAfter, Snooze, Verdict
+
+_NO_SETTINGS = WorkerSettings()
+
+
+@dataclass(slots=True, eq=False)
+class Outcome:
+    """What the handler did."""
+
+    seconds: float
+    error: BaseException | None = None
+    interruption: Interruption | None = None
+    """The handler was told to stop and ended by that, or was never called."""
+    ended: datetime | None = None
+    """When the handler returned, by the server's clock; only if somebody observes the run."""
+
+    @property
+    def duration(self) -> timedelta:
+        """How long the handler ran."""
+        return timedelta(seconds=self.seconds)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the handler was told to stop and ended by that, and this is no failure of the job."""
+        return self.interruption not in (None, "timeout")
+
+    @classmethod
+    def of_uncalled(cls) -> Outcome:
+        """The outcome of a job whose handler is not called: its claim may be lost, or it is to end."""
+        return cls(0.0, asyncio.CancelledError(), interruption="lost")
+
+    @classmethod
+    def of_gated(cls) -> Outcome:
+        """The outcome of a job that is settled without a call: it is not released, but has ended."""
+        return cls(0.0, asyncio.CancelledError(), interruption="requested")
+
+    def is_released(self, claim: Claim) -> bool:
+        """Whether the job is put back as if nobody had claimed it."""
+        return self.interruption in _RELEASING and not is_cancel_requested(claim)
+
+
+# What follows from these has nothing to do with the job: it runs again, here or elsewhere.
+_RELEASING: tuple[Interruption, ...] = ("shutdown", "lost")
+
+
+def ended_by(
+    why: Interruption, error: BaseException, *, is_async: bool, is_cancel_requested: bool
+) -> Interruption | None:
+    """Why the handler was told to stop, if it has ended by that.
+
+    A cancelled coroutine may end with any error. A thread only sees a flag, so it ended by that only if it
+    says so; any other error is its own. After a request to cancel, no error counts. After a timeout, a
+    verdict is what the handler has to say.
+    """
+    if why == "timeout" and isinstance(error, Verdict):
+        return None
+    return why if is_async or isinstance(error, JobInterrupted) or is_cancel_requested else None
+
+
+def decide(
+    claim: Claim,
+    outcome: Outcome,
+    options: Options,
+    now: Callable[[], datetime],
+    *,
+    settings: WorkerSettings = _NO_SETTINGS,
+    job: Job[Any] | None = None,
+) -> Transition:
+    """Turn what the handler did into the one transition that records it. Only schedules ask for the time.
+
+    *settings* are those of the worker. *job* is given to the worker's own function of the wait.
+    """
+    if outcome.error is None:
+        if not is_recurring(claim):
+            return transitions.complete(claim, ran=outcome.seconds)
+        return transitions.cancel_run(claim) if is_cancel_requested(claim) else _repeat(claim, now())
+    if is_cancel_requested(claim):
+        return _cancel_asked(claim, outcome, outcome.error, options)
+    if outcome.is_released(claim):
+        return transitions.release(claim)
+
+    if isinstance(outcome.error, Snooze):
+        return _snooze(claim, outcome.error, now)
+    if isinstance(outcome.error, Cancel):
+        return _cancel(claim, outcome, outcome.error, options, now)
+    rules = resolve(policy_of(claim), settings, options)
+    delay = wait_after(outcome.error, failures_with(claim), rules, options, job or to_job(claim))
+    if delay is not None and _expires_within(claim, delay, now):
+        delay = None  # a retry would come too late to be worth anything
+    return _fail(claim, outcome, outcome.error, delay, options, now)
+
+
+def _snooze(claim: Claim, verdict: Snooze, now: Callable[[], datetime]) -> Transition:
+    """Put the job off; if that is past its expiry, there is nothing to wait for."""
+    until, expires_at = verdict.until, expires_at_of(claim)
+    too_late = until is not None and expires_at is not None and until >= expires_at
+    if too_late or (verdict.delay is not None and _expires_within(claim, verdict.delay, now)):
+        return transitions.expire(claim)
+    return transitions.snooze(claim, delay=verdict.delay, until=until)
+
+
+def _expires_within(claim: Claim, delay: timedelta, now: Callable[[], datetime]) -> bool:
+    """Whether the job will have expired after this wait."""
+    expires_at = expires_at_of(claim) if "policy" in claim else None
+    return expires_at is not None and now() + delay >= expires_at
+
+
+def _fail(
+    claim: Claim,
+    outcome: Outcome,
+    error: BaseException,
+    delay: timedelta | None,
+    options: Options,
+    now: Callable[[], datetime],
+) -> Transition:
+    """Record a failure; without a *delay* it is final."""
+    reason = reason_of(error)
+    how: AttemptOutcome = "failed" if delay is None else "retried"
+    entry = _entry(error, "timed_out" if isinstance(error, JobTimeoutError) else how, outcome, options)
+    if delay is not None:
+        return transitions.retry(claim, delay=delay, reason=reason, entry=entry)
+    if is_recurring(claim):
+        return _give_up(claim, reason, entry, now())
+    return transitions.fail(claim, reason=reason, entry=entry)
+
+
+def _cancel(
+    claim: Claim, outcome: Outcome, verdict: Cancel, options: Options, now: Callable[[], datetime]
+) -> Transition:
+    """The handler says that its job is not needed any more; of a schedule that ends this run only."""
+    entry = _entry(verdict, "cancelled", outcome, options)
+    if is_recurring(claim):
+        return _repeat(claim, now(), entry)
+    reason = None if verdict.reason is None else text_of(verdict)
+    return transitions.cancel_run(claim, by="handler", reason=reason, entry=entry)
+
+
+def _cancel_asked(claim: Claim, outcome: Outcome, error: BaseException, options: Options) -> Transition:
+    """An operator has asked for it. A run that was never called leaves nothing in the history."""
+    if not outcome.seconds:
+        return transitions.cancel_run(claim)
+    is_stopped = isinstance(error, asyncio.CancelledError | JobInterrupted)
+    message = cancel_reason_of(claim) or "an operator has asked for it"
+    entry = _entry(error, "cancelled", outcome, options, message=message if is_stopped else None)
+    return transitions.cancel_run(claim, entry=entry)
+
+
+def _entry(
+    error: BaseException,
+    how: AttemptOutcome,
+    outcome: Outcome,
+    options: Options,
+    *,
+    message: str | None = None,
+) -> HistoryEntry | None:
+    """What the job's history keeps: of a verdict that was raised from an error, the error."""
+    shown = error
+    if isinstance(error, Verdict) and error.__cause__ is not None:
+        shown = error.__cause__
+        message = text_of(error) if isinstance(error, Fail | Cancel) else None
+    keep, traces = options.attempt_history, options.attempt_traces
+    return entry_of(shown, how, ran=outcome.seconds, keep=keep, traces=traces, message=message)
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a run failed, as it is stored: the reason of a `Fail`, else the type and text of the error."""
+    if isinstance(error, Fail):
+        return text_of(error)
+    if isinstance(error, RetryAfter) and error.__cause__ is not None:
+        return describe(error.__cause__)
+    return describe(error)
+
+
+def wait_after(
+    error: BaseException, failures: int, rules: Rules, options: Options, job: Job[Any]
+) -> timedelta | None:
+    """How long a job waits after this failure, one of so many; None if it has failed for good."""
+    if isinstance(error, Fail) or failures >= rules.max_attempts:
+        return None
+    if isinstance(error, RetryAfter):
+        return error.delay
+    if rules.is_final(error):
+        return None
+    asked = None
+    if rules.wait.delay is not None and (asked := _ask(rules.wait.delay, job, error)) is None:
+        return None
+    return backoff(
+        failures,
+        base=options.base_retry_interval,
+        limit=options.max_backoff_delay,
+        jitter=options.retry_jitter,
+        retry=rules.wait,
+        asked=None if asked is _DEFAULT else asked,
+    )
+
+
+def _ask(
+    delay: Callable[[Job[Any], BaseException], timedelta | None], job: Job[Any], error: BaseException
+) -> timedelta | None:
+    """What the worker's own function says about the wait; the default if it fails or returns nonsense."""
+    try:
+        wait = delay(job, error)
+        if wait is not None:
+            check_duration("what the function of a Retry's delay returns", wait, shortest=timedelta(0))
+    except BaseException as failure:  # noqa: BLE001 - whatever the user's function raises, the job waits
+        log_raised(failure, "the delay function of job %s failed: it waits as by default", job.id)
+        return _DEFAULT
+    return wait
+
+
+# Told apart by identity: nobody else can ask for exactly this object.
+_DEFAULT = timedelta(-1)
+
+
+def _repeat(claim: Claim, now: datetime, entry: HistoryEntry | None = None) -> Transition:
+    try:
+        return transitions.repeat(claim, run_at=next_time(claim, now), entry=entry)
+    except ConfigurationError as unreadable:
+        return transitions.fail(claim, reason=f"its schedule cannot be continued: {unreadable}")
+
+
+def _give_up(claim: Claim, reason: str, entry: HistoryEntry | None, now: datetime) -> Transition:
+    """Keep the failed run of a schedule as a job of its own, and let the schedule continue."""
+    try:
+        run_at = next_time(claim, now)
+    except ConfigurationError:
+        return transitions.fail(claim, reason=reason, entry=entry)
+    copy = failed_occurrence(claim, reason=reason, fail_count=failures_with(claim), now=now)
+    leaves = carried(copy, claim, entry, now)
+    return transitions.give_up_occurrence(claim, run_at=run_at, leaves=leaves, entry=entry)
+
+
+def ending(outcome: Outcome, transition: Transition) -> Ending:
+    """How the run ended, for logs and metrics."""
+    if transition.to is JobStatus.CANCELLED:
+        return "cancelled"
+    if transition.to is JobStatus.FAILED or transition.leaves is not None:
+        return "failed"
+    if isinstance(outcome.error, Snooze):
+        return "snoozed"
+    if isinstance(outcome.error, Cancel):
+        return "cancelled"
+    return "completed" if outcome.error is None else "retried"
+
+
+def report_unread(job: Job[Any], outcome: Outcome, now: datetime) -> Event:
+    """The event for a completion that was not read back, because it was one of a batch."""
+    return JobCompleted(job=completed(job, now), duration=outcome.duration)
+
+
+def report(
+    job: Job[Any],
+    claim: Claim,
+    outcome: Outcome,
+    transition: Transition,
+    document: Document,
+) -> Event:
+    """The event for a settlement, with the job as the *document* shows it after it."""
+    to, error = transition.to, outcome.error
+    if attempt_of(document) > attempt_of(claim) or document["status"] != to.value:
+        # Others changed the job before we read it: report it as this run left it.
+        failed = error is not None and not isinstance(error, Snooze | Cancel)
+        document = as_settled(claim, to, reason_of(error) if error is not None and failed else None, document)
+    after = to_job(transition.leaves or document, data=job.data)
+    if to is JobStatus.CANCELLED:
+        return JobCancelled(job=after)
+    if to is JobStatus.FAILED and (error is None or isinstance(error, Cancel)):
+        # The run did not fail, but its schedule cannot be continued.
+        return JobFailed(job=after, error=ConfigurationError(after.fail_reason), will_retry=False)
+    if error is None:
+        return JobCompleted(job=after, duration=outcome.duration)
+    if isinstance(error, Snooze):
+        return JobSnoozed(job=after, delay=_delay(error, after))
+    if isinstance(error, Cancel):
+        if is_recurring(claim):
+            reason = None if error.reason is None else text_of(error)
+            after = to_job(cancelled_occurrence(claim, reason, document), data=job.data)
+        return JobCancelled(job=after)
+    return JobFailed(job=after, error=error, will_retry=after.status is JobStatus.PENDING)
+
+
+def _delay(verdict: Snooze, after: Job[Any]) -> timedelta:
+    if verdict.delay is not None or verdict.until is None:
+        return verdict.delay or timedelta(0)
+    return max(verdict.until - after.updated_at, timedelta(0))

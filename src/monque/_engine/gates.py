@@ -1,0 +1,35 @@
+"""What is checked between the claim of a job and the call of its handler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from monque._settings import WorkerSettings
+from monque._store import transitions
+from monque._store.document import Claim, due_of, expires_at_of, is_cancel_requested, is_recurring
+from monque._store.transitions import Transition
+
+
+def gate(claim: Claim, settings: WorkerSettings, now: Callable[[], datetime]) -> Transition | None:
+    """The transition that settles a claimed job without calling its handler; None if it may start.
+
+    Jobs that are settled for the same reason share one transition, and so one write. For a plain job this
+    costs two looks into a dict. *settings* are those of the worker; *now* tells the server's time.
+    """
+    if "cancel" in claim and is_cancel_requested(claim):
+        # It was put back before its owner heard of the request.
+        return transitions.cancel_run(claim)
+    if ("policy" in claim or settings) and _is_expired(claim, settings, now):
+        return transitions.expire(claim)
+    return None
+
+
+def _is_expired(claim: Claim, settings: WorkerSettings, now: Callable[[], datetime]) -> bool:
+    """Whether it is too late to start: by the time that the call gave, else by the worker's patience."""
+    if (expires_at := expires_at_of(claim)) is not None:
+        return now() >= expires_at
+    patience, due = settings.get("expires"), due_of(claim)
+    if patience is None or due is None or is_recurring(claim):
+        return False
+    return now() - due > patience

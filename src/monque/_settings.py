@@ -1,0 +1,267 @@
+"""Settings: what a worker, or the call that stores a job, says about how its jobs run.
+
+The settings of a call are stored with its job (`Policy`). The worker's are not stored: changed code must
+change waiting jobs, too. For a run counts the job's, else the worker's, else that of `Options` (`resolve`).
+
+A new setting is added here alone: its name and type in `WorkerSettings`, `JobSettings` or both, its check in
+`_CHECKS`, and what counts in `resolve`. A setting of a call has one or more fields of `Policy` with their
+checks, and is put there by `policy_of_call`; `NewJob` has a field of its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, TypedDict, cast
+
+from monque._errors import ConfigurationError
+from monque._options import Options
+from monque._retry import DEFAULT, Errors, Retry
+from monque._rules import check_count, check_duration, check_fraction, check_number, check_time
+from monque._timeout import Timeout
+
+
+class WorkerSettings(TypedDict, total=False):
+    """How the jobs of a worker run, unless a job says otherwise: keyword arguments of `Monque.worker`."""
+
+    max_attempts: int | None
+    """Runs in all, the first one included; default `Options.max_retries`."""
+    retry: Retry | None
+    """When and how often a job that failed is tried again."""
+    timeout: timedelta | Timeout | None
+    """How long a run may take; a `timedelta` is a soft limit. Default: any time."""
+    expires: timedelta | None
+    """How late a run may start after it was due, retries included; later it is cancelled. Not for schedules.
+    Default: however late."""
+
+
+class JobSettings(TypedDict, total=False):
+    """How one job runs: keyword arguments of `Monque.enqueue`, `Monque.now` and `Monque.schedule`.
+
+    They are stored with the job and count before those of its worker.
+    """
+
+    max_attempts: int | None
+    """Runs in all, the first one included; default: what the worker says, else `Options.max_retries`."""
+    retry: Retry | None
+    """When and how often it is tried again if it fails. Functions and exception classes cannot be stored:
+    give `delay`, `retry_on` and `fail_on` to the worker."""
+    timeout: timedelta | Timeout | None
+    """How long a run may take; a `timedelta` is a soft limit."""
+    expires: datetime | timedelta | None
+    """When it is not worth running any more: at this time, or this long after it is due. A run that has not
+    started by then is cancelled. Not for schedules."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """The settings of one call, as they are stored with its job. None: the call did not say."""
+
+    max_attempts: int | None = None
+    first: timedelta | None = None
+    limit: timedelta | None = None
+    factor: float | None = None
+    jitter: float | None = None
+    delays: tuple[timedelta, ...] | None = None
+    timeout: timedelta | None = None
+    hard_timeout: timedelta | None = None
+    expires_at: datetime | None = None
+
+    @classmethod
+    def of_stored(cls, values: Mapping[str, Any]) -> Policy:
+        """The policy of a stored job. Others may have written it: a wrong value counts as absent."""
+        return cls(**{name: value for name, value in values.items() if _is_valid(name, value)})
+
+    @property
+    def attempts(self) -> int | None:
+        """How often the job is tried, if the call said so."""
+        if self.max_attempts is None and self.delays is not None:
+            return len(self.delays) + 1
+        return self.max_attempts
+
+    @property
+    def retry(self) -> Retry:
+        """What the call said about the waits."""
+        if self.delays is not None:
+            return Retry(delays=self.delays, limit=self.limit, jitter=self.jitter)
+        factor = DEFAULT.factor if self.factor is None or self.first is None else self.factor
+        return Retry(first=self.first, factor=factor, limit=self.limit, jitter=self.jitter)
+
+
+# What is stored may have been written by others, so each field is checked again when it is read.
+_STORED_CHECKS: dict[str, Callable[[str, Any], object]] = {
+    "max_attempts": check_count,
+    "first": check_duration,
+    "limit": check_duration,
+    "factor": partial(check_number, least=1, most=100),
+    "jitter": check_fraction,
+    "delays": lambda _, delays: Retry(delays=delays),
+    "timeout": check_duration,
+    "hard_timeout": check_duration,
+    "expires_at": check_time,
+}
+
+
+def _is_valid(name: str, value: object) -> bool:
+    try:
+        _STORED_CHECKS[name](name, value)
+    except ConfigurationError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What counts for one run."""
+
+    max_attempts: int
+    wait: Retry = DEFAULT
+    """How long to wait: one group, of the job, the worker or the options."""
+    retry_on: Errors | None = None
+    fail_on: Errors = ()
+
+    def is_final(self, error: BaseException) -> bool:
+        """Whether the worker's filters say that this error is not retried."""
+        if isinstance(error, self.fail_on):
+            return True
+        return self.retry_on is not None and not isinstance(error, self.retry_on)
+
+
+def resolve(policy: Policy | None, settings: WorkerSettings, options: Options) -> Rules:
+    """What counts for a run: each setting is the job's, else the worker's, else that of the options."""
+    worker = settings.get("retry") or DEFAULT
+    asked = DEFAULT if policy is None else policy.retry
+    own_attempts = None if policy is None else policy.attempts
+    return Rules(
+        max_attempts=own_attempts
+        or settings.get("max_attempts")
+        or worker.max_attempts
+        or options.max_retries,
+        wait=asked if asked.says_wait else worker,
+        retry_on=cast("Errors | None", worker.retry_on),
+        fail_on=cast("Errors", worker.fail_on),
+    )
+
+
+def timeout_of(policy: Policy | None, settings: WorkerSettings) -> Timeout | None:
+    """How long a run may take: what the call said, else the worker; None for any time."""
+    if policy is not None and policy.timeout is not None:
+        hard = policy.hard_timeout
+        # Others may have stored a hard limit that is the shorter one: then only the soft one counts.
+        return Timeout(policy.timeout, hard=None if hard is not None and hard <= policy.timeout else hard)
+    given = settings.get("timeout")
+    return None if given is None else Timeout.of(given)
+
+
+def _check_max_attempts(settings: Mapping[str, Any]) -> None:
+    attempts, retry = check_count("max_attempts", settings["max_attempts"]), settings.get("retry")
+    if isinstance(retry, Retry) and not retry.delays and retry.max_attempts not in (None, attempts):
+        raise ConfigurationError(
+            f"max_attempts={attempts} and retry=Retry({retry.max_attempts}) contradict each other; give one"
+        )
+
+
+def _check_retry(settings: Mapping[str, Any]) -> None:
+    if not isinstance(settings["retry"], Retry):
+        raise ConfigurationError(f"retry must be a Retry(...), got {settings['retry']!r}")
+
+
+def _check_timeout(settings: Mapping[str, Any]) -> None:
+    if not isinstance(settings["timeout"], Timeout):
+        check_duration("timeout", settings["timeout"])
+
+
+def _check_expires(settings: Mapping[str, Any]) -> None:
+    if isinstance(settings["expires"], datetime):
+        check_time("expires", settings["expires"])
+    else:
+        check_duration("expires", settings["expires"])
+
+
+# A check gets all settings of the call or the worker, because some belong together.
+_CHECKS: dict[str, Callable[[Mapping[str, Any]], None]] = {
+    "max_attempts": _check_max_attempts,
+    "retry": _check_retry,
+    "timeout": _check_timeout,
+    "expires": _check_expires,
+}
+
+
+def check_worker_settings(settings: Mapping[str, object]) -> WorkerSettings:
+    """The settings of a worker, without those that are None."""
+    given = cast("WorkerSettings", _check(settings, WorkerSettings, "a worker"))
+    if isinstance(given.get("expires"), datetime):
+        raise ConfigurationError(
+            "expires of a worker says how late a run may start after it was due, so it must be a timedelta, "
+            f"got {given['expires']!r}; give a time to enqueue(..., expires=...)"
+        )
+    return given
+
+
+def check_job_settings(settings: Mapping[str, object]) -> JobSettings:
+    """The settings of a call, without those that are None."""
+    given = cast("JobSettings", _check(settings, JobSettings, "a job"))
+    if (retry := given.get("retry")) is not None and retry.worker_only:
+        names = " and ".join(retry.worker_only)
+        raise ConfigurationError(
+            f"{names} of a Retry cannot be stored with a job: functions and exception classes belong to the "
+            "worker, as in @monque.worker(..., retry=Retry(...))"
+        )
+    return given
+
+
+def _check(settings: Mapping[str, object], known: Any, whose: str) -> dict[str, object]:
+    names = known.__annotations__
+    if unknown := [name for name in settings if name not in names]:
+        raise ConfigurationError(
+            f"{whose} has no setting {', '.join(map(repr, unknown))}; the settings are: {', '.join(names)}"
+        )
+    given = {name: value for name, value in settings.items() if value is not None}
+    for name in given:
+        _CHECKS[name](given)
+    return given
+
+
+def policy_of_call(settings: JobSettings, due: datetime | None = None) -> Policy | None:
+    """What is stored of the settings of a call; None if there is nothing to store.
+
+    *due* is when the job is due; None for a schedule.
+    """
+    if not settings:
+        return None
+    retry = settings.get("retry") or DEFAULT
+    timeout = None if (given := settings.get("timeout")) is None else Timeout.of(given)
+    # No default is stored: a later release may have another one.
+    attempts = None if retry.delays and len(retry.waits) + 1 == retry.max_attempts else retry.max_attempts
+    policy = Policy(
+        max_attempts=settings.get("max_attempts") or attempts,
+        first=retry.first,
+        limit=retry.limit,
+        factor=None if retry.factor == DEFAULT.factor else retry.factor,
+        jitter=retry.jitter,
+        delays=retry.waits or None,
+        timeout=None if timeout is None else timeout.soft,
+        hard_timeout=None if timeout is None else timeout.hard,
+        expires_at=_expires_at(settings.get("expires"), due),
+    )
+    return None if policy == Policy() else policy
+
+
+def _expires_at(expires: datetime | timedelta | None, due: datetime | None) -> datetime | None:
+    if expires is None:
+        return None
+    if due is None:
+        raise ConfigurationError(
+            "expires cannot be given for a schedule, whose times go on and on; leave it out, or store single "
+            "jobs with enqueue(..., expires=...)"
+        )
+    if isinstance(expires, datetime):
+        return check_time("expires", expires)
+    try:
+        return check_time("expires", due + expires)
+    except OverflowError:
+        raise ConfigurationError(
+            f"expires must lie in the years 1 to 9999, got {expires} after {due.isoformat()}"
+        ) from None

@@ -1,0 +1,263 @@
+"""How runs end in the database: settlements share writes, and heartbeats keep claims until then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, TypeVar, cast
+
+import pymongo
+from pymongo import ReturnDocument
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError
+
+from monque._connect.deadlines import limited
+from monque._status import JobStatus
+from monque._store import transitions
+from monque._store.batching import Batching
+from monque._store.document import Claim, Document, is_cancel_requested, key_of
+from monque._store.reads import with_id
+from monque._store.transitions import Transition
+from monque._time.clock import Clock
+
+# No caller waits for a settlement, so it can wait for a batch. Twice as many gain nothing; half as many cost
+# the server about a twentieth more for each job.
+_BATCH = 1_000
+
+# What an event need not have: the payload is known, and traces are long.
+_READ_BACK = {"data": 0, "history.trace": 0}
+
+# The changed document would be larger than MongoDB allows: BSONObjectTooLarge, and the codes of updates.
+_TOO_LARGE = (10334, 17419, 17420)
+
+# Beside the claims, two writes at a time get in each other's way: they cost the server a tenth more a job.
+_WRITES_AT_ONCE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The settlement is stored. A batch of completions is not read back: then there is no document."""
+
+    document: Document | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The claim does not hold any more, so nothing was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubtful:
+    """Nobody knows whether the write happened. Settle again: the same settlement twice does no harm."""
+
+    error: Exception
+
+
+Answer: TypeAlias = Settled | Lost | Doubtful
+
+LOST = Lost()
+_NOT_READ_BACK = Settled(None)
+
+
+class Settlement(Protocol):
+    """How the run of a claim ended."""
+
+    @property
+    def claim(self) -> Claim:
+        """The document as it was claimed."""
+
+    @property
+    def transition(self) -> Transition:
+        """The transition that records how the run ended."""
+
+
+S = TypeVar("S", bound=Settlement)
+
+
+@dataclass(frozen=True, slots=True)
+class _Settlement:
+    claim: Claim
+    transition: Transition
+
+
+class Settler:
+    """Writes settlements in batches, and heartbeats."""
+
+    def __init__(self, collection: AsyncCollection[Document], clock: Clock) -> None:
+        self._collection = collection
+        self._clock = clock
+        self._batching: Batching[Settlement, Answer] = Batching(
+            self._send, many=_BATCH, at_once=_WRITES_AT_ONCE
+        )
+
+    def put(self, settlement: S, on_answer: Callable[[S, Answer | BaseException], None]) -> None:
+        """Settle in the next batch and call *on_answer*; an exception is a bug, or the end of the loop."""
+        self._batching.put(settlement, on_answer)
+
+    async def settle(self, claim: Claim, transition: Transition) -> Answer:
+        """Settle in the next batch and wait for the answer."""
+        return await self._batching.add(_Settlement(claim, transition))
+
+    async def heartbeat(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Mark the jobs as alive; return the claims that do not hold any more."""
+        lost: list[Claim] = []
+        beats = _by_transition((claim, transitions.heartbeat(claim)) for claim in claims)
+        with limited():
+            for transition, group in beats:
+                when = _matching(transition, group)
+                result = await self._collection.update_many(when, transition.then, hint="_id_")
+                if result.matched_count < len(group):
+                    found = self._collection.find(when, {"_id": 1}, hint="_id_")
+                    kept = {key_of(document["_id"]) async for document in found}
+                    lost += [claim for claim in group if key_of(claim["_id"]) not in kept]
+        return lost
+
+    async def _send(self, batch: list[Settlement]) -> Sequence[Answer]:
+        if not any(settlement.transition.leaves for settlement in batch):
+            return await self._send_shared(batch)
+        # A settlement that stores a document beside its job needs writes of its own; the others share theirs.
+        shared = [settlement for settlement in batch if settlement.transition.leaves is None]
+        single = [settlement for settlement in batch if settlement.transition.leaves is not None]
+        answers = await asyncio.gather(self._send_shared(shared), self._send_each(single))
+        of_shared, of_single = map(iter, answers)
+        return [next(of_shared if each.transition.leaves is None else of_single) for each in batch]
+
+    async def _send_shared(self, batch: list[Settlement]) -> Sequence[Answer]:
+        if not batch:
+            return []
+        if len(batch) == 1:
+            return [await self._settle_one(batch[0].claim, batch[0].transition)]
+        try:
+            with limited():
+                return await self._settle_many(batch)
+        except OperationFailure:
+            # The server refused something in the batch. One bad settlement must not spoil the others.
+            return await self._send_each(batch)
+        except PyMongoError as error:
+            return [Doubtful(error)] * len(batch)
+
+    async def _send_each(self, batch: list[Settlement]) -> Sequence[Answer]:
+        return await asyncio.gather(*(self._settle_one(each.claim, each.transition) for each in batch))
+
+    async def _settle_one(self, claim: Claim, transition: Transition) -> Answer:
+        try:
+            with limited():
+                document = await self._change(claim, transition)
+        except PyMongoError as error:
+            return Doubtful(error)
+        return LOST if document is None else Settled(document)
+
+    async def _change(self, claim: Claim, transition: Transition) -> Document | None:
+        """The document after the settlement, now or by an earlier try; None if the claim was lost."""
+        if transition.leaves is not None:
+            await leave(self._collection, transition.leaves)
+        try:
+            document = await self._update(claim, transition.when, transition.update(self._clock.now()))
+        except OperationFailure as error:
+            if error.code not in _TOO_LARGE or transition.lean is None:
+                raise
+            document = await self._update(claim, transition.when, transition.lean)
+        if document is not None:
+            return document
+        document = await self._collection.find_one(with_id(claim["_id"]))
+        if transitions.was_settled(claim, transition, document):
+            return document
+        if transition.leaves is not None:
+            await remove_left(self._collection, transition.leaves)
+        return None
+
+    async def _update(
+        self, claim: Claim, when: Document, update: Document | list[Document]
+    ) -> Document | None:
+        return await self._collection.find_one_and_update(
+            {"_id": claim["_id"], **when}, update, return_document=ReturnDocument.AFTER
+        )
+
+    async def _settle_many(self, batch: Sequence[Settlement]) -> list[Answer]:
+        """Settle in one write. Completions are not read back if all of them matched."""
+        groups = _by_transition((each.claim, each.transition) for each in batch)
+        matched = await self._write(groups)
+        completes_all = all(transition.to is JobStatus.COMPLETED for transition, _ in groups)
+        if matched == len(batch) and completes_all:
+            return [_NOT_READ_BACK] * len(batch)
+        found = self._collection.find({"_id": {"$in": [each.claim["_id"] for each in batch]}}, _READ_BACK)
+        after = {key_of(document["_id"]): document async for document in found}
+        return [_answer(each, after.get(key_of(each.claim["_id"]))) for each in batch]
+
+    async def _write(self, groups: list[tuple[Transition, list[Claim]]]) -> int:
+        """Perform each transition on its claims; how many claims matched."""
+        now = self._clock.now()
+        if len(groups) == 1:
+            [(transition, claims)] = groups
+            query, update = _matching(transition, claims), transition.update(now)
+            return (await self._collection.update_many(query, update, hint="_id_")).matched_count
+        writes = [
+            pymongo.UpdateMany(_matching(transition, claims), transition.update(now), hint="_id_")
+            for transition, claims in groups
+        ]
+        return (await self._collection.bulk_write(writes, ordered=False)).matched_count
+
+
+async def find_requests(collection: AsyncCollection[Document], claims: Sequence[Claim]) -> list[Claim]:
+    """The requests to cancel jobs that these claims still hold: each has `_id`, `attempt` and `cancel`."""
+    query = {
+        "_id": {"$in": [claim["_id"] for claim in claims]},
+        "status": "processing",
+        "claimedBy": {"$in": list({claim["claimedBy"] for claim in claims})},
+        "cancel.by": "operator",
+    }
+    with limited():
+        found = await collection.find(query, {"attempt": 1, "cancel": 1}, hint="_id_").to_list()
+    return [cast("Claim", document) for document in found if is_cancel_requested(document)]
+
+
+async def settle_in(
+    collection: AsyncCollection[Document],
+    claim: Claim,
+    transition: Transition,
+    session: AsyncClientSession,
+    clock: Clock,
+) -> bool:
+    """Settle a claim as part of a transaction; False if the transaction sees that it does not apply."""
+    result = await collection.update_one(
+        {"_id": claim["_id"], **transition.when}, transition.update(clock.now()), session=session
+    )
+    return result.matched_count == 1
+
+
+async def leave(collection: AsyncCollection[Document], document: Document) -> None:
+    """Store the failed run of a schedule as a job of its own."""
+    try:
+        await collection.insert_one(document)
+    except DuplicateKeyError:
+        return  # an earlier try of this settlement stored it
+
+
+async def remove_left(collection: AsyncCollection[Document], left: Document) -> None:
+    """Delete a failed run again, unless its schedule says that this very run was given up.
+
+    Then another instance was faster: the id follows from the claim, so both mean the same document.
+    """
+    given_up = {"_id": left["scheduleId"], "failedRunId": left["_id"]}
+    if await collection.find_one(given_up, {"_id": 1}) is None:
+        await collection.delete_one({"_id": left["_id"], "status": "failed"})
+
+
+def _answer(settlement: Settlement, document: Document | None) -> Answer:
+    is_settled = transitions.was_settled(settlement.claim, settlement.transition, document)
+    return Settled(document) if is_settled else LOST
+
+
+def _matching(transition: Transition, claims: list[Claim]) -> Document:
+    return {"_id": {"$in": [claim["_id"] for claim in claims]}, **transition.when}
+
+
+def _by_transition(
+    pairs: Iterable[tuple[Claim, Transition]],
+) -> list[tuple[Transition, list[Claim]]]:
+    groups: dict[Transition, list[Claim]] = {}
+    for claim, transition in pairs:
+        groups.setdefault(transition, []).append(claim)
+    return list(groups.items())

@@ -1,0 +1,1 @@
+"""What users declare: handlers by name, and what their signatures and payload types say."""

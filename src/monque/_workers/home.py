@@ -1,0 +1,136 @@
+"""Which Monque a worker belongs to, so that `worker.enqueue` knows where to store."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from monque._errors import ConfigurationError
+from monque._settings import JobSettings
+from monque._state import State
+from monque._workers.hooks import calling
+
+if TYPE_CHECKING:
+    from datetime import datetime, timedelta, tzinfo
+
+    from monque._connect.sessions import Session
+
+
+class EnqueueOptions(JobSettings, total=False):
+    """The keyword arguments of `Worker.enqueue`: those of `Monque.enqueue`, its `JobSettings` included."""
+
+    run_at: datetime | None
+    delay: timedelta | None
+    unique_key: str | None
+    session: Session | None
+
+
+class ScheduleOptions(JobSettings, total=False):
+    """The keyword arguments of `Worker.schedule`: those of `Monque.schedule`, its `JobSettings` included."""
+
+    unique_key: str | None
+    timezone: str | tzinfo
+    session: Session | None
+
+
+@dataclass(slots=True, eq=False)
+class Bond:
+    """Says that workers belong to one Monque, and does not keep that alive."""
+
+    owner: weakref.ref[Any]
+    state: State
+    blocks: bool = False
+    """The owner is a `SyncMonque`."""
+    is_closed: bool = False
+    """The owner was closed and counts only if there is no other, as in a series of tests."""
+
+    def hand_over(self, blocking: object) -> None:
+        """Let the `SyncMonque` around the owner take its place."""
+        self.owner, self.blocks = weakref.ref(blocking), True
+
+
+class Home:
+    """The Monques that one worker, or all workers of a `Workers()`, belong to."""
+
+    __slots__ = ("_bonds",)
+
+    def __init__(self) -> None:
+        # Replaced as a whole and never changed: other threads may be reading it.
+        self._bonds: tuple[Bond, ...] = ()
+
+    def bind(self, owner: object, state: State) -> Bond:
+        """Let the workers belong to *owner*, whose state this is, too."""
+        bond = Bond(weakref.ref(owner), state)
+        self._bonds = (*self._alive(), bond)
+        return bond
+
+    def share(self, other: Home) -> None:
+        """Let the workers belong to the same Monques as those of *other*."""
+        self._bonds = tuple(dict.fromkeys((*self._alive(), *other._alive())))
+
+    def owner(self, name: str, advice: str, *, blocking: bool = False) -> Any:
+        """The one Monque that the worker of this name belongs to; with *blocking*, the one `SyncMonque`.
+
+        *advice* says how the worker comes to belong to one.
+
+        Raises:
+            ConfigurationError: There is none, there are several, or it is of the other kind.
+        """
+        bonds = self._likely()
+        owner = bonds[0].owner() if bonds else None
+        if owner is None:
+            raise ConfigurationError(
+                f"the worker {name!r} belongs to no Monque yet; {advice}, or name the Monque: "
+                "monque.enqueue(worker, ...)"
+            )
+        if len(bonds) > 1:
+            raise ConfigurationError(
+                f"the worker {name!r} belongs to {len(bonds)} Monques; name the one that is meant: "
+                "monque.enqueue(worker, ...)"
+            )
+        if bonds[0].blocks is not blocking:
+            raise ConfigurationError(_wrong_kind(name, blocking=blocking))
+        return owner
+
+    def state(self) -> State:
+        """The state of the one Monque that the workers belong to; in a hook, of the one that calls it.
+
+        Raises:
+            ConfigurationError: There is none, or there are several.
+        """
+        bonds = self._likely()
+        call = calling.get()
+        if call is not None and any(bond.state is call.state for bond in bonds):
+            return call.state
+        if not bonds:
+            raise ConfigurationError(
+                "there is no state yet, because this belongs to no Monque; hand a Workers() to "
+                "Monque(workers=...), and a JobRouter to setup_monque"
+            )
+        if len(bonds) > 1:
+            raise ConfigurationError(
+                f"this belongs to {len(bonds)} Monques, and each has a state; use monque.state of the one "
+                "that is meant, or in a handler job.state"
+            )
+        return bonds[0].state
+
+    def _likely(self) -> list[Bond]:
+        """Those that are not closed; if all are, those."""
+        bonds = self._alive()
+        return [bond for bond in bonds if not bond.is_closed] or bonds
+
+    def _alive(self) -> list[Bond]:
+        return [bond for bond in self._bonds if bond.owner() is not None]
+
+
+def _wrong_kind(name: str, *, blocking: bool) -> str:
+    if blocking:
+        return (
+            f"the worker {name!r} was declared for a SyncMonque and belongs to a Monque, which does not "
+            "block; declare it in a Workers(), or call `await monque.enqueue(worker, ...)`"
+        )
+    return (
+        f"the worker {name!r} belongs to a SyncMonque, which blocks, so there is nothing to await; declare "
+        "it in a SyncWorkers(), or call `monque.enqueue(worker, ...)`"
+    )

@@ -1,0 +1,272 @@
+"""Workers: handlers by job name."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, TypeVar, Unpack, overload
+
+from monque._errors import ConfigurationError, WorkerRegistrationError
+from monque._job import Job
+from monque._rules import check_name
+from monque._settings import WorkerSettings, check_worker_settings
+from monque._state import State
+from monque._workers.home import EnqueueOptions, Home, ScheduleOptions
+from monque._workers.hooks import Hooks, HookT
+from monque._workers.payload import Codec
+from monque._workers.signature import is_async, payload_type, require_handler
+
+T = TypeVar("T")
+Handler = Callable[[Job[T]], Awaitable[Any] | Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Worker(Generic[T]):
+    """The handler registered for one job name. Its jobs are stored with `enqueue` and `schedule`.
+
+    It can be called like the handler, and handed to `Monque.enqueue` in place of the job name.
+
+    Examples:
+        >>> @monque.worker("send-email")
+        ... async def send_email(job: Job[Email]) -> None: ...
+        >>> await send_email.enqueue(Email(to="ada@example.org"), delay=timedelta(minutes=5))
+    """
+
+    name: str
+    handler: Handler[T]
+    concurrency: int | None = None
+    settings: WorkerSettings = field(default_factory=WorkerSettings)
+    codec: Codec[T] = field(repr=False)
+    is_async: bool = field(repr=False)
+    _home: Home = field(default_factory=Home, repr=False)
+    _advice: ClassVar[str] = "hand its Workers() to Monque(workers=...)"
+
+    def __call__(self, job: Job[T]) -> Awaitable[Any] | Any:
+        """Call the handler directly, as in a unit test."""
+        return self.handler(job)
+
+    @overload
+    async def enqueue(
+        self: Worker[None], data: None = None, **options: Unpack[EnqueueOptions]
+    ) -> Job[None]: ...
+
+    @overload
+    async def enqueue(self, data: T, **options: Unpack[EnqueueOptions]) -> Job[T]: ...
+
+    async def enqueue(self, data: Any = None, **options: Unpack[EnqueueOptions]) -> Job[Any]:
+        """Store a job for this worker, in the Monque it belongs to; as `Monque.enqueue`.
+
+        Args:
+            data: The payload, of the type that the handler's annotation names. Type checkers check it.
+            options: `run_at`, `delay`, `unique_key`, `session` and `JobSettings`, as in `Monque.enqueue`.
+
+        Raises:
+            ConfigurationError: The worker belongs to no Monque yet, or to several.
+
+        Examples:
+            >>> await send_email.enqueue(Email(to="ada@example.org"), unique_key="welcome-ada")
+        """
+        owner = self._home.owner(self.name, self._advice)
+        job: Job[Any] = await owner.enqueue(self, data, **options)
+        return job
+
+    @overload
+    async def schedule(
+        self: Worker[None], cron: str, data: None = None, **options: Unpack[ScheduleOptions]
+    ) -> Job[None]: ...
+
+    @overload
+    async def schedule(self, cron: str, data: T, **options: Unpack[ScheduleOptions]) -> Job[T]: ...
+
+    async def schedule(self, cron: str, data: Any = None, **options: Unpack[ScheduleOptions]) -> Job[Any]:
+        """Store a recurring job for this worker, in the Monque it belongs to; as `Monque.schedule`.
+
+        Args:
+            cron: Five fields, or one of @yearly @monthly @weekly @daily @hourly.
+            data: The payload of every run.
+            options: `unique_key`, `timezone`, `session` and `JobSettings`, as in `Monque.schedule`.
+
+        Raises:
+            ConfigurationError: The worker belongs to no Monque yet, or to several.
+
+        Examples:
+            >>> await clean_up.schedule("0 3 * * *", timezone="Europe/Berlin")
+        """
+        owner = self._home.owner(self.name, self._advice)
+        job: Job[Any] = await owner.schedule(cron, self, data, **options)
+        return job
+
+
+class Workers:
+    """A set of workers, declared apart from a `Monque` and handed to it.
+
+    Examples:
+        >>> workers = Workers()
+        >>> @workers.worker("send-email", concurrency=3)
+        ... async def send_email(job: Job[dict]) -> None: ...
+        >>> monque = Monque(workers=workers)
+        >>> await send_email.enqueue({"to": "ada@example.org"})
+    """
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Worker[Any]] = {}
+        self._home = Home()
+        self._hooks = Hooks()
+        self._only: frozenset[str] | None = None
+        self._excluding: frozenset[str] = frozenset()
+
+    @overload
+    def worker(
+        self,
+        name: str,
+        handler: None = None,
+        *,
+        concurrency: int | None = None,
+        replace: bool = False,
+        **settings: Unpack[WorkerSettings],
+    ) -> Callable[[Handler[T]], Worker[T]]: ...
+
+    @overload
+    def worker(
+        self,
+        name: str,
+        handler: Handler[T],
+        *,
+        concurrency: int | None = None,
+        replace: bool = False,
+        **settings: Unpack[WorkerSettings],
+    ) -> Worker[T]: ...
+
+    def worker(
+        self,
+        name: str,
+        handler: Handler[T] | None = None,
+        *,
+        concurrency: int | None = None,
+        replace: bool = False,
+        **settings: Unpack[WorkerSettings],
+    ) -> Worker[T] | Callable[[Handler[T]], Worker[T]]:
+        """Register the handler of a job name; a decorator without *handler*.
+
+        The arguments are those of `Monque.worker`.
+
+        Raises:
+            ConfigurationError: A setting is wrong or unknown; the message names it.
+            WorkerRegistrationError: The name has a worker, and *replace* is not set; or the handler cannot be
+                used: it does not take one argument, or it is a generator function.
+        """
+        check_name(name)
+        _check_concurrency(name, concurrency)
+        checked = check_worker_settings(settings)
+        if handler is None:
+            return lambda handler: self._register(name, handler, concurrency, checked, replace=replace)
+        return self._register(name, handler, concurrency, checked, replace=replace)
+
+    def _register(
+        self,
+        name: str,
+        handler: Handler[T],
+        concurrency: int | None,
+        settings: WorkerSettings,
+        *,
+        replace: bool,
+    ) -> Worker[T]:
+        taken = self._by_name.get(name)
+        if taken is not None and not replace:
+            raise WorkerRegistrationError(
+                f"{name!r} has a worker already ({_place(taken.handler)}); pass replace=True to replace it",
+                job_name=name,
+            )
+        if not callable(handler):
+            raise WorkerRegistrationError(
+                f"the handler of {name!r} must be callable, got {handler!r}", job_name=name
+            )
+        declared = handler if isinstance(handler, Worker) else None
+        handler = handler if declared is None else declared.handler
+        try:
+            if declared is None:
+                codec: Codec[T] = Codec.of(payload_type(handler, Job))
+            else:  # declared elsewhere, where its payload type was found out
+                require_handler(handler)
+                codec = declared.codec
+        except ConfigurationError as error:
+            raise WorkerRegistrationError(
+                f"the handler of {name!r} cannot be used: {error}", job_name=name
+            ) from error
+        worker = Worker(
+            name=name,
+            handler=handler,
+            concurrency=concurrency,
+            settings=settings,
+            codec=codec,
+            is_async=is_async(handler),
+            _home=self._home,
+        )
+        self._by_name[name] = worker
+        return worker
+
+    def on_start(self, hook: HookT) -> HookT:
+        """As `Monque.on_start`, for every Monque that these workers are handed to."""
+        return self._hooks.add(hook, is_stop=False)
+
+    def on_stop(self, hook: HookT) -> HookT:
+        """As `Monque.on_stop`, for every Monque that these workers are handed to."""
+        return self._hooks.add(hook, is_stop=True)
+
+    @property
+    def state(self) -> State:
+        """The state of the Monque that these workers belong to; in a hook, of the one that calls it.
+
+        Raises:
+            ConfigurationError: They belong to no Monque yet, or to several.
+        """
+        return self._home.state()
+
+    def _include(self, other: Workers) -> None:
+        """Take over the hooks of *other*, once, and let its workers belong to the same Monques."""
+        self._hooks.include(other._hooks)
+        other._home.share(self._home)
+
+    def restrict(self, *, only: Iterable[str] | None = None, excluding: Iterable[str] = ()) -> None:
+        """Run jobs of some names only; workers of others stay known, registered before or later.
+
+        Examples:
+            >>> workers.restrict(excluding=["render-video"])
+        """
+        self._only = None if only is None else frozenset(only)
+        self._excluding = frozenset(excluding)
+
+    def serves(self, name: str) -> bool:
+        """Whether jobs of this name are run here: it has a worker, and `restrict` does not leave it out."""
+        return (
+            name in self._by_name
+            and (self._only is None or name in self._only)
+            and name not in self._excluding
+        )
+
+    def get(self, name: str) -> Worker[Any] | None:
+        """The worker of this name, if there is one."""
+        return self._by_name.get(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def __iter__(self) -> Iterator[Worker[Any]]:
+        return iter(list(self._by_name.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+
+def _check_concurrency(name: str, concurrency: object) -> None:
+    if concurrency is None:
+        return
+    if not isinstance(concurrency, int) or isinstance(concurrency, bool) or concurrency < 1:
+        raise ConfigurationError(
+            f"the concurrency of {name!r} must be a whole number of at least 1, got {concurrency!r}"
+        )
+
+
+def _place(handler: Callable[..., Any]) -> str:
+    module = getattr(handler, "__module__", "?")
+    return f"{module}.{getattr(handler, '__qualname__', repr(handler))}"

@@ -1,0 +1,844 @@
+"""Each transition on a real server: what it changes, and which documents it leaves alone."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from bson import ObjectId
+from pymongo import AsyncMongoClient, ReturnDocument
+from pymongo.asynchronous.collection import AsyncCollection
+
+from monque import JobStatus
+from monque._attempts import HistoryEntry
+from monque._store.transitions import (
+    Transition,
+    abandon_occurrence,
+    abandon_schedule,
+    cancel,
+    cancel_run,
+    cancel_stale,
+    change_schedule,
+    claim,
+    complete,
+    crash_reason,
+    expire,
+    fail,
+    give_up_crashed,
+    give_up_occurrence,
+    heartbeat,
+    recover,
+    release,
+    repeat,
+    request_cancel,
+    reschedule_by_operator,
+    retry,
+    retry_by_operator,
+    snooze,
+    stale,
+    stale_fields,
+)
+from support.clocks import ago, ahead, now
+from support.jobs import claimed, document
+
+Collection = AsyncCollection[dict[str, Any]]
+Document = dict[str, Any]
+
+# The table is made long before its last row is used, so its times are hours and days apart.
+NOW, OLD, LATER = now(), ago(days=4), ahead(days=1)
+DAY_IN_MILLISECONDS = 86_400_000
+
+
+@dataclass(frozen=True, eq=False)
+class FromNow:
+    """Equal to each time that the server wrote just now, or that much later."""
+
+    at_least: timedelta = timedelta(0)
+    at_most: timedelta = timedelta(0)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, datetime):
+            return NotImplemented
+        tolerance = timedelta(minutes=1)
+        return self.at_least - tolerance <= other - now() <= self.at_most + tolerance
+
+
+STAMP = FromNow()
+GONE = ...
+
+JOB = document(nextRunAt=OLD, updatedAt=OLD)
+LONG_CLAIMED = {"nextRunAt": OLD, "lockedAt": OLD, "lastHeartbeat": OLD, "updatedAt": OLD}
+CLAIM = claimed("ours", attempt=3, failCount=1, extra="kept", **LONG_CLAIMED)
+SCHEDULE = {**CLAIM, "repeatInterval": "@daily", "timezone": "UTC"}
+TROUBLED = {"failReason": "earlier", "crashCount": 1, "lastCrash": {"runAt": OLD, "failCount": 1}}
+OCCURRENCE = {"_id": ObjectId(), "status": "failed"}
+
+# What several rows have in common: changes to a document, for differences and for results.
+NO_CLAIM = {"claimedBy": GONE, "lockedAt": GONE, "lastHeartbeat": GONE}
+NO_TROUBLE = {"failReason": GONE, "crashCount": GONE, "lastCrash": GONE}
+NOT_OURS = {
+    "another owner": {"claimedBy": "other"},
+    "a later attempt": {"attempt": 4},
+    "no attempt": {"attempt": GONE},
+    "pending": {"status": "pending"},
+    "completed": {"status": "completed", "settledAttempt": 3, **NO_CLAIM},
+    "cancelled": {"status": "cancelled"},
+}
+OTHER_SCHEDULE = {
+    "another cron": {"repeatInterval": "@hourly"},
+    "no cron": {"repeatInterval": GONE},
+    "another zone": {"timezone": "Asia/Tokyo"},
+    "no zone": {"timezone": GONE},
+    "a request": {"cancel": {"by": "operator"}},
+}
+TOUCHED = {
+    **NOT_OURS,
+    **OTHER_SCHEDULE,
+    "a heartbeat since": {"lastHeartbeat": NOW},
+    "no heartbeat": {"lastHeartbeat": GONE},
+}
+ALIVE = {
+    "a fresh heartbeat": {"lastHeartbeat": NOW},
+    "a promise of a long interval": {"heartbeatInterval": 2 * DAY_IN_MILLISECONDS},
+    "a lock that still counts": {"lastHeartbeat": GONE},
+    "an update that still counts": {"lastHeartbeat": None, "lockedAt": None},
+    "no time at all": {"lastHeartbeat": GONE, "lockedAt": GONE, "updatedAt": GONE},
+    "pending": {"status": "pending"},
+    "completed": {"status": "completed"},
+}
+REQUEST = {"at": OLD, "by": "operator", "reason": "first"}
+ASKED = {"a request": {"cancel": REQUEST}}
+NOT_ASKED = {
+    "no request": {"cancel": GONE},
+    "a record": {"cancel": {"by": "handler"}},
+    "a request in an array": {"cancel": [REQUEST]},
+    "a text": {"cancel": "operator"},
+}
+FINISHED = {status: {"status": status} for status in ("completed", "failed", "cancelled")}
+
+STALE = stale(tolerance=timedelta(days=2), lock_timeout=timedelta(days=10))
+MAX_CRASHES = 3
+CRASHED = {"lastCrash": {"runAt": OLD, "failCount": 1}, "lostAttempt": 3, "updatedAt": STAMP, **NO_CLAIM}
+
+
+# Two entries are kept.
+TEXTS = {"error": "$Error", "message": "$status", "trace": "$trace"}
+FAILURE = HistoryEntry("retried", "$Error", "$status", "$trace", 120.0, 2)
+LOST = HistoryEntry("lost", "ProcessDiedError", "died", None, 0.0, 2)
+EARLIER = [{"attempt": 1}, {"attempt": 2}]
+ADDED = {
+    "attempt": 3,
+    "by": "ours",
+    "outcome": "retried",
+    **TEXTS,
+    "startedAt": FromNow(timedelta(minutes=-2), timedelta(minutes=-2)),
+    "finishedAt": STAMP,
+}
+ADDED_LOST = {
+    "attempt": 3,
+    "by": "ours",
+    "outcome": "lost",
+    "error": "ProcessDiedError",
+    "message": "died",
+    "startedAt": OLD,
+    "finishedAt": STAMP,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A document that a transition matches, differences that make it leave it alone, and the result."""
+
+    of: Callable[[Document], Transition]
+    before: Document
+    after: Document
+    """Only what the transition changes."""
+    not_with: dict[str, Document] = field(default_factory=dict)
+
+
+def claim_it(_job: Document) -> Transition:
+    return claim(instance_id="ours", heartbeat_interval=timedelta(seconds=30))
+
+
+def retry_it(job: Document) -> Transition:
+    return retry(job, delay=timedelta(hours=2), reason="$status")
+
+
+def recover_it(_job: Document) -> Transition:
+    return recover(STALE, max_crashes=MAX_CRASHES)
+
+
+def give_up(_job: Document) -> Transition:
+    return give_up_crashed(STALE, max_crashes=MAX_CRASHES, crashes=MAX_CRASHES)
+
+
+def recover_with_history(_job: Document) -> Transition:
+    return recover(STALE, max_crashes=MAX_CRASHES, entry=LOST)
+
+
+def reschedule(_job: Document) -> Transition:
+    return reschedule_by_operator(run_at=LATER)
+
+
+TABLE: dict[str, Row] = {
+    "claim": Row(
+        of=claim_it,
+        before=JOB,
+        after={
+            "status": "processing",
+            "claimedBy": "ours",
+            "attempt": 1,
+            "heartbeatInterval": 30_000,
+            "lockedAt": STAMP,
+            "lastHeartbeat": STAMP,
+            "updatedAt": STAMP,
+        },
+        not_with={"a later time": {"nextRunAt": LATER}, "a claim": {"status": "processing"}, **FINISHED},
+    ),
+    "claim again": Row(
+        of=claim_it,
+        before={**JOB, "attempt": 3, "heartbeatInterval": 1, "settledAttempt": 3, "lostAttempt": 2},
+        after={
+            "status": "processing",
+            "claimedBy": "ours",
+            "attempt": 4,
+            "heartbeatInterval": 30_000,
+            "lockedAt": STAMP,
+            "lastHeartbeat": STAMP,
+            "updatedAt": STAMP,
+        },
+    ),
+    "heartbeat": Row(
+        of=heartbeat,
+        before=CLAIM,
+        after={"lastHeartbeat": STAMP, "lockedAt": STAMP, "updatedAt": STAMP},
+        not_with=NOT_OURS,
+    ),
+    "complete": Row(
+        of=lambda job: complete(job, ran=2.0),
+        before=CLAIM,
+        after={
+            "status": "completed",
+            "settledAttempt": 3,
+            "startedAt": NOW - timedelta(seconds=2),
+            "finishedAt": NOW,
+            "updatedAt": STAMP,
+            **NO_CLAIM,
+        },
+        not_with=NOT_OURS,
+    ),
+    "complete after trouble": Row(
+        of=complete,
+        before={**CLAIM, **TROUBLED},
+        after={
+            "status": "completed",
+            "settledAttempt": 3,
+            "startedAt": NOW,
+            "finishedAt": NOW,
+            "updatedAt": STAMP,
+            **NO_CLAIM,
+            **NO_TROUBLE,
+        },
+    ),
+    "repeat": Row(
+        of=lambda job: repeat(job, run_at=LATER),
+        before={**SCHEDULE, **TROUBLED},
+        after={
+            "status": "pending",
+            "nextRunAt": LATER,
+            "failCount": 0,
+            "settledAttempt": 3,
+            "updatedAt": STAMP,
+            **NO_CLAIM,
+            **NO_TROUBLE,
+        },
+        not_with={**NOT_OURS, **OTHER_SCHEDULE},
+    ),
+    "repeat without a zone": Row(
+        of=lambda job: repeat(job, run_at=LATER),
+        before={**CLAIM, "repeatInterval": "@daily"},
+        after={
+            "status": "pending",
+            "nextRunAt": LATER,
+            "failCount": 0,
+            "settledAttempt": 3,
+            "updatedAt": STAMP,
+            **NO_CLAIM,
+        },
+        not_with={"a zone": {"timezone": "UTC"}},
+    ),
+    "retry": Row(
+        of=retry_it,
+        before={**CLAIM, **TROUBLED},
+        after={
+            "status": "pending",
+            "nextRunAt": FromNow(timedelta(hours=2), timedelta(hours=2)),
+            "failCount": 2,
+            "failReason": "$status",
+            "settledAttempt": 3,
+            "updatedAt": STAMP,
+            **NO_CLAIM,
+        },
+        not_with=NOT_OURS,
+    ),
+    "fail": Row(
+        of=lambda job: fail(job, reason="$status"),
+        before=CLAIM,
+        after={
+            "status": "failed",
+            "failCount": 2,
+            "failReason": "$status",
+            "settledAttempt": 3,
+            "updatedAt": STAMP,
+            **NO_CLAIM,
+        },
+        not_with=NOT_OURS,
+    ),
+    "retry with a history": Row(
+        of=lambda job: retry(job, delay=timedelta(hours=2), reason="$status", entry=FAILURE),
+        before=CLAIM,
+        after={
+            "status": "pending",
+            "nextRunAt": FromNow(timedelta(hours=2), timedelta(hours=2)),
+            "failCount": 2,
+            "failReason": "$status",
+            "settledAttempt": 3,
+            "history": [ADDED],
+            "updatedAt": STAMP,
+            **NO_CLAIM,
+        },
+        not_with=NOT_OURS,
+    ),
+    "fail with a history": Row(
+        of=lambda job: fail(job, reason="$status", entry=FAILURE),
+        before={**CLAIM, "history": EARLIER},
+        after={
+            "status": "failed",
+            "failCount": 2,
+            "failReason": "$status",
+            "settledAttempt": 3,
+            "history": [EARLIER[1], ADDED],
+            "updatedAt": STAMP,
+            **NO_CLAIM,
+        },
+        not_with=NOT_OURS,
+    ),
+    "fail with a history that is none": Row(
+        of=lambda job: fail(job, reason="$status", entry=FAILURE),
+        before={**CLAIM, "history": "?"},
+        after={
+            "status": "failed",
+            "failCount": 2,
+            "failReason": "$status",
+            "settledAttempt": 3,
+            "history": [ADDED],
+            "updatedAt": STAMP,
+            **NO_CLAIM,
+        },
+    ),
+    "snooze": Row(
+        of=lambda job: snooze(job, delay=timedelta(hours=2)),
+        before={**CLAIM, "failReason": "earlier", "movedTo": OLD},
+        after={
+            "status": "pending",
+            "nextRunAt": FromNow(timedelta(hours=2), timedelta(hours=2)),
+            "snoozeCount": 1,
+            "settledAttempt": 3,
+            "movedTo": GONE,
+            "updatedAt": STAMP,
+            **NO_CLAIM,
+        },
+        not_with=NOT_OURS,
+    ),
+    "snooze a schedule until a time": Row(
+        of=lambda job: snooze(job, until=LATER),
+        before={**SCHEDULE, "snoozeCount": 4},
+        after={
+            "status": "pending",
+            "nextRunAt": LATER,
+            "movedTo": LATER,
+            "snoozeCount": 5,
+            "settledAttempt": 3,
+            "updatedAt": STAMP,
+            **NO_CLAIM,
+        },
+        not_with=NOT_OURS,
+    ),
+    "snooze after a crash": Row(
+        of=lambda job: snooze(job, until=LATER),
+        before={**CLAIM, **TROUBLED, "snoozeCount": "?"},
+        after={
+            "status": "pending",
+            "nextRunAt": LATER,
+            "movedTo": LATER,
+            "snoozeCount": 1,
+            "settledAttempt": 3,
+            "updatedAt": STAMP,
+            **NO_CLAIM,
+        },
+    ),
+    "cancel_run": Row(
+        of=lambda job: cancel_run(job, by="handler", reason="$status", entry=FAILURE),
+        before=CLAIM,
+        after={
+            "status": "cancelled",
+            "cancel": {"at": STAMP, "by": "handler", "reason": "$status"},
+            "history": [ADDED],
+            "settledAttempt": 3,
+            "updatedAt": STAMP,
+            **NO_CLAIM,
+        },
+        not_with=NOT_OURS,
+    ),
+    "cancel_run of a job that was asked to end": Row(
+        of=lambda job: cancel_run(job, by="handler", reason="other"),
+        before={**CLAIM, "cancel": REQUEST},
+        after={"status": "cancelled", "settledAttempt": 3, "updatedAt": STAMP, **NO_CLAIM},
+    ),
+    "cancel_run of a job that typescript has retried": Row(
+        of=lambda job: cancel_run(job, by="handler"),
+        before={**CLAIM, "cancel": {"at": OLD, "by": "expiry", "reason": "expired"}},
+        after={
+            "status": "cancelled",
+            "cancel": {"at": STAMP, "by": "handler"},
+            "settledAttempt": 3,
+            "updatedAt": STAMP,
+            **NO_CLAIM,
+        },
+    ),
+    "cancel_run that somebody asked for while it ran": Row(
+        of=lambda job: cancel_run(job, entry=FAILURE),
+        before={**CLAIM, "cancel": REQUEST},
+        after={
+            "status": "cancelled",
+            "history": [ADDED],
+            "settledAttempt": 3,
+            "updatedAt": STAMP,
+            **NO_CLAIM,
+        },
+    ),
+    "repeat after a run that was cancelled": Row(
+        of=lambda job: repeat(job, run_at=LATER, entry=FAILURE),
+        before={**SCHEDULE, **TROUBLED, "snoozeCount": 2},
+        after={
+            "status": "pending",
+            "nextRunAt": LATER,
+            "failCount": 0,
+            "settledAttempt": 3,
+            "snoozeCount": GONE,
+            "history": [ADDED],
+            "updatedAt": STAMP,
+            **NO_CLAIM,
+            **NO_TROUBLE,
+        },
+        not_with={**NOT_OURS, **OTHER_SCHEDULE},
+    ),
+    "give_up_occurrence with a history": Row(
+        of=lambda job: give_up_occurrence(job, run_at=LATER, leaves=OCCURRENCE, entry=FAILURE),
+        before=SCHEDULE,
+        after={
+            "status": "pending",
+            "nextRunAt": LATER,
+            "failCount": 0,
+            "settledAttempt": 3,
+            "failedRunId": OCCURRENCE["_id"],
+            "history": [ADDED],
+            "updatedAt": STAMP,
+            **NO_CLAIM,
+        },
+    ),
+    "give_up_occurrence": Row(
+        of=lambda job: give_up_occurrence(job, run_at=LATER, leaves=OCCURRENCE),
+        before={**SCHEDULE, **TROUBLED},
+        after={
+            "status": "pending",
+            "nextRunAt": LATER,
+            "failCount": 0,
+            "settledAttempt": 3,
+            "failedRunId": OCCURRENCE["_id"],
+            "updatedAt": STAMP,
+            **NO_CLAIM,
+            **NO_TROUBLE,
+        },
+        not_with={**NOT_OURS, **OTHER_SCHEDULE},
+    ),
+    "release": Row(
+        of=release,
+        before={**CLAIM, **TROUBLED},
+        after={"status": "pending", "settledAttempt": 3, "updatedAt": STAMP, **NO_CLAIM},
+        not_with=NOT_OURS,
+    ),
+    "recover": Row(
+        of=recover_it,
+        before=CLAIM,
+        after={"status": "pending", "crashCount": 1, **CRASHED},
+        not_with={**ALIVE, **ASKED, "one crash too many": {"crashCount": 2}},
+    ),
+    "cancel_stale": Row(
+        of=lambda _job: cancel_stale(STALE),
+        before={**CLAIM, "cancel": REQUEST},
+        after={"status": "cancelled", "crashCount": 1, **CRASHED},
+        not_with={**ALIVE, **NOT_ASKED},
+    ),
+    "cancel_stale that crashed too often": Row(
+        of=lambda _job: cancel_stale(STALE),
+        before={**SCHEDULE, "cancel": REQUEST, "crashCount": 2},
+        after={"status": "cancelled", "crashCount": 3, **CRASHED},
+    ),
+    "expire": Row(
+        of=expire,
+        before={**CLAIM, **TROUBLED},
+        after={
+            "status": "cancelled",
+            "cancel": {"at": STAMP, "by": "expiry", "reason": "expired"},
+            "settledAttempt": 3,
+            "updatedAt": STAMP,
+            **NO_CLAIM,
+        },
+        not_with=NOT_OURS,
+    ),
+    "cancel_run that somebody asked for": Row(
+        of=cancel_run,
+        before={**CLAIM, **TROUBLED, "cancel": REQUEST},
+        after={"status": "cancelled", "settledAttempt": 3, "updatedAt": STAMP, **NO_CLAIM},
+        not_with=NOT_OURS,
+    ),
+    "recover with a history": Row(
+        of=recover_with_history,
+        before={**CLAIM, "history": EARLIER},
+        after={"status": "pending", "crashCount": 1, "history": [EARLIER[1], ADDED_LOST], **CRASHED},
+    ),
+    "recover a foreign claim with a history": Row(
+        of=recover_with_history,
+        before={**{key: value for key, value in CLAIM.items() if key != "attempt"}, "claimedBy": 5},
+        after={
+            "status": "pending",
+            "crashCount": 1,
+            "history": [{**ADDED_LOST, "attempt": 0, "by": ""}],
+            **CRASHED,
+            "lostAttempt": GONE,
+        },
+    ),
+    "recover a job that may be tried more often": Row(
+        of=recover_it,
+        before={**CLAIM, "crashCount": 7, "policy": {"maxAttempts": 9}},
+        after={"status": "pending", "crashCount": 8, **CRASHED},
+        not_with={
+            "as many attempts": {"policy": {"maxAttempts": 8}},
+            "as many waits": {"policy": {"delays": [1] * 7}},
+            "no policy": {"policy": GONE},
+            "a policy that is none": {"policy": [{"maxAttempts": 9}]},
+            "no number": {"policy": {"maxAttempts": "9", "delays": "9"}},
+        },
+    ),
+    "recover a job with a list of waits": Row(
+        of=recover_it,
+        before={**CLAIM, "crashCount": 7, "policy": {"delays": [1] * 8}},
+        after={"status": "pending", "crashCount": 8, **CRASHED},
+    ),
+    "give_up_crashed before the others": Row(
+        of=lambda _job: give_up_crashed(STALE, max_crashes=MAX_CRASHES, crashes=1, entry=LOST),
+        before={**CLAIM, "policy": {"maxAttempts": 1}},
+        after={
+            "status": "failed",
+            "failReason": crash_reason(1),
+            "crashCount": 1,
+            "history": [ADDED_LOST],
+            **CRASHED,
+        },
+        not_with={"more attempts": {"policy": {"maxAttempts": 2}}, "no policy": {"policy": GONE}},
+    ),
+    "recover a claim without a heartbeat by its lock": Row(
+        of=recover_it,
+        before={**CLAIM, "lastHeartbeat": None, "lockedAt": ago(days=11)},
+        after={"status": "pending", "crashCount": 1, **CRASHED},
+    ),
+    "recover a claim without a lock by its update": Row(
+        of=recover_it,
+        before={**CLAIM, "lastHeartbeat": None, "lockedAt": None, "updatedAt": ago(days=11)},
+        after={"status": "pending", "crashCount": 1, **CRASHED},
+    ),
+    "recover a claim that promises no number": Row(
+        of=recover_it,
+        before={**CLAIM, "heartbeatInterval": "?"},
+        after={"status": "pending", "crashCount": 1, **CRASHED},
+    ),
+    "recover after an earlier crash": Row(
+        of=recover_it,
+        before={**CLAIM, **TROUBLED},
+        after={"status": "pending", "crashCount": 2, **CRASHED},
+    ),
+    "recover after a crash of which only the count is known": Row(
+        of=recover_it,
+        before={**CLAIM, "failCount": 0, "crashCount": 1},
+        after={"status": "pending", "crashCount": 2, **CRASHED, "lastCrash": {"runAt": OLD, "failCount": 0}},
+    ),
+    "recover after a crash and a failure": Row(
+        of=recover_it,
+        before={**CLAIM, "crashCount": 1, "lastCrash": {"runAt": NOW, "failCount": 0}},
+        after={"status": "pending", "crashCount": 2, **CRASHED},
+    ),
+    "recover after a crash and a time from an operator": Row(
+        of=recover_it,
+        before={**CLAIM, "movedTo": OLD, "crashCount": 1, "lastCrash": {"runAt": NOW, "failCount": 1}},
+        after={"status": "pending", "crashCount": 2, **CRASHED},
+    ),
+    "recover after a crash and a success counts from 0": Row(
+        of=recover_it,
+        before={**CLAIM, "crashCount": 2, "lastCrash": {"runAt": NOW, "failCount": 1}},
+        after={"status": "pending", "crashCount": 1, **CRASHED},
+    ),
+    "recover a schedule": Row(
+        of=recover_it,
+        before=SCHEDULE,
+        after={"status": "pending", "crashCount": 1, **CRASHED},
+    ),
+    "recover counts that are no numbers": Row(
+        of=recover_it,
+        before={**CLAIM, "crashCount": "?", "failCount": "?"},
+        after={"status": "pending", "crashCount": 1, **CRASHED, "lastCrash": {"runAt": OLD, "failCount": 0}},
+    ),
+    "recover a foreign claim": Row(
+        of=recover_it,
+        before={key: value for key, value in CLAIM.items() if key != "attempt"},
+        after={"status": "pending", "crashCount": 1, **CRASHED, "lostAttempt": GONE},
+    ),
+    "recover a foreign claim after one of ours": Row(
+        of=recover_it,
+        before={**{key: value for key, value in CLAIM.items() if key != "attempt"}, "lostAttempt": 2},
+        after={"status": "pending", "crashCount": 1, **CRASHED, "lostAttempt": 2},
+    ),
+    "give_up_crashed": Row(
+        of=give_up,
+        before={**CLAIM, "crashCount": 2},
+        after={"status": "failed", "failReason": crash_reason(3), "crashCount": 3, **CRASHED},
+        not_with={
+            **ALIVE,
+            "a crash left": {"crashCount": 1},
+            "a success since": {"lastCrash": {"runAt": NOW, "failCount": 1}},
+            "a schedule": {"repeatInterval": "@daily"},
+            **ASKED,
+        },
+    ),
+    "give_up_crashed with a cron that is no text": Row(
+        of=give_up,
+        before={**CLAIM, "crashCount": 2, "repeatInterval": ["@daily"]},
+        after={"status": "failed", "failReason": crash_reason(3), "crashCount": 3, **CRASHED},
+    ),
+    "abandon_occurrence": Row(
+        of=lambda job: abandon_occurrence(job, run_at=LATER, leaves=OCCURRENCE),
+        before={**SCHEDULE, **TROUBLED},
+        after={
+            "status": "pending",
+            "nextRunAt": LATER,
+            "failCount": 0,
+            "lostAttempt": 3,
+            "failedRunId": OCCURRENCE["_id"],
+            "updatedAt": STAMP,
+            **NO_CLAIM,
+            **NO_TROUBLE,
+        },
+        not_with=TOUCHED,
+    ),
+    "abandon_schedule": Row(
+        of=lambda job: abandon_schedule(job, reason="$status"),
+        before={**SCHEDULE, "crashCount": 2},
+        after={"status": "failed", "failReason": "$status", "crashCount": 3, **CRASHED},
+        not_with=TOUCHED,
+    ),
+    "change_schedule while it waits": Row(
+        of=lambda job: change_schedule(job, changes={"repeatInterval": "@weekly", "nextRunAt": LATER}),
+        before={**JOB, "repeatInterval": "@daily", "timezone": "UTC"},
+        after={"repeatInterval": "@weekly", "nextRunAt": LATER, "updatedAt": STAMP},
+        not_with={
+            "a change since": {"updatedAt": NOW},
+            "another cron": {"repeatInterval": "@hourly"},
+            "a claim since": {"status": "processing"},
+            **FINISHED,
+        },
+    ),
+    "change_schedule to no policy": Row(
+        of=lambda job: change_schedule(job, changes={"policy": None}),
+        before={**JOB, "repeatInterval": "@daily", "policy": {"maxAttempts": 3}},
+        after={"policy": GONE, "updatedAt": STAMP},
+    ),
+    "change_schedule while it runs": Row(
+        of=lambda job: change_schedule(job, changes={"data": "$status"}),
+        before=SCHEDULE,
+        after={"data": "$status", "updatedAt": STAMP},
+        not_with={
+            "the run ended": {"status": "pending", **NO_CLAIM},
+            "a change since": {"updatedAt": NOW},
+        },
+    ),
+    "cancel": Row(
+        of=lambda _job: cancel(),
+        before=JOB,
+        after={"status": "cancelled", "updatedAt": STAMP},
+        not_with={"a claim": {"status": "processing"}, **FINISHED},
+    ),
+    "cancel with a reason": Row(
+        of=lambda _job: cancel(reason="$status"),
+        before={**JOB, "cancel": {"by": "expiry", "reason": "expired"}},
+        after={
+            "status": "cancelled",
+            "cancel": {"at": STAMP, "by": "operator", "reason": "$status"},
+            "updatedAt": STAMP,
+        },
+        not_with={"a claim": {"status": "processing"}, **FINISHED},
+    ),
+    "cancel with a reason after a request": Row(
+        of=lambda _job: cancel(reason="second"),
+        before={**JOB, "cancel": REQUEST},
+        after={"status": "cancelled", "updatedAt": STAMP},
+    ),
+    "request_cancel": Row(
+        of=lambda _job: request_cancel(reason="$status"),
+        before=CLAIM,
+        after={"cancel": {"at": STAMP, "by": "operator", "reason": "$status"}, "updatedAt": STAMP},
+        not_with={"pending": {"status": "pending"}, **FINISHED, **ASKED},
+    ),
+    "request_cancel without a reason, of an odd document": Row(
+        of=lambda _job: request_cancel(),
+        before={**CLAIM, "cancel": [REQUEST]},
+        after={"cancel": {"at": STAMP, "by": "operator"}, "updatedAt": STAMP},
+    ),
+    "retry_by_operator": Row(
+        of=lambda _job: retry_by_operator(),
+        before={
+            **JOB,
+            **TROUBLED,
+            "status": "failed",
+            "failCount": 5,
+            "attempt": 6,
+            "settledAttempt": 6,
+            "snoozeCount": 2,
+            "history": EARLIER,
+            "policy": {"maxAttempts": 5},
+        },
+        after={
+            "status": "pending",
+            "failCount": 0,
+            "nextRunAt": STAMP,
+            "snoozeCount": GONE,
+            "updatedAt": STAMP,
+            **NO_TROUBLE,
+        },
+        not_with={status: {"status": status} for status in ("pending", "processing", "completed")},
+    ),
+    "retry_by_operator after a cancellation": Row(
+        of=lambda _job: retry_by_operator(),
+        before={**JOB, "status": "cancelled", "claimedBy": None, "cancel": REQUEST},
+        after={
+            "status": "pending",
+            "nextRunAt": STAMP,
+            "updatedAt": STAMP,
+            "claimedBy": GONE,
+            "cancel": GONE,
+        },
+    ),
+    "retry_by_operator within a spread": Row(
+        of=lambda _job: retry_by_operator(spread=timedelta(hours=1)),
+        before={**JOB, "status": "failed"},
+        after={
+            "status": "pending",
+            "nextRunAt": FromNow(at_most=timedelta(hours=1)),
+            "movedTo": FromNow(at_most=timedelta(hours=1)),
+            "updatedAt": STAMP,
+        },
+    ),
+    "reschedule_by_operator": Row(
+        of=reschedule,
+        before={**JOB, "movedTo": OLD},
+        after={"nextRunAt": LATER, "movedTo": GONE, "updatedAt": STAMP},
+        not_with={"a claim": {"status": "processing"}, **FINISHED},
+    ),
+    "reschedule_by_operator for a schedule": Row(
+        of=reschedule,
+        before={**JOB, "repeatInterval": "@daily"},
+        after={"nextRunAt": LATER, "movedTo": LATER, "updatedAt": STAMP},
+    ),
+    "reschedule_by_operator after a crash": Row(
+        of=reschedule,
+        before={**JOB, **TROUBLED},
+        after={"nextRunAt": LATER, "movedTo": LATER, "updatedAt": STAMP},
+    ),
+}
+
+
+def rows(which: Callable[[Row], bool] = lambda _row: True) -> Any:
+    """Run a test with each of these rows."""
+    return pytest.mark.parametrize(
+        "row", [pytest.param(row, id=each) for each, row in TABLE.items() if which(row)]
+    )
+
+
+def changed(before: Document, changes: Document) -> Document:
+    return {key: value for key, value in {**before, **changes}.items() if value is not GONE}
+
+
+@pytest.fixture(scope="module")
+async def jobs(client: AsyncMongoClient[Document]) -> AsyncIterator[Collection]:
+    """One collection for the whole table: each test has a document of its own."""
+    name = f"transitions_{uuid.uuid4().hex[:8]}"
+    yield client[name]["monque_jobs"]
+    await client.drop_database(name)
+
+
+async def store(jobs: Collection, job: Document) -> Document:
+    """Store a document under an id of its own, and return it."""
+    stored = {**job, "_id": ObjectId()}
+    await jobs.insert_one(stored)
+    return stored
+
+
+async def perform(jobs: Collection, transition: Transition, job: Document) -> Document | None:
+    return await jobs.find_one_and_update(
+        {"_id": job["_id"], **transition.when},
+        transition.update(NOW),
+        return_document=ReturnDocument.AFTER,
+    )
+
+
+@rows()
+async def test_a_transition_changes_a_document_that_it_matches(jobs: Collection, row: Row) -> None:
+    stored = await store(jobs, row.before)
+    transition = row.of(row.before)
+    after = await perform(jobs, transition, stored)
+
+    assert after == changed(stored, row.after)
+    assert after["status"] == transition.to.value
+
+
+@pytest.mark.parametrize(
+    ("row", "difference"),
+    [
+        pytest.param(row, difference, id=f"{each} not with {what}")
+        for each, row in TABLE.items()
+        for what, difference in row.not_with.items()
+    ],
+)
+async def test_a_transition_leaves_alone_a_document_that_it_does_not_match(
+    jobs: Collection, row: Row, difference: Document
+) -> None:
+    """The transition is made from the document as it was read; the difference came after that."""
+    stored = await store(jobs, changed(row.before, difference))
+
+    assert await perform(jobs, row.of(row.before), stored) is None
+    assert await jobs.find_one({"_id": stored["_id"]}) == stored
+
+
+@rows(lambda row: row.of in (recover_it, give_up))
+async def test_recovery_reads_whether_a_crash_was_one_too_many(jobs: Collection, row: Row) -> None:
+    stored = await store(jobs, row.before)
+    found = await jobs.find_one({"_id": stored["_id"], **STALE}, stale_fields(max_crashes=MAX_CRASHES))
+
+    names = ("_id", "name", "claimedBy", "attempt", "repeatInterval")
+    named = {key: value for key, value in stored.items() if key in names}
+    hopeless = row.of(stored).to is JobStatus.FAILED
+    read = {"crashes": row.after["crashCount"], "hopeless": hopeless, "requested": False}
+    assert found == {**named, **read}

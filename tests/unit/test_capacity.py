@@ -1,0 +1,254 @@
+"""Capacity: how many jobs to claim, by how long they run, how large they are and how many wait."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from monque import Job, Options, Workers
+from monque._engine.capacity import Capacity
+from monque._engine.claimed import Held, key_of_claim
+from monque._engine.control import Control
+from monque._engine.prefetch import Prefetch
+
+CONCURRENCY = 5
+
+
+class Paused(Control):
+    """Knows which names are paused, and nothing else."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+
+    def holds_back(self, name: object) -> bool:
+        return name in self._names
+
+
+async def handler(job: Job[None]) -> None: ...
+
+
+def workers_of(*names: str) -> Workers:
+    workers = Workers()
+    for name in names:
+        workers.worker(name, handler)
+    return workers
+
+
+def capacity_of(*names: str, running: Counter[str] | None = None, **options: Any) -> Capacity:
+    settings = Options(**{"worker_concurrency": CONCURRENCY, **options})
+    return made(workers_of(*names), settings, running)
+
+
+def made(workers: Workers, options: Options, running: Counter[str] | None = None) -> Capacity:
+    return Capacity(workers, options, running or Counter(), Prefetch({}), Paused())
+
+
+@pytest.fixture
+def capacity() -> Capacity:
+    return capacity_of("work")
+
+
+def ran(capacity: Capacity, *, seconds: float = 0.0001, size: int = 300, waited: float = 0.001) -> None:
+    """A prefetched job of this size has waited, started and ended."""
+    capacity.record_size(size)
+    capacity.start("work", waited=waited)
+    capacity.end("work", seconds)
+
+
+def hold(capacity: Capacity, name: str, count: int) -> None:
+    """Let claimed jobs of a name wait for a slot."""
+    worker = workers_of(name).get(name)
+    assert worker is not None
+    for number in range(count):
+        claim: Any = {"_id": number, "name": name, "attempt": 1}
+        capacity._prefetch.add(Held(key_of_claim(claim), claim, worker, 0.0, 0.0, None, None))
+
+
+def may_start(capacity: Capacity, name: str) -> bool:
+    worker = capacity._workers.get(name)
+    assert worker is not None
+    return capacity.may_start(worker)
+
+
+def limit(capacity: Capacity) -> int:
+    return capacity.wanted(capacity._prefetch.count)[1]
+
+
+def test_before_a_job_has_run_no_more_are_wanted_than_there_are_slots(capacity: Capacity) -> None:
+    assert limit(capacity) == CONCURRENCY
+
+
+def test_many_short_small_jobs_are_prefetched(capacity: Capacity) -> None:
+    ran(capacity)
+
+    assert limit(capacity) == 1_000
+
+
+def test_long_jobs_are_not_prefetched(capacity: Capacity) -> None:
+    ran(capacity, seconds=0.2)
+
+    assert limit(capacity) == CONCURRENCY
+
+
+def test_one_slow_run_counts_at_once_and_quick_ones_make_up_for_it_gradually(capacity: Capacity) -> None:
+    ran(capacity, seconds=0.2)
+    ran(capacity)
+    assert limit(capacity) == CONCURRENCY
+
+    for _ in range(20):
+        ran(capacity)
+    assert limit(capacity) > CONCURRENCY
+
+
+@pytest.mark.parametrize(("size", "ahead"), [(2**20, 16), (100 * 2**10, 163), (16 * 2**20, 1)])
+def test_of_short_large_jobs_sixteen_megabytes_are_prefetched(
+    capacity: Capacity, size: int, ahead: int
+) -> None:
+    ran(capacity, size=size)
+
+    assert limit(capacity) == CONCURRENCY + ahead
+
+
+def test_after_large_jobs_many_small_ones_are_prefetched_again(capacity: Capacity) -> None:
+    ran(capacity, size=2**20)
+    for _ in range(100):
+        ran(capacity)
+        limit(capacity)
+
+    assert limit(capacity) == 1_000
+
+
+def test_prefetched_jobs_that_waited_too_long_shrink_the_prefetch_and_it_grows_back(
+    capacity: Capacity,
+) -> None:
+    ran(capacity, waited=10.0)
+    limit(capacity)  # adapts
+    shrunk = limit(capacity)
+    assert shrunk == CONCURRENCY + 20  # 2,000 jobs waited a hundred times too long
+
+    ran(capacity)
+    limit(capacity)
+    assert limit(capacity) > shrunk
+
+
+def test_a_job_held_in_vain_counts_as_a_slow_run(capacity: Capacity) -> None:
+    ran(capacity)
+    capacity.waited("work", 1.0)
+
+    assert limit(capacity) == CONCURRENCY
+
+
+def test_running_handlers_do_not_count_as_unsettled() -> None:
+    capacity = capacity_of("work", worker_concurrency=10_000)
+    for _ in range(6_000):
+        capacity.start("work", waited=0.001)
+
+    assert capacity.wanted(6_000)[1] == 1_000
+
+
+def test_nothing_is_wanted_while_very_many_wait_to_be_settled(capacity: Capacity) -> None:
+    assert capacity.wanted(5_000) == ({}, 0)
+
+
+def test_runs_of_an_earlier_runner_are_not_subtracted_from_those_being_settled() -> None:
+    outlived = Counter({"work": 1_000})  # an earlier stop
+    capacity = capacity_of("work", running=outlived, worker_concurrency=10_000)
+
+    assert capacity.wanted(5_000) == ({}, 0)
+
+
+def test_nothing_is_wanted_before_half_of_the_prefetched_jobs_have_started(capacity: Capacity) -> None:
+    ran(capacity)
+    hold(capacity, "work", 1_001)
+    assert not capacity.is_low
+    assert capacity.wanted(1_001) == ({}, 0)
+
+
+def test_a_name_without_a_free_slot_is_not_wanted_and_the_others_are() -> None:
+    capacity = capacity_of("busy", "free")
+    for _ in range(CONCURRENCY):
+        capacity.start("busy", waited=0.0)
+
+    assert capacity.wanted(CONCURRENCY) == ({"free": CONCURRENCY}, CONCURRENCY)
+    assert capacity.full_names == ["busy"]
+    assert not may_start(capacity, "busy")
+    assert may_start(capacity, "free")
+
+
+def test_a_limit_for_the_instance_bounds_all_names_together() -> None:
+    capacity = capacity_of("a", "b", instance_concurrency=7)
+    assert capacity.is_shared
+    assert capacity.wanted(0)[1] == 7
+
+    for _ in range(4):
+        capacity.start("a", waited=0.0)
+    assert capacity.wanted(4) == ({"a": 1, "b": 5}, 3)
+
+    for _ in range(3):
+        capacity.start("b", waited=0.0)
+    assert not may_start(capacity, "a")
+    assert not may_start(capacity, "b")
+
+
+def test_with_a_limit_for_the_instance_nothing_is_prefetched_for_several_names() -> None:
+    """A slot is for the oldest job of all names. A prefetched one would overtake it."""
+    capacity = capacity_of("work", "other", instance_concurrency=7)
+    ran(capacity)
+
+    assert capacity.wanted(0)[1] == 7
+
+
+def test_the_claim_loop_waits_for_room_only_if_a_name_had_none() -> None:
+    capacity = capacity_of("busy", "free")
+    capacity.wanted(0)
+    assert not capacity.is_awaited
+
+    for _ in range(CONCURRENCY):
+        capacity.start("busy", waited=0.0)
+    capacity.wanted(CONCURRENCY)
+    assert capacity.is_awaited
+
+
+def test_after_it_was_closed_nothing_may_start_and_free_slots_are_reported(capacity: Capacity) -> None:
+    capacity.wanted(0)
+    capacity.close()
+
+    assert not may_start(capacity, "work")
+    assert capacity.is_awaited
+
+    capacity.wanted(0)  # the claim loop was about to ask when it was closed
+    assert capacity.is_awaited
+
+
+def test_a_worker_with_its_own_concurrency_does_not_go_by_the_options() -> None:
+    workers = Workers()
+    workers.worker("work", handler, concurrency=2)
+    capacity = made(workers, Options(worker_concurrency=CONCURRENCY))
+
+    assert capacity.wanted(0) == ({"work": 2}, 2)
+
+
+def test_names_that_are_not_served_are_not_wanted() -> None:
+    workers = workers_of("mine", "theirs")
+    workers.restrict(excluding=["theirs"])
+    capacity = made(workers, Options(worker_concurrency=CONCURRENCY))
+
+    assert capacity.wanted(0) == ({"mine": CONCURRENCY}, CONCURRENCY)
+
+
+def test_paused_names_are_not_wanted_and_nobody_waits_for_their_slots() -> None:
+    capacity = capacity_of("mine", "resting", running=Counter(resting=CONCURRENCY))
+    capacity.control = Paused("resting")
+
+    assert capacity.wanted(0) == ({"mine": CONCURRENCY}, CONCURRENCY)
+    assert not capacity.is_awaited
+    assert capacity.full_names == []
+
+
+def test_nothing_is_wanted_if_all_names_are_paused() -> None:
+    capacity = capacity_of("a", "b")
+    capacity.control = Paused("a", "b")
+
+    assert capacity.wanted(0) == ({}, 0)

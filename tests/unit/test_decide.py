@@ -1,0 +1,283 @@
+"""From what a handler did to the transition that records it, and to the event that reports it."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from bson import ObjectId
+
+from monque import JobCancelled, JobCompleted, JobFailed, JobStatus, Options
+from monque._engine.decide import Outcome, decide, ending, report, report_unread
+from monque._store import transitions
+from monque._store.lazy_job import to_job
+from monque._store.transitions import Transition
+
+NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
+OPTIONS = Options(
+    max_retries=3, base_retry_interval=timedelta(seconds=1), retry_jitter=0.0, attempt_history=0
+)
+FAILURE = ValueError("no")
+
+
+def claim(**fields: Any) -> Any:
+    return {
+        "_id": ObjectId(b"monque-claim"),
+        "name": "work",
+        "data": {"to": "ada"},
+        "status": "processing",
+        "nextRunAt": NOW.replace(tzinfo=None),
+        "failCount": 0,
+        "claimedBy": "ours",
+        "attempt": 2,
+        **fields,
+    }
+
+
+def schedule(cron: str = "0 * * * *", **fields: Any) -> Any:
+    return claim(repeatInterval=cron, timezone="UTC", uniqueKey="work", **fields)
+
+
+SUCCESS = Outcome(0.02)
+FAILED = Outcome(0.02, FAILURE)
+RELEASED = Outcome(0.02, asyncio.CancelledError(), "shutdown")
+REQUEST = {"at": NOW, "by": "operator", "reason": "enough"}
+STOPPED = Outcome(0.02, asyncio.CancelledError(), "requested")
+NEXT_HOUR = datetime(2026, 3, 4, 6, tzinfo=UTC)
+
+
+def reason_in(transition: Transition) -> str:
+    assert isinstance(transition.then, list)
+    reason: str = transition.then[0]["$set"]["failReason"]["$literal"]
+    return reason
+
+
+def decided(what: Any, outcome: Outcome) -> Transition:
+    return decide(what, outcome, OPTIONS, lambda: NOW)
+
+
+def test_a_success_completes_the_job() -> None:
+    assert decided(claim(), SUCCESS) is transitions.complete(claim(), ran=0.02)
+
+
+def test_a_success_of_a_schedule_moves_it_to_its_next_time() -> None:
+    transition = decided(schedule(), SUCCESS)
+
+    assert transition.to is JobStatus.PENDING
+    assert transition.then == transitions.repeat(schedule(), run_at=NEXT_HOUR).then
+
+
+@pytest.mark.parametrize("what", [claim(), schedule()], ids=["job", "schedule"])
+@pytest.mark.parametrize(("failures", "seconds"), [(0, 2), (1, 4)])
+def test_a_failure_is_retried_after_a_pause_that_doubles(what: Any, failures: int, seconds: int) -> None:
+    failing = {**what, "failCount": failures}
+    expected = transitions.retry(failing, delay=timedelta(seconds=seconds), reason="ValueError: no")
+
+    assert decided(failing, FAILED) is expected
+
+
+def test_the_last_failure_of_a_job_is_final() -> None:
+    transition = decided(claim(failCount=2), FAILED)
+
+    assert transition.to is JobStatus.FAILED
+    assert transition.then == transitions.fail(claim(failCount=2), reason="ValueError: no").then
+
+
+def test_the_last_failure_of_a_schedule_is_kept_beside_it_and_the_schedule_continues() -> None:
+    transition = decided(schedule(failCount=2), FAILED)
+
+    assert transition.to is JobStatus.PENDING
+    assert transition.leaves is not None
+    assert transition.leaves["status"] == "failed"
+    assert transition.leaves["failReason"] == "ValueError: no"
+    assert transition.leaves["failCount"] == 3
+    assert transition.leaves["scheduleId"] == schedule()["_id"]
+    assert isinstance(transition.then, dict)
+    assert transition.then["$set"]["nextRunAt"] == NEXT_HOUR
+
+
+@pytest.mark.parametrize("what", [claim(), schedule(), schedule("nonsense")], ids=["job", "schedule", "odd"])
+def test_an_interrupted_run_is_released(what: Any) -> None:
+    assert decided(what, RELEASED) is transitions.release(what)
+
+
+@pytest.mark.parametrize("why", ["shutdown", "lost"])
+def test_a_run_that_was_stopped_for_the_instances_sake_counts_no_failure(why: Any) -> None:
+    outcome = Outcome(0.02, RuntimeError("torn"), why)
+
+    assert decided(claim(failCount=2), outcome) is transitions.release(claim(failCount=2))
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        STOPPED,
+        Outcome(0.02, ValueError("after it"), "requested"),
+        RELEASED,
+        FAILED,
+        Outcome.of_uncalled(),
+    ],
+    ids=["stopped", "failed after it", "shutdown too", "failed in a thread", "never called"],
+)
+@pytest.mark.parametrize("what", [claim, schedule], ids=["job", "schedule"])
+def test_whatever_ends_a_run_that_is_to_be_cancelled_cancels_it(what: Any, outcome: Outcome) -> None:
+    asked = what(cancel=REQUEST)
+
+    assert decided(asked, outcome) is transitions.cancel_run(asked)
+
+
+def test_a_run_that_returns_completes_its_job_whatever_was_asked() -> None:
+    asked = claim(cancel=REQUEST)
+
+    assert decided(asked, SUCCESS) is transitions.complete(asked, ran=0.02)
+
+
+def test_a_schedule_that_is_to_be_cancelled_does_not_wait_for_its_next_time() -> None:
+    asked = schedule(cancel=REQUEST)
+
+    assert decided(asked, SUCCESS) is transitions.cancel_run(asked)
+
+
+@pytest.mark.parametrize("record", [{"by": "handler"}, {"by": "expiry"}, "operator", None, [REQUEST], {}])
+def test_only_the_request_of_an_operator_cancels_a_run(record: Any) -> None:
+    assert decided(claim(cancel=record), FAILED).to is JobStatus.PENDING
+
+
+def test_a_cancelled_run_is_reported_as_cancelled() -> None:
+    asked = claim(cancel=REQUEST)
+    event = reported(asked, STOPPED, after(asked, "cancelled"))
+
+    assert isinstance(event, JobCancelled)
+    assert (event.job.status, event.job.cancelled_by) == (JobStatus.CANCELLED, "operator")
+    assert (event.job.cancel_reason, event.job.data) == ("enough", "decoded")
+
+
+def test_a_handler_that_is_not_called_leaves_its_job_released() -> None:
+    assert decided(claim(), Outcome.of_uncalled()) is transitions.release(claim())
+
+
+def test_a_success_of_a_schedule_that_cannot_be_read_fails_it_with_the_reason() -> None:
+    transition = decided(schedule("nonsense"), SUCCESS)
+
+    assert transition.to is JobStatus.FAILED
+    assert reason_in(transition).startswith("its schedule cannot be continued: ")
+
+
+def test_the_last_failure_of_a_schedule_that_cannot_be_read_keeps_the_handlers_reason() -> None:
+    transition = decided(schedule("nonsense", failCount=2), FAILED)
+
+    assert transition.to is JobStatus.FAILED
+    assert transition.leaves is None
+    assert reason_in(transition) == "ValueError: no"
+
+
+def test_an_interval_without_a_zone_is_read_as_utc() -> None:
+    """Other implementations store none."""
+    bare = schedule()
+    del bare["timezone"]
+
+    transition = decided(bare, SUCCESS)
+
+    assert isinstance(transition.then, dict)
+    assert transition.then["$set"]["nextRunAt"] == NEXT_HOUR
+
+
+@pytest.mark.parametrize(
+    ("what", "outcome", "expected"),
+    [
+        (claim(), SUCCESS, "completed"),
+        (schedule(), SUCCESS, "completed"),
+        (claim(), FAILED, "retried"),
+        (claim(failCount=2), FAILED, "failed"),
+        (schedule(failCount=2), FAILED, "failed"),
+        (schedule("nonsense"), SUCCESS, "failed"),
+        (claim(cancel=REQUEST), STOPPED, "cancelled"),
+        (claim(cancel=REQUEST), SUCCESS, "completed"),
+    ],
+    ids=[
+        *("success", "repeat", "retry", "last failure", "last failure of a schedule", "unreadable schedule"),
+        *("cancelled", "completed in spite of a request"),
+    ],
+)
+def test_each_outcome_has_an_ending(what: Any, outcome: Outcome, expected: str) -> None:
+    assert ending(outcome, decided(what, outcome)) == expected
+
+
+def reported(what: Any, outcome: Outcome, document: dict[str, Any]) -> Any:
+    return report(to_job(what, data="decoded"), what, outcome, decided(what, outcome), document)
+
+
+def after(what: Any, status: str, **fields: Any) -> dict[str, Any]:
+    kept = {key: value for key, value in what.items() if key != "claimedBy"}
+    return {**kept, "status": status, "updatedAt": NOW, **fields}
+
+
+def test_a_completion_that_was_not_read_back_is_reported_from_the_claim() -> None:
+    event = report_unread(to_job(claim(failReason="earlier"), data="decoded"), SUCCESS, NOW)
+
+    assert isinstance(event, JobCompleted)
+    assert event.duration == timedelta(milliseconds=20)
+    assert (event.job.status, event.job.data, event.job.updated_at) == (JobStatus.COMPLETED, "decoded", NOW)
+    assert (event.job.claimed_by, event.job.fail_reason, event.job.attempt) == (None, None, 2)
+
+
+def test_a_completion_that_was_read_back_is_reported_as_it_is_stored() -> None:
+    event = reported(claim(), SUCCESS, after(claim(), "completed"))
+
+    assert isinstance(event, JobCompleted)
+    assert (event.job.status, event.job.data) == (JobStatus.COMPLETED, "decoded")
+
+
+def test_a_success_of_a_schedule_is_reported_with_its_next_time() -> None:
+    event = reported(schedule(), SUCCESS, after(schedule(), "pending", nextRunAt=NEXT_HOUR))
+
+    assert isinstance(event, JobCompleted)
+    assert (event.job.status, event.job.next_run_at) == (JobStatus.PENDING, NEXT_HOUR)
+
+
+@pytest.mark.parametrize(("failures", "status", "retries"), [(0, "pending", True), (2, "failed", False)])
+def test_a_failure_says_whether_the_job_is_retried(failures: int, status: str, retries: bool) -> None:
+    what = claim(failCount=failures)
+    stored = after(what, status, failCount=failures + 1, failReason="ValueError: no")
+
+    event = reported(what, FAILED, stored)
+
+    assert isinstance(event, JobFailed)
+    assert (event.error, event.will_retry, event.job.fail_count) == (FAILURE, retries, failures + 1)
+
+
+def test_the_last_failure_of_a_schedule_is_reported_with_the_run_that_is_kept() -> None:
+    event = reported(schedule(failCount=2), FAILED, after(schedule(), "pending", nextRunAt=NEXT_HOUR))
+
+    assert isinstance(event, JobFailed)
+    assert (event.will_retry, event.job.status, event.job.fail_count) == (False, JobStatus.FAILED, 3)
+    assert event.job.id != schedule()["_id"]
+
+
+def test_a_success_whose_schedule_cannot_be_read_is_reported_as_failed() -> None:
+    what = schedule("nonsense")
+    stored = after(what, "failed", failReason="its schedule cannot be continued: why")
+
+    event = reported(what, SUCCESS, stored)
+
+    assert isinstance(event, JobFailed)
+    assert not event.will_retry
+    assert str(event.error) == "its schedule cannot be continued: why"
+
+
+@pytest.mark.parametrize(
+    "later",
+    [{"status": "processing", "attempt": 3, "claimedBy": "theirs"}, {"status": "cancelled", "attempt": 2}],
+    ids=["claimed again", "cancelled since"],
+)
+def test_a_job_that_changed_before_it_was_read_back_is_reported_as_this_run_left_it(
+    later: Any,
+) -> None:
+    event = reported(claim(), FAILED, {**after(claim(), "pending"), **later})
+
+    assert isinstance(event, JobFailed)
+    assert event.will_retry
+    assert (event.job.status, event.job.attempt, event.job.claimed_by) == (JobStatus.PENDING, 2, None)
+    assert (event.job.fail_count, event.job.fail_reason) == (1, "ValueError: no")
