@@ -7,7 +7,7 @@ import re
 import resource
 import signal
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Any
 
 import hypothesis
@@ -45,6 +45,22 @@ hypothesis.settings.load_profile("monque")
 
 def pytest_report_header() -> str:
     return f"mongod: {os.environ.get('MONQUE_TEST_MONGOD', 'as packaged; MONQUE_TEST_MONGOD names another')}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, Any, Any]:
+    """Escape lone surrogates in reports: xdist cannot send them, and the whole test run would end."""
+    return _escaped((yield))
+
+
+def _escaped(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {key: _escaped(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_escaped, value))
+    return value
 
 
 @pytest.fixture(scope="session")
