@@ -63,7 +63,7 @@ class Retry:
         if self.delays is not None:
             self._set("delays", _check_delays(self.delays))
             if self.max_attempts is None:
-                self._set("max_attempts", len(self.waits) + 1)
+                self._set("max_attempts", len(waits_of(self)) + 1)
         if self.max_attempts is not None:
             check_count("max_attempts", self.max_attempts)
         if self.retry_on is not None:
@@ -79,24 +79,6 @@ class Retry:
     def never(cls) -> Self:
         """Run once; the first failure is final."""
         return cls(1)
-
-    @property
-    def waits(self) -> tuple[timedelta, ...]:
-        """The *delays*, none if there are none."""
-        return tuple(self.delays or ())
-
-    @property
-    def says_wait(self) -> bool:
-        """Whether it says anything about the waits."""
-        return any(
-            getattr(self, name) is not None for name in ("first", "limit", "jitter", "delays", "delay")
-        )
-
-    @property
-    def worker_only(self) -> list[str]:
-        """What it has that cannot be stored with a job."""
-        given = {"delay": self.delay, "retry_on": self.retry_on, "fail_on": self.fail_on or None}
-        return [name for name, value in given.items() if value is not None]
 
     def _check_wait(self) -> None:
         given = [name for name in ("first", "delays", "delay") if getattr(self, name) is not None]
@@ -118,6 +100,22 @@ class Retry:
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)  # it is frozen, and not in use yet
+
+
+def waits_of(retry: Retry) -> tuple[timedelta, ...]:
+    """The *delays*, none if there are none."""
+    return tuple(retry.delays or ())
+
+
+def says_wait(retry: Retry) -> bool:
+    """Whether it says anything about the waits."""
+    return any(getattr(retry, name) is not None for name in ("first", "limit", "jitter", "delays", "delay"))
+
+
+def worker_only(retry: Retry) -> list[str]:
+    """What it has that cannot be stored with a job."""
+    given = {"delay": retry.delay, "retry_on": retry.retry_on, "fail_on": retry.fail_on or None}
+    return [name for name, value in given.items() if value is not None]
 
 
 def _takes_job_and_error(delay: Any) -> bool:

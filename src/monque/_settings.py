@@ -10,15 +10,16 @@ checks, and is put there by `policy_of_call`; `NewJob` has a field of its name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from functools import partial
 from typing import Any, TypedDict, cast
 
 from monque._errors import ConfigurationError
 from monque._options import Options
-from monque._retry import DEFAULT, Errors, Retry
+from monque._retry import DEFAULT, Errors, Retry, says_wait, waits_of, worker_only
 from monque._rules import check_count, check_duration, check_fraction, check_number, check_time
 from monque._timeout import Timeout
 
@@ -139,7 +140,7 @@ def resolve(policy: Policy | None, settings: WorkerSettings, options: Options) -
         or settings.get("max_attempts")
         or worker.max_attempts
         or options.max_retries,
-        wait=asked if asked.says_wait else worker,
+        wait=asked if says_wait(asked) else worker,
         retry_on=cast("Errors | None", worker.retry_on),
         fail_on=cast("Errors", worker.fail_on),
     )
@@ -203,25 +204,43 @@ def check_worker_settings(settings: Mapping[str, object]) -> WorkerSettings:
 def check_job_settings(settings: Mapping[str, object]) -> JobSettings:
     """The settings of a call, without those that are None."""
     given = cast("JobSettings", _check(settings, JobSettings, "a job"))
-    if (retry := given.get("retry")) is not None and retry.worker_only:
-        names = " and ".join(retry.worker_only)
+    if (retry := given.get("retry")) is not None and (unstorable := worker_only(retry)):
         raise ConfigurationError(
-            f"{names} of a Retry cannot be stored with a job: functions and exception classes belong to the "
-            "worker, as in @monque.worker(..., retry=Retry(...))"
+            f"{' and '.join(unstorable)} of a Retry cannot be stored with a job: functions and exception "
+            "classes belong to the worker, as in @monque.worker(..., retry=Retry(...))"
         )
     return given
 
 
 def _check(settings: Mapping[str, object], known: Any, whose: str) -> dict[str, object]:
     names = known.__annotations__
-    if unknown := [name for name in settings if name not in names]:
-        raise ConfigurationError(
-            f"{whose} has no setting {', '.join(map(repr, unknown))}; the settings are: {', '.join(names)}"
-        )
+    for name in settings:
+        if name not in names:
+            raise ConfigurationError(
+                f"{whose} has no setting {name!r}{_suggestion(name, names)}; "
+                f"the settings are: {', '.join(names)}"
+            )
     given = {name: value for name, value in settings.items() if value is not None}
     for name in given:
         _CHECKS[name](given)
     return given
+
+
+def _suggestion(name: str, known: Collection[str]) -> str:
+    """What the caller may have meant: a name that other job systems have, or a misspelt one."""
+    meant = _NAMES_ELSEWHERE.get(name) or next(iter(get_close_matches(name, known, n=1)), None)
+    return f" (did you mean {meant}?)" if meant in known else ""
+
+
+_NAMES_ELSEWHERE = {
+    "retries": "max_attempts",
+    "max_retries": "max_attempts",
+    "attempts": "max_attempts",
+    "backoff": "retry",
+    "time_limit": "timeout",
+    "soft_time_limit": "timeout",
+    "ttl": "expires",
+}
 
 
 def policy_of_call(settings: JobSettings, due: datetime | None = None) -> Policy | None:
@@ -234,14 +253,14 @@ def policy_of_call(settings: JobSettings, due: datetime | None = None) -> Policy
     retry = settings.get("retry") or DEFAULT
     timeout = None if (given := settings.get("timeout")) is None else Timeout.of(given)
     # No default is stored: a later release may have another one.
-    attempts = None if retry.delays and len(retry.waits) + 1 == retry.max_attempts else retry.max_attempts
+    attempts = None if retry.delays and len(waits_of(retry)) + 1 == retry.max_attempts else retry.max_attempts
     policy = Policy(
         max_attempts=settings.get("max_attempts") or attempts,
         first=retry.first,
         limit=retry.limit,
         factor=None if retry.factor == DEFAULT.factor else retry.factor,
         jitter=retry.jitter,
-        delays=retry.waits or None,
+        delays=waits_of(retry) or None,
         timeout=None if timeout is None else timeout.soft,
         hard_timeout=None if timeout is None else timeout.hard,
         expires_at=_expires_at(settings.get("expires"), due),

@@ -30,6 +30,7 @@ from monque import (
     WorkerSettings,
 )
 from monque._api.newjob import build
+from monque._retry import worker_only
 from monque._settings import (
     _CHECKS,
     _STORED_CHECKS,
@@ -133,10 +134,23 @@ class TestWrongOnes:
             built(NewJob("work", **wrong))
 
     def test_an_unknown_one_is_named_with_those_that_exist(self) -> None:
-        with pytest.raises(ConfigurationError, match=r"'retries'; the settings are: max_attempts, retry"):
-            Workers().worker("work", lambda job: None, retries=3)  # type: ignore[call-overload]
-        with pytest.raises(ConfigurationError, match=r"'retries'; the settings are: max_attempts, retry"):
-            check_job_settings({"retries": 3})
+        with pytest.raises(ConfigurationError, match=r"'colour'; the settings are: max_attempts, retry"):
+            Workers().worker("work", lambda job: None, colour=3)  # type: ignore[call-overload]
+        with pytest.raises(ConfigurationError, match=r"'colour'; the settings are: max_attempts, retry"):
+            check_job_settings({"colour": 3})
+
+    @pytest.mark.parametrize(
+        ("given", "meant"),
+        [
+            ("retries", "max_attempts"),
+            ("time_limit", "timeout"),
+            ("timout", "timeout"),
+            ("expire", "expires"),
+        ],
+    )
+    def test_what_was_meant_is_suggested(self, given: str, meant: str) -> None:
+        with pytest.raises(ConfigurationError, match=rf"'{given}' \(did you mean {meant}\?\)"):
+            check_job_settings({given: 3})
 
     @pytest.mark.parametrize(
         "retry",
@@ -144,7 +158,7 @@ class TestWrongOnes:
         ids=["delay", "retry_on", "fail_on"],
     )
     def test_what_cannot_be_stored_belongs_to_the_worker(self, retry: Retry) -> None:
-        [name] = retry.worker_only
+        [name] = worker_only(retry)
 
         with pytest.raises(ConfigurationError, match=rf"{name} of a Retry cannot be stored"):
             check_job_settings({"retry": retry})

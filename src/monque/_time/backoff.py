@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from datetime import timedelta
 
-from monque._retry import DEFAULT, Retry
+from monque._retry import DEFAULT, Retry, waits_of
 
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -44,7 +44,7 @@ def _planned(failures: int, retry: Retry, base: timedelta) -> int | float:
     """The wait in microseconds, before jitter and limit."""
     if retry.first is not None:
         return (retry.first // _MICROSECOND) * _power(retry.factor, failures - 1)
-    if waits := retry.waits:
+    if waits := waits_of(retry):
         return waits[min(failures, len(waits)) - 1] // _MICROSECOND
     # Whole microseconds are exact and cannot overflow. 2^100 of them are beyond any timedelta.
     doubled: int = (base // _MICROSECOND) << min(failures, 100)
