@@ -9,14 +9,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
-import subprocess
 import sys
-import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+from bench.checkouts import HERE, checkout, environment, has_commit
 from bench.choice import add_choice, chosen
 from bench.pairing import Gate, Measured
 from bench.processes import Process, ProgramError
@@ -25,15 +23,13 @@ from bench.scenario import PAIRS, LeftOutError, Round, Scenario
 from bench.side import READY
 from bench.stage import Sample
 
-HERE = Path(__file__).parent.parent
-
 Side = Callable[[Scenario], AbstractAsyncContextManager[Round]]
 """Prepare a scenario with one of the two libraries."""
 
 
 def main() -> int:
     arguments = _arguments()
-    with tempfile.TemporaryDirectory() as folder, _worktree(arguments.base, Path(folder) / "base") as base:
+    with checkout(arguments.base) as base:
         rounds = arguments.rounds or PAIRS
         lines, left_out = asyncio.run(compare(arguments.scenarios, rounds, side(HERE), side(base)))
     print(f"\n{table(lines, sides=('this', arguments.base))}\n")
@@ -92,8 +88,7 @@ def side(tree: Path) -> Side:
 
     @asynccontextmanager
     async def prepared(scenario: Scenario) -> AsyncIterator[Round]:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tree / "src"), str(HERE)])}
-        async with Process("bench.side", scenario.name, environment=environment) as process:
+        async with Process("bench.side", scenario.name, environment=environment(tree, HERE)) as process:
             if process.greeting != READY:
                 raise LeftOutError(process.greeting)
 
@@ -105,23 +100,12 @@ def side(tree: Path) -> Side:
     return prepared
 
 
-@contextmanager
-def _worktree(ref: str, folder: Path) -> Iterator[Path]:
-    """A checkout of *ref*, for a while."""
-    subprocess.run(["git", "worktree", "add", "--quiet", "--detach", folder, ref], cwd=HERE, check=True)
-    try:
-        yield folder
-    finally:
-        subprocess.run(["git", "worktree", "remove", "--force", folder], cwd=HERE, check=True)
-
-
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.compare", description=__doc__.split("\n", 1)[0])
     parser.add_argument("base", help="the commit, branch or tag to compare with")
     add_choice(parser)
     arguments = chosen(parser)
-    known = ["git", "rev-parse", "--quiet", "--verify", f"{arguments.base}^{{commit}}"]
-    if subprocess.run(known, cwd=HERE, stdout=subprocess.DEVNULL).returncode:
+    if not has_commit(arguments.base):
         parser.error(f"git knows no commit, branch or tag {arguments.base!r}")
     return arguments
 

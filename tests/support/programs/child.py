@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from pymongo.asynchronous.database import AsyncDatabase
 from monque.embedded import EmbeddedMongo
 
 _HERE = Path(__file__).parent
+# A program may say everything that a collection holds in one line.
+_LONGEST_LINE = 2**24
 
 
 def uri_of(server: EmbeddedMongo, database: AsyncDatabase) -> str:
@@ -23,7 +25,9 @@ def uri_of(server: EmbeddedMongo, database: AsyncDatabase) -> str:
 
 
 @asynccontextmanager
-async def child(program: str, *arguments: str) -> AsyncIterator[Child]:
+async def child(
+    program: str, *arguments: str, environment: Mapping[str, str] | None = None
+) -> AsyncIterator[Child]:
     """Run `support/programs/<program>.py`; it is killed at the end if it still runs."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -34,6 +38,8 @@ async def child(program: str, *arguments: str) -> AsyncIterator[Child]:
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
+        env=environment,
+        limit=_LONGEST_LINE,
     )
     started = Child(process)
     try:

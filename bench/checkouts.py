@@ -1,0 +1,40 @@
+"""The files of other commits, unpacked for a while."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+HERE = Path(__file__).parent.parent
+
+
+def has_commit(ref: str) -> bool:
+    """Whether this checkout's history has a commit, branch or tag of this name."""
+    if not (HERE / ".git").exists():  # git would go on and find the repository around this folder
+        return False
+    known = ["git", "rev-parse", "--quiet", "--verify", f"{ref}^{{commit}}"]
+    return subprocess.run(known, cwd=HERE, capture_output=True).returncode == 0
+
+
+@contextmanager
+def checkout(ref: str) -> Iterator[Path]:
+    """A folder with the files of *ref*.
+
+    It is no `git worktree`: git would remember that one if this process is killed.
+    """
+    packed = subprocess.run(["git", "archive", ref], cwd=HERE, check=True, capture_output=True).stdout
+    with tempfile.TemporaryDirectory(prefix="monque-checkout-") as folder:
+        with tarfile.open(fileobj=io.BytesIO(packed)) as files:
+            files.extractall(folder, filter="data")
+        yield Path(folder)
+
+
+def environment(tree: Path, *more: Path) -> dict[str, str]:
+    """The variables of a process that imports the library of *tree*, and modules in the folders *more*."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [tree / "src", *more]))}
