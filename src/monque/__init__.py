@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from monque._api.newjob import NewJob
     from monque._api.subscribe import EventKind
     from monque._attempts import Attempt
-    from monque._diagnosis import Diagnosis, DueJobs, IndexView
+    from monque._diagnosis import Diagnosis, DueJobs, IndexView, UseView
     from monque._errors import (
         AggregationTimeoutError,
         ClaimLostError,
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from monque._job import Job
     from monque._observe.logs import JobLogFilter, current_job
     from monque._observe.observer import Observer
-    from monque._options import Options, Retention
+    from monque._options import Options, Retention, UseName
     from monque._pause import Pause
     from monque._retry import Retry
     from monque._settings import JobSettings, WorkerSettings
@@ -161,6 +161,8 @@ __all__ = [
     "SyncWorker",
     "SyncWorkers",
     "Timeout",
+    "UseName",
+    "UseView",
     "Verdict",
     "WatchClosed",
     "WatchConnected",

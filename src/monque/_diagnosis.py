@@ -36,6 +36,19 @@ class DueJobs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UseView:
+    """What the collection is used for beyond plain jobs, and the index that exists for it.
+
+    *last_job_at* is when the newest job that is stored with it was created; None if there is none.
+    """
+
+    name: str
+    index: str
+    reason: str
+    last_job_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
     """The state of a deployment at *taken_at*, a time of the database server.
 
@@ -53,6 +66,7 @@ class Diagnosis:
         expired: How many pending jobs are past their expiry and wait for a worker that cancels them.
         stuck: Jobs that still run half a minute after somebody asked for their end; at most 100 of them.
         paused: The pauses in force.
+        uses: What the collection is used for beyond plain jobs.
         retention: Whether an instance with a `Retention` has been here: then there is an index for it.
     """
 
@@ -70,6 +84,7 @@ class Diagnosis:
     stuck: list[Job[Any]] = field(default_factory=list)
     retention: bool = False
     paused: list[Pause] = field(default_factory=list)
+    uses: list[UseView] = field(default_factory=list)
 
     def is_paused(self, name: str) -> bool:
         """Whether a pause keeps jobs of this name from starting."""

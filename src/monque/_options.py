@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from datetime import timedelta
+from typing import Literal, TypeAlias, get_args
 
 from monque._errors import ConfigurationError
 from monque._rules import check_count, check_duration, check_fraction
+
+UseName: TypeAlias = Literal["priority", "window"]
+"""What a collection may be used for beyond plain jobs; `_store/indexes.py` has the index of each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +65,8 @@ class Options:
         create_indexes: Create the indexes at open.
         listing_indexes: Also create the indexes that let `list_jobs` page through very many jobs by any
             sort, and `queue_stats` count one name, without reading the others. They cost every write.
+        uses: What the collection is used for beyond plain jobs, such as "priority": the index of each is
+            created at open. Without it that is done by the first job that needs it.
         change_streams: Listen to a change stream for instant wake-ups where the server offers one.
     """
 
@@ -85,6 +91,7 @@ class Options:
     max_payload_size: int | None = None
     create_indexes: bool = True
     listing_indexes: bool = False
+    uses: tuple[UseName, ...] = ()
     change_streams: bool = True
 
     def __post_init__(self) -> None:
@@ -97,6 +104,7 @@ class Options:
             check_count("instance_concurrency", self.instance_concurrency)
         if self.max_payload_size is not None:
             check_count("max_payload_size", self.max_payload_size, limit=2**31 - 1)
+        check_uses(self.uses)
         check_fraction("retry_jitter", self.retry_jitter)
         check_count("attempt_history", self.attempt_history, least=0, limit=100)
         for name in _SWITCHES:
@@ -117,6 +125,17 @@ class Options:
 
 _DURATIONS = [field.name for field in fields(Options) if field.type == "timedelta"]
 _SWITCHES = [field.name for field in fields(Options) if field.type == "bool"]
+
+
+def check_uses(uses: object) -> tuple[UseName, ...]:
+    """The uses, if each of them is known."""
+    known = get_args(UseName)
+    if not isinstance(uses, tuple) or any(type(use) is not str or use not in known for use in uses):
+        raise ConfigurationError(
+            f"uses must be a tuple of names out of {', '.join(map(repr, known))}, such as ('priority',), "
+            f"got {uses!r}"
+        )
+    return uses
 
 
 def _check_collection(name: object) -> None:

@@ -10,7 +10,16 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from concurrent.futures import CancelledError, Future, InvalidStateError, wait
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from dataclasses import fields
@@ -49,6 +58,7 @@ from monque import (
     Sort,
     State,
     StatusName,
+    UseName,
     Worker,
     Workers,
     WorkerSettings,
@@ -529,9 +539,9 @@ class SyncMonque:
         """As `Monque.count_jobs`."""
         return self._call(self._monque.count_jobs(filter))
 
-    def diagnose(self) -> Diagnosis:
+    def diagnose(self, *, uses: Collection[UseName] = ()) -> Diagnosis:
         """As `Monque.diagnose`."""
-        return self._call(self._monque.diagnose())
+        return self._call(self._monque.diagnose(uses=uses))
 
     def queue_stats(self, *, name: str | None = None) -> QueueStats:
         """As `Monque.queue_stats`."""

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 from pymongo.collection import Collection
 
-from monque import Diagnosis, DueJobs, IndexView, Options, Retention
+from monque import Diagnosis, DueJobs, IndexView, Options, Retention, UseView
 from monque.cli.commands import monque as command
 from monque.cli.doctor import findings
 from monque.sync import SyncMonque
@@ -24,7 +24,7 @@ Jobs = Collection[dict[str, Any]]
 
 CHECKS = [
     *("server", "replica set", "change streams", "transactions", "clock"),
-    *("indexes", "superfluous indexes", "paused names", "jobs without a worker"),
+    *("indexes", "superfluous indexes", "uses", "paused names", "jobs without a worker"),
     *("stale jobs", "stuck jobs", "expired jobs", "oldest due job", "finished jobs"),
 ]
 
@@ -39,6 +39,12 @@ def opened(uri: str) -> Iterator[None]:
 def checks(told: Result) -> dict[str, dict[str, Any]]:
     lines = [json.loads(line) for line in told.stdout.splitlines()]
     return {line["check"]: line for line in lines}
+
+
+def use(*, days: int | None = None) -> UseView:
+    """A use whose newest job is so many days old, in 2030."""
+    last = None if days is None else datetime(2030, 1, 1, tzinfo=UTC) - timedelta(days=days)
+    return UseView(name="priority", index="monque_urgent", reason="finds them", last_job_at=last)
 
 
 def test_a_healthy_deployment_is_ok_in_every_line(call: Call, opened: None, jobs: Jobs) -> None:
@@ -164,6 +170,9 @@ def test_expired_and_stuck_jobs_are_found(call: Call, opened: None, jobs: Jobs) 
         ({"replica_set": None}, "replica set", "ok", "sharded"),
         ({"change_streams": False}, "change streams", "warning", "polling"),
         ({"indexes": []}, "indexes", "ok", "not there yet"),
+        ({"uses": [use(days=3)]}, "uses", "ok", "priority (monque_urgent)"),
+        ({"uses": [use(days=31)]}, "uses", "warning", "without a job for 30 days"),
+        ({"uses": [use(days=3), use()]}, "uses", "warning", "priority (monque_urgent), without a job"),
         ({"finished": 5}, "finished jobs", "ok", "5, kept for ever: no Retention removes them"),
         ({"finished": 200_000}, "finished jobs", "warning", "200,000, kept for ever"),
         ({"finished": 200_000, "retention": True}, "finished jobs", "ok", "200,000, removed in their time"),
@@ -236,6 +245,17 @@ def test_the_optional_indexes_are_created_on_demand(call: Call, opened: None, jo
     states = [json.loads(line) for line in call("indexes", "--json").stdout.splitlines()]
     assert ("monque_finished", "optional") in [(index["name"], index["state"]) for index in states]
     assert "createdAt_-1__id_-1" not in jobs.index_information()
+
+
+def test_the_index_of_a_use_is_created_ahead_of_the_first_job(call: Call, opened: None, jobs: Jobs) -> None:
+    assert "monque_urgent       missing" in call("indexes", "--for", "priority").stdout
+    assert "monque_urgent" not in jobs.index_information()
+
+    assert "monque_urgent       needed" in call("indexes", "--create", "--for", "priority").stdout
+
+    assert "monque_urgent       needed" in call("indexes").stdout
+    assert "priority (monque_urgent)" in checks(call("doctor", "--json"))["uses"]["message"]
+    assert "'priority', 'window'" in call("indexes", "--for", "speed").output
 
 
 def test_a_pause_without_an_end_is_worth_a_warning(call: Call, opened: None, uri: str) -> None:

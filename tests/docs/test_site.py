@@ -43,6 +43,7 @@ ALIASES = {
     "monque.Direction",
     "monque.EventKind",
     "monque.StatusName",
+    "monque.UseName",
     "monque.fastapi.MonqueDep",
 }
 

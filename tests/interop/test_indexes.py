@@ -321,7 +321,8 @@ class TestPolling:
         await busy.open()
 
         assert await indexed["monque_jobs"].count_documents({"scratch": True, "status": "pending"}) == 5
-        commands = traffic.explainable("find", "update")
+        control, *commands = traffic.explainable("find", "update")
+        assert control["find"] == "monque_jobs_control"  # by its id: the uses, whose indexes it restores
         assert len(commands) == 2
         for command in commands:
             stats = await explain(indexed, command)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
@@ -26,7 +26,7 @@ from monque._events import (
     JobsRetried,
 )
 from monque._job import Job
-from monque._options import Options
+from monque._options import Options, UseName, check_uses
 from monque._pause import Pause
 from monque._rules import check_end, check_flag, check_name, check_reason, check_time
 from monque._status import JobStatus, StatusName
@@ -168,15 +168,20 @@ class Management:
         with driver_errors("count the jobs"):
             return await store.collection.count_documents(query)
 
-    async def diagnose(self) -> Diagnosis:
+    async def diagnose(self, *, uses: Collection[UseName] = ()) -> Diagnosis:
         """Examine the server and the waiting jobs. Changes nothing.
 
+        Args:
+            uses: What the collection is going to be used for; see `Options.uses`. Their indexes are listed as
+                `missing` if they are not there yet.
+
         Raises:
+            ConfigurationError: There is no such use.
             AggregationTimeoutError: Counting the waiting jobs took longer than 30 seconds.
         """
-        store = self._store()
+        store, uses = self._store(), check_uses(tuple(uses))
         with driver_errors("examine the database"):
-            return await facts.examine(store, self._options)
+            return await facts.examine(store, self._options, uses)
 
     async def queue_stats(self, *, name: str | None = None) -> QueueStats:
         """How many jobs are in each state, of one name or of all.

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any, TypeAlias
 
+from pymongo.asynchronous.client_session import AsyncClientSession
+
 from monque._api.chunks import Chunk, Chunker
 from monque._api.loading import Loading
 from monque._api.newjob import NewJob, build, decode
@@ -22,6 +24,8 @@ from monque._rules import check_flag
 from monque._store.document import Document
 from monque._store.lazy_job import to_job
 from monque._store.schedules import insert_or_update_schedule
+from monque._store.store import Store
+from monque._time.clock import elapsed
 from monque._time.cron import Cron
 from monque._workers.workers import Workers
 
@@ -44,6 +48,8 @@ class Storing:
         store, joined = (own, None) if session is None else own.join(session)
         document, _ = build(new, self.workers, own.options, now=own.clock.now())
         with driver_errors("store the job"), self.telemetry.storing([document]) as count:
+            if needed := own.uses.needed_by([document]):
+                await self._begin(own, needed, joined)
             stored = await store.inserter.insert(document, joined)
             if count is not None:
                 count([stored])
@@ -72,6 +78,8 @@ class Storing:
         async def write(chunk: Chunk) -> list[Job[Any]]:
             documents = chunk.documents
             with driver_errors("store the jobs"), self.telemetry.storing(documents) as count:
+                if needed := own.uses.needed_by(documents):
+                    await self._begin(own, needed, joined)
                 stored = await store.inserter.insert_all(documents, joined)
                 if count is not None:
                     count(stored)
@@ -99,11 +107,21 @@ class Storing:
             while stored is None:  # the schedule that is there changed while it was being brought up to date
                 document, _ = build(new, self.workers, own.options, now=own.clock.now(), cron=cron)
                 with self.telemetry.storing([document]) as count:
+                    if needed := own.uses.needed_by([document]):
+                        await self._begin(own, needed, joined)
                     stored = await insert_or_update_schedule(store, document, joined)
                     if stored is not None and count is not None:
                         count([stored])
         self.processing.wake([stored], joined)
         return to_job(stored, data=new.data)
+
+    async def _begin(self, store: Store, uses: set[str], session: AsyncClientSession | None) -> None:
+        """Begin what new jobs need, outside of the caller's transaction."""
+        in_transaction = session is not None and session.in_transaction
+        for use in uses:
+            sent = elapsed()
+            if (settings := await store.uses.begin(use, in_transaction=in_transaction)) is not None:
+                self.processing.learn(settings, sent)
 
     def _job(self, new: NewJob[Any], document: Document, stored: Document) -> Job[Any]:
         """Return the new job with the data object as given, or the holder of its key with its own data."""

@@ -2,17 +2,18 @@
 
 It is one document, in a collection of its own beside the jobs:
 
-    {_id: "settings", paused: [{name, since, until?, reason?, by}], all?: {since, until?, reason?, by}}
+    {_id: "settings", uses: [name], paused: [{name, since, until?, reason?, by}],
+     all?: {since, until?, reason?, by}}
 
 Job names stand in values, never in keys, because they may hold dots. The first write creates it: who never
-pauses anything has no such collection. Each write is one update with a pipeline, so that two operators
-never undo each other's work. Fields that this version does not know are kept.
+pauses anything and begins no use has no such collection. Each write is one update with a pipeline, so that
+two operators never undo each other's work. Fields that this version does not know are kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
@@ -42,6 +43,8 @@ class Settings:
 
     pauses: Mapping[str | None, Pause] = field(default_factory=dict)
     """The pauses by job name, that of all names under None; also those that are over by now."""
+    uses: frozenset[str] = frozenset()
+    """What the collection is used for (`indexes.USES`); a later version may know more uses than this one."""
 
     def pause_of(self, name: str, now: datetime) -> Pause | None:
         """The pause that keeps jobs of this name from starting: its own one, or that of all names."""
@@ -114,6 +117,11 @@ class ControlDocument:
         paused = {"$cond": [{"$gt": [{"$size": lasting}, 0]}, _kept(), instead]}
         return await self._write([{"$set": {"all": _ALL_KEPT, "paused": paused}}])
 
+    async def begin_use(self, name: str) -> Settings:
+        """Note that the collection is used for this, beside what it is used for already."""
+        stored = {"$cond": [{"$isArray": "$uses"}, "$uses", []]}
+        return await self._write([{"$set": {"uses": {"$setUnion": [stored, [{"$literal": name}]]}}}])
+
     async def resume(self, name: str | None, now: datetime) -> tuple[Settings, bool]:
         """End the pause of a name, or that of all names; return False if there was none at *now*."""
         of_all = "$$REMOVE" if name is None else _ALL_KEPT
@@ -121,7 +129,7 @@ class ControlDocument:
         before = settings_of(await self._collection.find_one_and_update(_THE_DOCUMENT, stages))
         ended = before.pauses.get(name)
         after = {each: pause for each, pause in before.pauses.items() if each != name}
-        return Settings(after), ended is not None and not ended.is_over(now)
+        return replace(before, pauses=after), ended is not None and not ended.is_over(now)
 
     async def _write(self, stages: list[Document]) -> Settings:
         after = await self._collection.find_one_and_update(
@@ -142,7 +150,9 @@ def settings_of(document: Mapping[str, Any] | None) -> Settings:
             pauses[name] = _longer(_pause(name, entry), pauses.get(name))
     if isinstance(of_all := document.get("all"), dict):
         pauses[None] = _pause(None, of_all)
-    return Settings(pauses)
+    uses = document.get("uses")
+    known = [use for use in uses if type(use) is str] if isinstance(uses, list) else []
+    return Settings(pauses, frozenset(known))
 
 
 def _pause(name: str | None, entry: Mapping[str, Any]) -> Pause:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,28 +11,29 @@ from pymongo import IndexModel
 from pymongo.errors import ConfigurationError as DriverConfigurationError
 from pymongo.errors import OperationFailure
 
-from monque._diagnosis import Diagnosis, DueJobs, IndexState, IndexView
+from monque._diagnosis import Diagnosis, DueJobs, IndexState, IndexView, UseView
 from monque._job import Job
 from monque._options import Options
 from monque._store import indexes, operations, reads, transitions
 from monque._store.document import EARLIEST, Document, name_of
 from monque._store.hints import Watch, WatchUnavailableError
+from monque._store.indexes import Use
 from monque._store.lazy_job import to_job
 from monque._store.store import Store
 
 # How many stale jobs a diagnosis lists: enough to see a pattern, few enough to read.
 _MOST_STALE = 100
-_NAMESPACE_NOT_FOUND = 26
 
 # As long as an instance waits before it emits `job:stuck`.
 _STUCK_AFTER = timedelta(seconds=30)
 
 
-async def examine(store: Store, options: Options) -> Diagnosis:
-    """Answer all questions, one after the other."""
+async def examine(store: Store, options: Options, uses: Iterable[str]) -> Diagnosis:
+    """Answer all questions, one after the other; *uses* are those that are about to begin."""
     hello = await store.server.hello()
     build = await store.collection.database.client.admin.command("buildInfo")
-    found = await _indexes(store, options)
+    settings = await store.control.read_if_allowed()
+    found = await _indexes(store, options, settings.uses.union(uses))
     return Diagnosis(
         taken_at=hello["localTime"],
         server_version=build["version"],
@@ -47,7 +48,8 @@ async def examine(store: Store, options: Options) -> Diagnosis:
         expired=await _count(store, reads.expired()),
         stuck=await _stuck(store),
         retention=_has(found, indexes.RETENTION),
-        paused=(await store.control.read_if_allowed()).in_force(hello["localTime"]),
+        paused=settings.in_force(hello["localTime"]),
+        uses=[await _use(store, use) for use in indexes.USES.values() if use.name in settings.uses],
     )
 
 
@@ -84,24 +86,16 @@ async def _clock_offset(store: Store) -> timedelta:
     return offset
 
 
-async def _indexes(store: Store, options: Options) -> list[IndexView]:
-    there = {index["name"]: index for index in await _existing_indexes(store)}
-    needed = {model.document["name"]: model for model in indexes.wanted(options)}
-    known = {model.document["name"]: model for model in (indexes.RETENTION, *indexes.LISTING)} | needed
+async def _indexes(store: Store, options: Options, uses: frozenset[str]) -> list[IndexView]:
+    there = {index["name"]: index for index in await store.server.indexes()}
+    needed = {model.document["name"]: model for model in indexes.wanted(options, uses)}
+    optional = (indexes.RETENTION, *indexes.LISTING, *(use.index for use in indexes.USES.values()))
+    known = {model.document["name"]: model for model in optional} | needed
     missing = [_view(needed[name].document, "missing") for name in needed.keys() - there.keys()]
     views = missing + [
         _view(index, _state(index, needed, known, store.server.routed)) for index in there.values()
     ]
     return sorted(views, key=lambda view: view.name)
-
-
-async def _existing_indexes(store: Store) -> Sequence[Mapping[str, Any]]:
-    try:
-        return await (await store.collection.list_indexes()).to_list()
-    except OperationFailure as error:
-        if error.code != _NAMESPACE_NOT_FOUND:
-            raise
-        return []  # there is no such collection yet
 
 
 def _state(
@@ -116,13 +110,9 @@ def _state(
     if name not in known:
         # It may be the index of a shard key that begins with the name, which the cluster needs.
         return "optional" if routed and next(iter(index["key"])) == "name" else "superfluous"
-    if _what_counts(index) != _what_counts(known[name].document):
+    if not indexes.is_same(index, known[name]):
         return "different"
     return "needed" if name in needed else "optional"
-
-
-def _what_counts(index: Mapping[str, Any]) -> list[Any]:
-    return [list(index["key"].items()), bool(index.get("unique")), index.get("partialFilterExpression")]
 
 
 def _view(index: Mapping[str, Any], state: IndexState) -> IndexView:
@@ -131,6 +121,19 @@ def _view(index: Mapping[str, Any], state: IndexState) -> IndexView:
 
 def _has(found: Sequence[IndexView], model: IndexModel) -> bool:
     return any(index.name == model.document["name"] and index.state != "missing" for index in found)
+
+
+async def _use(store: Store, use: Use) -> UseView:
+    """A use that has begun, and the newest job that is stored with it."""
+    newest = await operations.aggregate(
+        store.collection,
+        [
+            {"$match": {use.field: {"$exists": True}, "createdAt": {"$type": "date"}}},
+            {"$group": {"_id": None, "at": {"$max": "$createdAt"}}},
+        ],
+    )
+    last = newest[0]["at"] if newest else None
+    return UseView(name=use.name, index=use.index_name, reason=use.reason, last_job_at=last)
 
 
 async def _finished(store: Store) -> int:

@@ -1,14 +1,18 @@
-"""What the server says about itself: its kind and its time."""
+"""What the server says about itself: its kind, its time and the indexes of the collection."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.errors import OperationFailure
 
 from monque._connect.deadlines import limited
 from monque._store.document import CODEC_OPTIONS, Document
 from monque._time.clock import Clock
+
+_NAMESPACE_NOT_FOUND = 26
 
 
 class Server:
@@ -47,6 +51,15 @@ class Server:
             return False
         statistics = await self._collection.database.command("collStats", self._collection.name)
         return bool(statistics.get("sharded"))
+
+    async def indexes(self) -> Sequence[Mapping[str, Any]]:
+        """The indexes that the collection has; none if there is no such collection yet."""
+        try:
+            return await (await self._collection.list_indexes()).to_list()
+        except OperationFailure as error:
+            if error.code != _NAMESPACE_NOT_FOUND:
+                raise
+            return []
 
     async def refresh_clock(self) -> None:
         """Read the server's time anew."""

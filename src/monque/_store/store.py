@@ -9,7 +9,7 @@ from typing import Any
 
 from bson import ObjectId
 from bson.codec_options import CodecOptions
-from pymongo import MongoClient, ReadPreference, ReturnDocument, WriteConcern
+from pymongo import IndexModel, MongoClient, ReadPreference, ReturnDocument, WriteConcern
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
@@ -36,6 +36,7 @@ from monque._store.server import Server
 from monque._store.settling import Settler
 from monque._store.transitions import Transition
 from monque._store.unique import holder_of
+from monque._store.uses import Uses
 from monque._time.clock import Clock
 
 _INDEX_CONFLICTS = (85, 86)
@@ -70,6 +71,7 @@ class Store:
         self.claimer = Claimer(self.collection, naive, options, clock, instance_id)
         self.settler = Settler(self.collection, clock)
         self.control = ControlDocument(_handle(database, options.collection + SUFFIX, CODEC_OPTIONS))
+        self.uses = Uses(self._create, self.server.indexes, self.control, options)
         self.silence = allowed_silence(
             tolerance=options.heartbeat_tolerance, interval=options.heartbeat_interval
         ).total_seconds()
@@ -92,9 +94,14 @@ class Store:
         return self.through(collection), joined
 
     async def create_indexes(self) -> None:
-        """Create the indexes that are missing."""
+        """Create the indexes that are missing, also those of uses that have begun, here or elsewhere."""
+        noted = (await self.control.read_if_allowed()).uses
+        await self._create(indexes.wanted(self.options, noted | self.uses.begun))
+        await self.uses.note_again(noted)
+
+    async def _create(self, models: list[IndexModel]) -> None:
         try:
-            await self.collection.create_indexes(indexes.wanted(self.options))
+            await self.collection.create_indexes(models)
         except OperationFailure as error:
             if error.code == _NO_SUCH_INDEX_POSSIBLE and self.server.routed:
                 raise ConfigurationError(

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 import click
 
-from monque import ConfigurationError, ConnectionError, Diagnosis, DueJobs, Pause
+from monque import ConfigurationError, ConnectionError, Diagnosis, DueJobs, Pause, UseView
 from monque.cli.output import STYLES, as_json, clean, print_json, shown_id
 from monque.cli.pauses import scope
 from monque.cli.session import Database, connects, takes_app
@@ -26,6 +26,8 @@ _LONG_WAIT = timedelta(minutes=5)
 _LARGE_OFFSET = timedelta(seconds=5)
 # Fewer finished jobs do no harm; from here on, statistics and disk space begin to show them.
 _MANY_FINISHED = 100_000
+# A use that no job of so many days needed has probably ended.
+_UNUSED_FOR = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,7 @@ def findings(facts: Diagnosis) -> Iterator[Finding]:
     yield _clock(facts)
     yield _missing_indexes(facts)
     yield _superfluous_indexes(facts)
+    yield _uses(facts)
     yield _paused_names(facts)
     yield _jobs_without_worker(facts)
     yield _stale_jobs(facts)
@@ -149,6 +152,27 @@ def _superfluous_indexes(facts: Diagnosis) -> Finding:
         return Finding("superfluous indexes", "ok", "none")
     advice = "each costs every write: drop them, unless you or TypeScript instances need them"
     return Finding("superfluous indexes", "warning", ", ".join(names), advice)
+
+
+def _uses(facts: Diagnosis) -> Finding:
+    """Every write pays for the index of a use, also long after the last job that needed it."""
+    if not facts.uses:
+        return Finding("uses", "ok", "none")
+    message = "; ".join(_use(use, facts) for use in facts.uses)
+    if not any(_is_unused(use, facts) for use in facts.uses):
+        return Finding("uses", "ok", message)
+    advice = "every write pays for an index: if nobody stores such jobs any more, drop it (docs: Indexes)"
+    return Finding("uses", "warning", message, advice)
+
+
+def _use(use: UseView, facts: Diagnosis) -> str:
+    if _is_unused(use, facts):
+        return f"{use.name} ({use.index}), without a job for {_UNUSED_FOR.days} days"
+    return f"{use.name} ({use.index})"
+
+
+def _is_unused(use: UseView, facts: Diagnosis) -> bool:
+    return use.last_job_at is None or facts.taken_at - use.last_job_at > _UNUSED_FOR
 
 
 def _paused_names(facts: Diagnosis) -> Finding:

@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 from pymongo.errors import PyMongoError
 
-from monque import ConfigurationError, MonqueError, PayloadError, Retention
+from monque import ConfigurationError, MonqueError, PayloadError, Retention, UseName
 from monque.cli.target import find_blocking
 from monque.sync import SyncMonque
 
@@ -28,7 +28,12 @@ class Database:
     app: str | None = None
 
     def open(
-        self, *, create_indexes: bool = False, listing_indexes: bool = False, retention: bool = False
+        self,
+        *,
+        create_indexes: bool = False,
+        listing_indexes: bool = False,
+        retention: bool = False,
+        uses: tuple[UseName, ...] = (),
     ) -> SyncMonque:
         """Connect; looking must change nothing, so stale jobs stay, and indexes are made on demand only."""
         if self.uri is None and self.app is None and not create_indexes:
@@ -41,6 +46,7 @@ class Database:
             create_indexes=create_indexes,
             listing_indexes=listing_indexes or own.listing_indexes,
             retention=own.retention or (Retention() if retention else None),
+            uses=tuple({*own.uses, *uses}) if create_indexes else (),
             recover_stale_jobs=False,
             instance_id=None,
         )

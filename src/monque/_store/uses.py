@@ -1,0 +1,114 @@
+"""Uses: an index that only some jobs need is created when the first of them is stored, and not before.
+
+A use begins in a process in three steps: create its index, which changes nothing if that is there; note the
+use in the control document, where all instances see it; remember it, so that the next job costs nothing. Then
+the job is stored. All of it happens outside of the caller's transaction, in which an index of a collection
+that is not empty cannot be created.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import pymongo
+from pymongo import IndexModel
+from pymongo.errors import PyMongoError
+
+from monque._errors import ConfigurationError
+from monque._options import Options
+from monque._store import indexes
+from monque._store.control import ControlDocument, Settings
+from monque._store.document import Document
+from monque._store.indexes import USES, Use
+
+# How long a transaction waits for the index of a use. To build a small index takes milliseconds. But while
+# the build waits for a transaction, other writes wait for the build. Half of it would refuse what a busy
+# server can do; twice of it blocks the collection for longer in vain.
+_LIMIT_IN_TRANSACTION = 4.0
+
+Create: TypeAlias = Callable[[list[IndexModel]], Awaitable[None]]
+List: TypeAlias = Callable[[], Awaitable[Sequence[Mapping[str, Any]]]]
+
+
+class Uses:
+    """Knows which uses have begun in this process, and begins the others."""
+
+    def __init__(
+        self, create: Create, list_indexes: List, control: ControlDocument, options: Options
+    ) -> None:
+        self._create = create
+        self._list_indexes = list_indexes
+        self._control = control
+        self._options = options
+        self._one_at_a_time = asyncio.Lock()
+        self._waiting = dict(USES)
+        """The uses that have not begun here."""
+
+    @property
+    def begun(self) -> frozenset[str]:
+        """The uses that have begun in this process."""
+        return frozenset(USES.keys() - self._waiting.keys())
+
+    def needed_by(self, documents: Iterable[Document]) -> set[str]:
+        """The uses that new jobs need and that have not begun here: as a rule none, so this must be quick."""
+        waiting = self._waiting.values()
+        return {use.name for document in documents for use in waiting if use.field in document}
+
+    async def begin(self, name: str, *, in_transaction: bool = False) -> Settings | None:
+        """Begin a use, unless it has begun here; return the control document if it had to be written.
+
+        *in_transaction*: the caller has a transaction open, which must not wait for long.
+
+        Raises:
+            ConfigurationError: There is no such index, and `Options.create_indexes` is False; or an index of
+                the collection stands in its way; or a transaction would have to wait for it.
+        """
+        async with self._one_at_a_time:
+            if (use := self._waiting.get(name)) is None:
+                return None
+            if self._options.create_indexes:
+                await self._create_index(use, in_transaction=in_transaction)
+            else:
+                await self._require(use)
+            # Who may not write there can store such jobs where somebody else has begun the use.
+            is_noted = name in (await self._control.read_if_allowed()).uses
+            settings = None if is_noted else await self._control.begin_use(name)
+            del self._waiting[name]
+            return settings
+
+    async def note_again(self, noted: frozenset[str]) -> None:
+        """Note what has begun here and is not *noted*: somebody has dropped the database, and we go on."""
+        for name in self.begun - noted:
+            await self._control.begin_use(name)
+
+    async def _create_index(self, use: Use, *, in_transaction: bool) -> None:
+        """Create the index, which changes nothing if it is there.
+
+        To build one, the server waits for all transactions that have written to the collection. That of the
+        caller may be one of them: it would wait for the index, and the index for it.
+        """
+        if not in_transaction:
+            await self._create([use.index])
+            return
+        try:
+            with pymongo.timeout(_LIMIT_IN_TRANSACTION):
+                await self._create([use.index])
+        except PyMongoError as error:
+            if not error.timeout:
+                raise
+            raise ConfigurationError(
+                f"the index {use.index_name!r}, which {use.reason}, cannot be created while a transaction "
+                f"is open that has used the collection; begin the use before, with "
+                f"Options(uses=({use.name!r},)) or with: monque indexes --create --for {use.name}"
+            ) from error
+
+    async def _require(self, use: Use) -> None:
+        for index in await self._list_indexes():
+            if index["name"] == use.index_name and indexes.is_same(index, use.index):
+                return
+        raise ConfigurationError(
+            f"the collection has no index {use.index_name!r}, which {use.reason}, and create_indexes=False "
+            f"keeps Monque from creating it; create it with: monque indexes --create --for {use.name}"
+        )
