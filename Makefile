@@ -53,8 +53,8 @@ bench-compare: .venv/ready ## this checkout beside another: make bench-compare B
 trace: .venv/ready ## the path of one job through the code
 	@$(PY) -m bench.trace --draw
 
-chaos: .venv/ready ## break everything for a while and check what comes of it: make chaos DURATION=10m SEED=7
-	@$(PY) -m chaos --duration $(or $(DURATION),1m) $(if $(SEED),--seed $(SEED)) --json chaos/results/latest.json
+chaos: .venv/ready ## break everything for a while and check what comes of it: make chaos DURATION=10m SEED=7; OLD=v0.1.0 beside an older version
+	@$(PY) -m chaos --duration $(or $(DURATION),1m) $(if $(SEED),--seed $(SEED)) $(if $(OLD),--old $(OLD)) --json chaos/results/latest.json
 
 docs: .venv/ready ## build the documentation into site/
 	@$(PY) -m zensical build --clean --strict

@@ -53,6 +53,17 @@ def _drain(count: int = _JOBS, **settings: object) -> Subject:
     return rounds_of(draining.drain, count=count, **settings)
 
 
+def _drain_failing(**settings: object) -> Subject:
+    retry_soon = timedelta(milliseconds=1)
+    return _drain(
+        3_000,
+        handler=draining.fail_once,
+        worker_concurrency=100,
+        base_retry_interval=retry_soon,
+        **settings,
+    )
+
+
 def _batches(batch: int) -> Subject:
     return rounds_of(plain.overlapped, count=_JOBS, batch=batch)
 
@@ -126,15 +137,17 @@ DRAINING = [
     Scenario(
         name="drain-failing",
         title="drain, each job fails once",
-        measure=_drain(
-            3_000,
-            handler=draining.fail_once,
-            worker_concurrency=100,
-            base_retry_interval=timedelta(milliseconds=1),
-        ),
+        measure=_drain_failing(),
         twin=_drain(3_000, worker_concurrency=100),
         beside="jobs that succeed",
         default=True,
+    ),
+    Scenario(
+        name="drain-history",
+        title="drain, each job fails once and remembers it",
+        measure=_drain_failing(),
+        twin=_drain_failing(attempt_history=0),
+        beside="the same without a history",
     ),
     Scenario(
         name="drain-blocking",

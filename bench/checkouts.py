@@ -14,11 +14,12 @@ from pathlib import Path
 HERE = Path(__file__).parent.parent
 
 
-def has_commit(ref: str) -> bool:
-    """Whether this checkout's history has a commit, branch or tag of this name."""
+def has_commit(ref: str, file: str | None = None) -> bool:
+    """Whether this checkout's history has a commit, branch or tag of this name; and this *file* in it."""
     if not (HERE / ".git").exists():  # git would go on and find the repository around this folder
         return False
-    known = ["git", "rev-parse", "--quiet", "--verify", f"{ref}^{{commit}}"]
+    what = f"{ref}^{{commit}}" if file is None else f"{ref}:{file}"
+    known = ["git", "rev-parse", "--quiet", "--verify", what]
     return subprocess.run(known, cwd=HERE, capture_output=True).returncode == 0
 
 

@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import PyMongoError
 
+from bench.checkouts import checkout, has_commit
 from chaos.checker import check
 from chaos.company import Company
 from chaos.faults import TO_PROCESSES, TO_THE_SERVER, Stage
@@ -37,9 +38,12 @@ _CALM = 120.0
 
 def main() -> int:
     arguments = _arguments()
-    print(f"chaos for {arguments.duration:g} s with seed {arguments.seed} ...", flush=True)
-    with tempfile.TemporaryDirectory(prefix="monque-chaos-") as folder:
-        result = asyncio.run(chaos(arguments.duration, arguments.seed, Path(folder)))
+    beside = f", beside {arguments.old}" if arguments.old else ""
+    print(f"chaos for {arguments.duration:g} s with seed {arguments.seed}{beside} ...", flush=True)
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="monque-chaos-"))
+        older = stack.enter_context(checkout(arguments.old)) if arguments.old else None
+        result = asyncio.run(chaos(arguments.duration, arguments.seed, Path(folder), older))
         if result.violations:
             kept = _RESULTS / f"history-{arguments.seed}"
             shutil.copytree(folder, kept, dirs_exist_ok=True)
@@ -50,11 +54,11 @@ def main() -> int:
     return 1 if result.violations else 0
 
 
-async def chaos(duration: float, seed: int, folder: Path) -> Report:
-    """One run, from the first process to the verdict."""
+async def chaos(duration: float, seed: int, folder: Path, older: Path | None = None) -> Report:
+    """One run, from the first process to the verdict; some workers run the code in the checkout *older*."""
     history = History(folder, "conductor")
     async with Scenery() as scenery:
-        company = Company(scenery, folder, history, seed)
+        company = Company(scenery, folder, history, seed, older)
         ticking = asyncio.create_task(_note_the_time(history))
         try:
             await company.start()
@@ -141,10 +145,21 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--duration", type=_seconds, default=60.0, help="how long: 90, 90s, 10m, 1h")
     parser.add_argument("--seed", type=int, default=None, help="the same seed breaks the same things")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there as well")
+    parser.add_argument(
+        "--old", metavar="COMMIT", type=_commit, help="let half of the workers be of this version"
+    )
     arguments = parser.parse_args()
     if arguments.seed is None:
         arguments.seed = random.randrange(1_000_000)
     return arguments
+
+
+def _commit(ref: str) -> str:
+    if not has_commit(ref):
+        raise argparse.ArgumentTypeError(f"git knows no commit, branch or tag {ref!r}")
+    if not has_commit(ref, "chaos/worker.py"):
+        raise argparse.ArgumentTypeError(f"{ref!r} has no chaos/worker.py, which would run there")
+    return ref
 
 
 def _seconds(text: str) -> float:

@@ -188,7 +188,8 @@ def _promised(ledger: Ledger, record: JobRecord, run: Run) -> list[float]:
         and event.t < run.start.t
         and record.life_of(run.attempt) == record.life_of(event["attempt"])
     ]
-    stored = [event["run_at"] for event in record.acknowledged if event["own"] and run.attempt == 1]
+    is_first = run.attempt == 1 and record.life_of(run.attempt) == 0
+    stored = [event["run_at"] for event in record.acknowledged if event["own"] and is_first]
     return [*retries, *stored]
 
 

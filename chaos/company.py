@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.checkouts import environment
 from chaos.history import History
 from chaos.scenery import Scenery
 
@@ -24,6 +25,8 @@ class Player:
     who: str
     program: str
     clock: str
+    older: Path | None = None
+    """The checkout whose code it runs, if that is not this one."""
     process: asyncio.subprocess.Process | None = None
     meant_to_end: bool = False
     keeper: asyncio.Task[None] | None = None
@@ -37,15 +40,17 @@ class Player:
 
 
 class Company:
-    """All players."""
+    """All players. With a checkout of an *older* version, every other worker runs that one's code."""
 
-    def __init__(self, scenery: Scenery, folder: Path, history: History, seed: int) -> None:
+    def __init__(
+        self, scenery: Scenery, folder: Path, history: History, seed: int, older: Path | None = None
+    ) -> None:
         self._scenery = scenery
         self._folder = folder
         self._history = history
         self._chance = random.Random(f"company {seed}")
         self.workers = [
-            Player(f"worker-{number}", "chaos.worker", clock)
+            Player(f"worker-{number}", "chaos.worker", clock, None if number % 2 else older)
             for number, clock in enumerate(("right", "ahead", "behind", "jumping"), start=1)
         ]
         self.enqueuers = [
@@ -126,8 +131,12 @@ class Company:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                # Modules are found in the working directory first: its program is that of its version, too.
+                cwd=player.older,
+                env=None if player.older is None else environment(player.older),
             )
-        self._history.record("up", whom=player.who, whose_pid=player.process.pid)
+        facts = {"whom": player.who, "whose_pid": player.process.pid, "older": player.older is not None}
+        self._history.record("up", **facts)
 
     async def _keep(self, player: Player) -> None:
         while True:

@@ -1,4 +1,7 @@
-"""The rules about what operators and limits say: pauses, expiry, cancelling, time limits. No I/O."""
+"""The rules about what operators and limits say: pauses, expiry, cancelling, time limits. No I/O.
+
+None of them holds for the runs of an older version, which knows nothing of it.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ def nothing_starts_while_paused(ledger: Ledger, final: Final, rules: Rules) -> I
     rests = [*_pauses(ledger, rules), *_breaks(ledger, rules)]
     for record, run in ledger.runs():
         for rest in rests:
-            if rest.covers(run) and not _had_started(ledger, run, rest):
+            if rest.covers(run) and not (ledger.is_older(run) or _had_started(ledger, run, rest)):
                 after = run.start.t - rest.since + rules.pause_takes
                 what = "all names" if rest.name is None else repr(rest.name)
                 says = f"run {run.attempt} began {after:.3f} s after the pause of {what} had returned"
@@ -124,7 +127,8 @@ def nothing_starts_when_expired(ledger: Ledger, final: Final, rules: Rules) -> I
         for run in record.runs:
             expiry = _expiry(document, run.start["run_at"], run.start["name"], rules)
             late = ledger.server_time(run.start.t) - expiry
-            if late > _CLOCK_LAG and not ledger.stalled(run.start.pid, run.start.t - late, run.start.t):
+            excused = ledger.is_older(run) or ledger.stalled(run.start.pid, run.start.t - late, run.start.t)
+            if late > _CLOCK_LAG and not excused:
                 says = f"run {run.attempt} began {late:.3f} s after it had expired"
                 yield of(ledger, record, "expired", says, run.start.t)
         yield from _expired_too_soon(ledger, record, document, rules)
@@ -173,7 +177,7 @@ def _runs_again(ledger: Ledger, record: JobRecord, document: dict[str, Any]) -> 
         elif not _is_revived(record, told) and document.get("status") != "cancelled":
             yield of(ledger, record, "cancelled", "was cancelled, and that was forgotten")
     for told in record.requested:
-        if record.runs_after(told):
+        if not all(map(ledger.is_older, record.runs_after(told))):
             yield of(ledger, record, "cancelled", "was run again although it was to be cancelled")
 
 
@@ -193,6 +197,8 @@ def stopped_at_its_limit(ledger: Ledger, final: Final, rules: Rules) -> Iterator
     """A run is told to stop at its limit, not before; what it returns after the hard limit does not count."""
     for record in ledger.jobs.values():
         for run in record.runs:
+            if ledger.is_older(run):
+                continue
             soft, took = ledger.asked(record).get("soft"), run.end - run.start.t
             if run.why == "timeout" and (soft is None or _is_short_of(ledger, run, soft)):
                 says = f"run {run.attempt} was told to stop by its time limit after {took:.3f} s"

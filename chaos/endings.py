@@ -20,7 +20,7 @@ def retried_within_limits(ledger: Ledger, final: Final, rules: Rules) -> Iterato
     for record in ledger.jobs.values():
         if ledger.is_recurring(record) or record.is_in_doubt:
             continue
-        limit = ledger.asked(record).get("max_attempts") or rules.max_retries
+        limit = _most_attempts(ledger.asked(record), rules, older=ledger.ran_older(record))
         failures = Counter(record.life_of(event["attempt"]) for event in record.failed)
         if failures and max(failures.values()) > limit:
             yield of(ledger, record, "retries", f"failed {max(failures.values())} times")
@@ -29,6 +29,12 @@ def retried_within_limits(ledger: Ledger, final: Final, rules: Rules) -> Iterato
         yield from _forgotten(ledger, record)
     for document in final.jobs:  # also those that nobody acknowledged, and the failed runs of schedules
         yield from _counts(ledger, document, rules)
+
+
+def _most_attempts(asked: dict[str, Any], rules: Rules, *, older: bool) -> int:
+    """How often a job may fail, or lose its process; an *older* version goes by its options alone."""
+    own = asked.get("max_attempts")
+    return max(own or 0, rules.max_retries) if older or own is None else int(own)
 
 
 def _forgotten(ledger: Ledger, record: JobRecord) -> Iterator[Violation]:
@@ -51,9 +57,10 @@ def _counts(ledger: Ledger, document: dict[str, Any], rules: Rules) -> Iterator[
     limit = asked.get("max_attempts") or rules.max_retries
     failures, crashes = document["failCount"], document.get("crashCount", 0)
     crashed = "process died" in (document.get("failReason") or "")
-    if failures > limit:
+    if failures > _most_attempts(asked, rules, older=ledger.ran_older(record)):
         yield of(ledger, record, "retries", f"has failed {failures} times")
-    if crashes > limit:
+    # Nobody writes down who recovered a job.
+    if crashes > _most_attempts(asked, rules, older=ledger.has_older):
         yield of(ledger, record, "retries", f"has lost its process {crashes} times")
     if document["status"] != "failed":
         return
@@ -86,6 +93,9 @@ def _after_snooze(ledger: Ledger, record: JobRecord, run: Run, following: Run) -
     if following.start["fail_count"] != run.start["fail_count"]:
         yield of(ledger, record, "snooze", f"run {run.attempt} snoozed, and that counted as a failure")
     told = any(event["attempt"] == run.attempt for event in record.snoozed)
+    # An older version does not know of snoozes, but keeps their count.
+    if ledger.is_older(following):
+        return
     if told and following.start["snooze_count"] != run.start["snooze_count"] + 1:
         yield of(ledger, record, "snooze", f"run {following.attempt} had forgotten a snooze")
 
@@ -117,8 +127,13 @@ def remembered(ledger: Ledger, final: Final, rules: Rules) -> Iterator[Violation
 
 
 def _has_failed(ledger: Ledger, record: JobRecord, run: Run) -> bool:
-    """Whether it ended with an error, or at a time limit, and not because its process shut down."""
-    if run.why in ("shutdown", "lost"):
+    """Whether it ended with an error, or at a time limit, and not because its process shut down.
+
+    An older version keeps no history, neither of its own runs nor of those whose claim it took.
+    """
+    if run.why in ("shutdown", "lost") or ledger.is_older(run):
+        return False
+    if ledger.has_older and all(event["attempt"] != run.attempt for event in record.failed):
         return False
     stopped = run.outcome == "cancelled" and run.why == "timeout"
     return run.outcome == "error" or stopped or was_abandoned(ledger, record, run)
@@ -128,7 +143,7 @@ def _counted(
     ledger: Ledger, record: JobRecord, document: dict[str, Any], entries: list[dict[str, Any]]
 ) -> Iterator[Violation]:
     """The count of failures is that of the history, since the last operator's retry."""
-    if record.is_in_doubt:
+    if record.is_in_doubt or ledger.ran_older(record):
         return
     since = max(record.revived_after, default=0)
     failures = sum(1 for entry in entries if entry["outcome"] in _FAILURES and entry["attempt"] > since)

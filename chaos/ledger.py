@@ -82,6 +82,7 @@ class Ledger:
         ]
         self.invoked = {event["token"]: event for event in self.of("invoke")}
         self.deaths = {event["whose_pid"]: event.t for event in self.of("down")}
+        self._older = {event["whose_pid"] for event in self.of("up") if event.get("older")}
         self._stalls = self.of("stall")
         self.jobs: dict[str, JobRecord] = {}
         self._fill()
@@ -111,6 +112,19 @@ class Ledger:
     def is_recurring(self, record: JobRecord) -> bool:
         """Whether it runs again and again."""
         return any(self.invoked[event["token"]]["how"] == "schedule" for event in record.acknowledged)
+
+    @property
+    def has_older(self) -> bool:
+        """Whether processes of an older version took part."""
+        return bool(self._older)
+
+    def is_older(self, run: Run) -> bool:
+        """Whether an older version called the handler, which keeps fewer promises."""
+        return run.start.pid in self._older
+
+    def ran_older(self, record: JobRecord) -> bool:
+        """Whether an older version ran the job at least once."""
+        return any(map(self.is_older, record.runs))
 
     def asked(self, record: JobRecord) -> dict[str, Any]:
         """What the call that stored it said about it; nothing, if nobody knows which call that was."""

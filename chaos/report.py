@@ -23,6 +23,8 @@ class Report:
     """Acknowledged, by how they were stored."""
     unacknowledged: int
     runs: int
+    older_runs: int
+    """Those in processes of an older version."""
     completions: int
     retries: int
     given_up: int
@@ -48,6 +50,7 @@ class Report:
             f"{self.unacknowledged} not acknowledged",
             f"runs               {self.runs}: {self.completions} completed, {self.retries} retried, "
             f"{self.given_up} failed for good",
+            *([f"older version      {self.older_runs} of these runs"] if self.older_runs else []),
             f"control            {self.snoozes} snoozes, {self.cancelled} cancelled, "
             f"{self.time_limits} time limits, {self.pauses} pauses",
             f"recoveries         {self.recoveries} jobs of dead owners; {self.claims_lost} claims told lost",
@@ -70,6 +73,7 @@ class Report:
 def report(events: list[Event], violations: list[Violation], *, seed: int, rollbacks: int) -> Report:
     """Count what the history tells."""
     kinds = Counter(event.kind for event in events)
+    older = {event["whose_pid"] for event in events if event.kind == "up" and event.get("older")}
     how = {event["token"]: event["how"] for event in events if event.kind == "invoke"}
     stored = {event["job"]: how[event["token"]] for event in events if event.kind == "ok" and event["own"]}
     failed = Counter(event["will_retry"] for event in events if event.kind == "failed")
@@ -83,6 +87,7 @@ def report(events: list[Event], violations: list[Violation], *, seed: int, rollb
         jobs=dict(Counter(stored.values())),
         unacknowledged=kinds["doubt"],
         runs=kinds["start"],
+        older_runs=sum(event.pid in older for event in events if event.kind == "start"),
         completions=kinds["completed"],
         retries=failed[True],
         given_up=failed[False],
