@@ -9,12 +9,12 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from monque import Job, JobLogFilter, Monque, NewJob, current_job
+from monque import Cancel, Job, JobLogFilter, Monque, NewJob, Snooze, current_job
 from monque.cli.log import JsonFormatter, TextFormatter
 from support.aliases import Collection, Make
 from support.jobs import document
@@ -265,6 +265,48 @@ async def test_a_lost_claim_names_its_job(make_monque: Make, collection: Collect
         assert (line.job_name, line.job_attempt, line.instance_id) == ("long", 1, monque.instance_id)
 
     await eventually(told)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "expires", "said"),
+    [
+        (Cancel("the customer has left"), None, "was cancelled by its handler: the customer has left"),
+        (None, timedelta(milliseconds=1), "was cancelled before it began: expired"),
+        (Snooze(timedelta(days=1)), timedelta(hours=1), "was cancelled: its handler put it off beyond its"),
+    ],
+)
+async def test_the_log_says_why_a_job_was_cancelled(
+    monque: Monque, lines: Lines, verdict: Exception | None, expires: timedelta | None, said: str
+) -> None:
+    def raises(job: Job[None]) -> None:
+        if verdict is not None:
+            raise verdict
+
+    monque.worker("end", raises)
+    due = datetime.now(UTC) - timedelta(seconds=1)
+    job = await monque.enqueue("end", run_at=due, expires=expires)
+    await monque.run_until_idle()
+
+    [line] = [line for line in lines.about(job) if line.levelno == logging.INFO]
+    assert said in line.getMessage()
+
+
+async def test_the_log_has_the_reason_of_a_request(monque: Monque, lines: Lines) -> None:
+    began = asyncio.Event()
+
+    @monque.worker("wait")
+    async def wait(job: Job[None]) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    job = await monque.enqueue(wait)
+    await monque.start()
+    await began.wait()
+    await monque.cancel_job(job.id, running=True, reason="wrong customer")
+    await monque.stop()
+
+    [line] = [line for line in lines.about(job) if line.levelno == logging.INFO]
+    assert line.getMessage().endswith("was stopped and cancelled: wrong customer")
 
 
 async def test_without_debugging_the_scheduler_says_nothing_of_jobs_that_go_well(

@@ -22,16 +22,16 @@ from monque._engine.runs import Runs
 from monque._events import JobCancelled, JobCompleted, JobError, JobFailed, JobSnoozed, JobStarted
 from monque._explain import explain
 from monque._job import Job
-from monque._observe.logs import about, log_failure, log_stopped, log_success, log_verdict, running
+from monque._observe.logs import about, log_cancelled, log_failure, log_snoozed, log_success, running
 from monque._raised import is_closing, is_ctrl_c, text_of
 from monque._settings import timeout_of
 from monque._status import Interruption, JobStatus
-from monque._store.document import Document
+from monque._store.document import Document, cancel_reason_of, is_cancel_requested
 from monque._store.lazy_job import hand, take_back
 from monque._store.policy import policy_of
 from monque._store.settling import Answer, Lost, Settled
 from monque._time.clock import elapsed
-from monque._verdicts import Snooze, Verdict
+from monque._verdicts import Cancel, Snooze
 from monque._workers.signature import refuse_generator
 
 logger = logging.getLogger("monque")
@@ -295,17 +295,30 @@ def _record(settlement: Settlement) -> None:
     error = outcome.error
     if how == "completed":
         log_success(run.job, outcome.duration)
-    elif how == "cancelled" and not isinstance(error, Verdict):
-        log_stopped(run.job, outcome.duration, was_called=run.started > 0)
-        error = None  # it was told to stop
-    elif how in ("snoozed", "cancelled"):
-        log_verdict(run.job, outcome.duration, how, "" if error is None else text_of(error))
+    elif how == "cancelled":
+        log_cancelled(run.job, outcome.duration, *_why_cancelled(settlement))
+        error = None  # it was told to stop, has expired, or its handler said so
+    elif how == "snoozed":
+        log_snoozed(run.job, outcome.duration, "" if error is None else text_of(error))
         error = None  # a verdict of the handler, not an error
     else:
         reason = "its schedule cannot be continued" if error is None else reason_of(error)
         log_failure(run.job, outcome.duration, reason, error, will_retry=how == "retried")
     if run.audience is not None and outcome.ended is not None:
         run.audience.ended(run.job, how, ran=outcome.duration, error=error, at=outcome.ended)
+
+
+def _why_cancelled(settlement: Settlement) -> tuple[str, str | None]:
+    """How a run came to be cancelled, and the reason that was given."""
+    run, error = settlement.run, settlement.outcome.error
+    if is_cancel_requested(settlement.claim):
+        how = "stopped and cancelled" if run.started else "cancelled before it began"
+        return how, cancel_reason_of(settlement.claim)
+    if isinstance(error, Snooze):
+        return "cancelled", "its handler put it off beyond its expiry"
+    if isinstance(error, Cancel):
+        return "cancelled by its handler", error.reason and text_of(error)
+    return "cancelled before it began", "expired"
 
 
 # The events by which a run is reported.

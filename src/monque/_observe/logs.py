@@ -71,20 +71,18 @@ def log_success(job: Job[Any], duration: timedelta) -> None:
         logger.debug("job %s (%s) completed", job.id, job.name, extra=about(job, duration))
 
 
-def log_stopped(job: Job[Any], duration: timedelta, *, was_called: bool) -> None:
-    """Log that a job was cancelled on request, after that is stored."""
+def log_cancelled(job: Job[Any], duration: timedelta, how: str, reason: str | None) -> None:
+    """Log that a job was cancelled, after that is stored, and why."""
     if logger.isEnabledFor(logging.INFO):
-        how = "stopped and cancelled" if was_called else "cancelled before it began"
-        logger.info("job %s (%s) was %s", job.id, job.name, how, extra=about(job, duration))
+        why = f": {reason}" if reason else ""
+        logger.info("job %s (%s) was %s%s", job.id, job.name, how, why, extra=about(job, duration))
 
 
-def log_verdict(job: Job[Any], duration: timedelta, how: str, text: str) -> None:
-    """Log that a handler put its job off (at DEBUG: some do it all day) or cancelled it."""
-    level = logging.DEBUG if how == "snoozed" else logging.INFO
-    if logger.isEnabledFor(level):
-        message = "job %s (%s) was %s by its handler%s"
-        why = f": {text}" if text else ""
-        logger.log(level, message, job.id, job.name, how, why, extra=about(job, duration))
+def log_snoozed(job: Job[Any], duration: timedelta, when: str) -> None:
+    """Log that a handler put its job off; some do it all day."""
+    if logger.isEnabledFor(logging.DEBUG):
+        message = "job %s (%s) was snoozed by its handler: %s"
+        logger.debug(message, job.id, job.name, when, extra=about(job, duration))
 
 
 def log_failure(
