@@ -26,6 +26,9 @@ Leave: TypeAlias = Callable[[BaseException | None], Awaitable[Any]]
 _GRACE = 3.0
 
 
+_TIME_IS_UP = "was cancelled: the time for the stop is up (the shutdown timeout, and a few seconds more)"
+
+
 class Life:
     """One life of what a lifespan and hooks make: each start has one.
 
@@ -46,6 +49,8 @@ class Life:
         self._threads = threads
         self._over = asyncio.Event()
         self._call: Call | None = None
+        self._cancelled: Call | None = None
+        """The call that was cancelled because time is up."""
         self._waiting = 0
         self._started: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
@@ -111,7 +116,7 @@ class Life:
             if cancelled is not None and self._call is cancelled:
                 self._abandon()
                 return
-            cancelled = self._call
+            cancelled = self._cancelled = self._call
             self._task.cancel()
 
     def _abandon(self) -> None:
@@ -187,6 +192,7 @@ class Life:
 
     async def _undo(self, step: Undo, error: BaseException | None) -> BaseException | None:
         """Do one step of the end; log and return what it raises, unless that is what it was given."""
+        cancelled = self._cancelled
         try:
             await self._during(step.act(error))
         except BaseException as raised:  # hooks may raise anything, and the next one must still be called
@@ -196,7 +202,9 @@ class Life:
                 return None
             how = "failed"
             if isinstance(raised, asyncio.CancelledError):
-                how = "was cancelled"
+                # A call that was cancelled here is the one that has just ended.
+                by_us = self._cancelled is not cancelled
+                how = _TIME_IS_UP if by_us else "was cancelled, not by Monque but by code that it uses"
                 self._task.uncancel()
             self._context.log(logging.ERROR, f"stops, and {step.title} {how}", error=raised)
             return raised

@@ -671,9 +671,24 @@ async def test_a_stop_hook_that_hangs_is_cancelled_and_the_next_one_called(
     await monque.stop()
 
     assert diary.said == ([] if is_deaf else ["stop"])
-    assert ("does not end" if is_deaf else "hang was cancelled") in caplog.text
+    assert ("does not end" if is_deaf else "hang was cancelled: the time for the stop is up") in caplog.text
     go_on.set()
     await eventually(lambda: _assert(diary.said == ["stop"]))
+
+
+async def test_a_stop_hook_that_a_library_cancels_does_not_look_as_if_time_were_up(
+    monque: Monque, diary: Diary, caplog: pytest.LogCaptureFixture
+) -> None:
+    monque.on_stop(diary.hook("stop"))
+
+    @monque.on_stop
+    async def broken() -> None:
+        raise asyncio.CancelledError
+
+    await monque.run_until_idle()
+
+    assert diary.said == ["stop"]
+    assert "broken was cancelled, not by Monque but by code that it uses" in caplog.text
 
 
 async def _deaf(go_on: asyncio.Event) -> None:
@@ -783,6 +798,7 @@ async def _without_monque() -> AsyncIterator[None]:
     ("lifespan", "problem"),
     [
         (5, "lifespan is a function that takes the Monque, got 5"),
+        (_without_monque(), "lifespan is the function itself; it is called when jobs are to be processed"),
         (_coroutine, "decorate it with @contextlib.asynccontextmanager"),
         (_undecorated, "decorate it with @contextlib.asynccontextmanager"),
         (_without_monque, "a lifespan takes one argument, the Monque; _without_monque does not"),
