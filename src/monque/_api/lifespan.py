@@ -33,6 +33,11 @@ def bind_lifespan(lifespan: Callable[[Any], object] | None, bond: Bond) -> Calla
 def _check(lifespan: Any) -> None:
     if not callable(lifespan):
         raise ConfigurationError(f"lifespan is a function that takes the Monque, got {lifespan!r}")
+    if hasattr(lifespan, "__aenter__") or hasattr(lifespan, "__enter__"):
+        raise ConfigurationError(
+            "lifespan is the function itself; it is called when jobs are to be processed, each time anew. "
+            f"Write lifespan=connect, not lifespan=connect(); got {lifespan!r}"
+        )
     if is_generator_function(lifespan) or is_async(lifespan):
         raise ConfigurationError(
             f"the lifespan {name_of(lifespan)} returns no context manager; decorate it with "
