@@ -137,6 +137,21 @@ def test_expired_jobs_are_cancelled_retried_and_deleted(
     assert {job["_id"] for job in jobs.find()} == {ended[1]["_id"], ended[2]["_id"]}
 
 
+def test_the_list_says_why_a_job_was_cancelled(call: Call, jobs: Jobs) -> None:
+    asked = {"at": ago(minutes=1), "by": "operator", "reason": "wrong customer"}
+    jobs.insert_many(
+        [
+            document(status="cancelled", cancel=asked, failReason="ValueError: an earlier attempt"),
+            document(status="cancelled", failReason="ValueError: the only reason"),
+            document(status="failed", cancel=asked, failReason="ValueError: it failed before"),
+        ]
+    )
+    listed = call("jobs", "list").stdout.splitlines()
+
+    ends = ["wrong customer", "ValueError: the only reason", "ValueError: it failed before"]
+    assert [line for line, end in zip(listed[1:], ends, strict=True) if line.endswith(end)] == listed[1:]
+
+
 def test_the_choices_of_cancelled_by_are_those_of_the_filter() -> None:
     [theirs, _none] = get_args(get_type_hints(JobFilter)["cancelled_by"])
 

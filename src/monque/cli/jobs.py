@@ -83,7 +83,8 @@ def list_jobs(
 
 
 def _row(job: Job[Any]) -> list[object]:
-    return [shown_id(job.id), job.name, job.status, stamp(job.next_run_at), job.fail_count, job.fail_reason]
+    reason = job.fail_reason if job.cancelled_by is None else job.cancel_reason or job.fail_reason
+    return [shown_id(job.id), job.name, job.status, stamp(job.next_run_at), job.fail_count, reason]
 
 
 @jobs.command()
