@@ -296,7 +296,8 @@ def note_stored(error: BaseException, stored: int) -> None:
     if isinstance(error, MonqueError):
         error.stored = stored
     if stored:
-        error.add_note(f"enqueue_many had stored the first {stored:,} jobs")
+        jobs = "job" if stored == 1 else f"{stored:,} jobs"
+        error.add_note(f"enqueue_many had stored the first {jobs}")
 
 
 @contextmanager

@@ -175,10 +175,15 @@ def _check_timeout(settings: Mapping[str, Any]) -> None:
 
 
 def _check_expires(settings: Mapping[str, Any]) -> None:
-    if isinstance(settings["expires"], datetime):
-        check_time("expires", settings["expires"])
+    expires = settings["expires"]
+    if isinstance(expires, datetime):
+        check_time("expires", expires)
+    elif isinstance(expires, timedelta):
+        check_duration("expires", expires)
     else:
-        check_duration("expires", settings["expires"])
+        raise ConfigurationError(
+            f"expires must be a timedelta, or of a job also an aware datetime, got {expires!r}"
+        )
 
 
 # A check gets all settings of the call or the worker, because some belong together.

@@ -436,9 +436,9 @@ class Monque(Management):
 
         An error stops it, be it of a wrong job, of the database, of the iterable itself or of
         *on_progress*. It is raised as it is, and says how many jobs are stored: a `MonqueError` in its
-        attribute `stored`, every error in a note. These are the first jobs that were given. After a
-        `ConnectionError` or a cancellation, up to two chunks behind them may be stored, too. An async
-        generator is closed.
+        attribute `stored`, every error in a note, unless there are none. These are the first jobs that were
+        given. After a `ConnectionError` or a cancellation, up to two chunks behind them may be stored, too.
+        An async generator is closed.
 
         Args:
             jobs: The jobs, as an iterable or async iterable of `NewJob` values.

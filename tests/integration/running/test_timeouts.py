@@ -592,6 +592,8 @@ async def test_expires_is_refused_where_it_makes_no_sense(monque: Monque, collec
         monque.worker("work", endless, expires=ahead(hours=1))  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="expires must be"):
         await monque.enqueue("work", expires=ahead(hours=1).replace(tzinfo=None))
+    with pytest.raises(ConfigurationError, match="expires must be a timedelta, or of a job also an aware"):
+        await monque.enqueue("work", expires=5)  # type: ignore[call-overload]
     with pytest.raises(ConfigurationError, match="expires must lie in the years"):
         await monque.enqueue("work", run_at=datetime(9990, 1, 1, tzinfo=UTC), expires=timedelta(days=36_000))
 

@@ -174,6 +174,12 @@ class TestErrors:
         assert calls == [CHUNK, 2 * CHUNK]
         assert await payloads(collection) == list(range(2 * CHUNK))
 
+    async def test_an_error_after_a_single_job_says_so(self, monque: Monque) -> None:
+        with pytest.raises(ZeroDivisionError) as raised:
+            await monque.enqueue_many(new_jobs(1), on_progress=lambda stored: stored // 0)
+
+        assert raised.value.__notes__ == ["enqueue_many had stored the first job"]
+
     async def test_an_async_generator_is_closed_when_a_job_is_wrong(self, monque: Monque) -> None:
         closed: list[bool] = []
 
