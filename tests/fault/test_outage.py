@@ -15,7 +15,10 @@ from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
 from monque import ConnectionError, Event, Job, Monque, Retention
-from support.aliases import Collection, Failing, Make
+from monque._store import recovering
+from monque._store.store import Store
+from monque._time.clock import Clock
+from support.aliases import Collection, Database, Failing, Make
 from support.clocks import ago, ahead
 from support.jobs import claimed, document, find_one
 from support.options import NEVER_POLLING, QUICK, WATCHFUL
@@ -414,6 +417,20 @@ async def test_no_upkeep_waits_for_ever_for_an_answer(
 
 
 # The server
+
+
+async def test_a_recovery_that_waited_for_the_server_takes_only_jobs_that_were_dead_before(
+    victim: str, failing: Failing, database: Database, collection: Collection
+) -> None:
+    """The driver repeats a read until the server is back, and by then every owner was silent."""
+    await collection.insert_one(claimed("alive", lastHeartbeat=ago(seconds=0), heartbeatInterval=100))
+    async with AsyncMongoClient[Any](victim) as client:
+        store = Store(client[database.name], WATCHFUL, clock := Clock(), "other")
+        await clock.refresh(store.server.hello)
+        async with failing(["find"], blockConnection=True, blockTimeMS=1500):
+            found = await recovering.find_stale(store)
+
+    assert found == []
 
 
 class TestKilledServer:

@@ -1006,7 +1006,9 @@ def test_a_job_is_stale_by_its_heartbeat_or_else_by_its_lock() -> None:
     interval = {"$cond": [{"$isNumber": "$heartbeatInterval"}, "$heartbeatInterval", 0]}
     silence = {"$max": [90_000, {"$multiply": [3, {"$min": [interval, 2**31 - 1]}]}]}
 
-    assert stale(tolerance=90 * SECOND, lock_timeout=1800 * SECOND) == {
+    now = {"$min": ["$$NOW", NOW]}
+
+    assert stale(tolerance=90 * SECOND, lock_timeout=1800 * SECOND, as_of=NOW) == {
         "status": "processing",
         "$expr": {
             "$cond": [
@@ -1014,10 +1016,10 @@ def test_a_job_is_stale_by_its_heartbeat_or_else_by_its_lock() -> None:
                 {
                     "$lt": [
                         {"$ifNull": ["$lockedAt", {"$ifNull": ["$updatedAt", "$$NOW"]}]},
-                        {"$subtract": ["$$NOW", 1_800_000]},
+                        {"$subtract": [now, 1_800_000]},
                     ]
                 },
-                {"$lt": ["$lastHeartbeat", {"$subtract": ["$$NOW", silence]}]},
+                {"$lt": ["$lastHeartbeat", {"$subtract": [now, silence]}]},
             ]
         },
     }

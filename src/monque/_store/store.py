@@ -148,9 +148,11 @@ class Store:
         return await self.collection.find_one(alive, {"_id": 1}) is not None
 
     def stale(self) -> Document:
-        """Match the jobs whose owner is dead."""
+        """Match the jobs whose owner is dead by now."""
         return transitions.stale(
-            tolerance=self.options.heartbeat_tolerance, lock_timeout=self.options.lock_timeout
+            tolerance=self.options.heartbeat_tolerance,
+            lock_timeout=self.options.lock_timeout,
+            as_of=self.clock.now(),
         )
 
 

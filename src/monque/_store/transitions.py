@@ -436,12 +436,16 @@ def _same_schedule(claim: Mapping[str, Any]) -> Document:
     return {**owned(claim), **known, "$nor": [{"$expr": _REQUESTED}]}
 
 
-def stale(*, tolerance: timedelta, lock_timeout: timedelta) -> Document:
-    """Match jobs whose owner is dead, by the server's clock.
+def stale(*, tolerance: timedelta, lock_timeout: timedelta, as_of: datetime) -> Document:
+    """Match jobs whose owner was dead at the time *as_of*, by the server's clock.
 
     An owner is dead if its last heartbeat is older than it may be silent. A claim without any heartbeat
     (foreign, or very old) is stale after the lock timeout.
+
+    `$$NOW` alone would not do: the driver repeats a command until an outage is over, and by then all owners
+    have been silent.
     """
+    now = {"$min": ["$$NOW", as_of]}
     promised = {"$min": [_count("$heartbeatInterval"), LARGEST_INT32]}
     silence = allowed_silence_of(promised, tolerance=tolerance)
     heard = {"$ifNull": ["$lastHeartbeat", None]}
@@ -451,8 +455,8 @@ def stale(*, tolerance: timedelta, lock_timeout: timedelta) -> Document:
         "$expr": {
             "$cond": [
                 {"$eq": [heard, None]},
-                {"$lt": [locked, {"$subtract": ["$$NOW", milliseconds(lock_timeout)]}]},
-                {"$lt": ["$lastHeartbeat", {"$subtract": ["$$NOW", silence]}]},
+                {"$lt": [locked, {"$subtract": [now, milliseconds(lock_timeout)]}]},
+                {"$lt": ["$lastHeartbeat", {"$subtract": [now, silence]}]},
             ]
         },
     }

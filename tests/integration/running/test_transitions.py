@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -120,7 +120,7 @@ NOT_ASKED = {
 }
 FINISHED = {status: {"status": status} for status in ("completed", "failed", "cancelled")}
 
-STALE = stale(tolerance=timedelta(days=2), lock_timeout=timedelta(days=10))
+STALE = stale(tolerance=timedelta(days=2), lock_timeout=timedelta(days=10), as_of=datetime.now(UTC))
 MAX_CRASHES = 3
 CRASHED = {"lastCrash": {"runAt": OLD, "failCount": 1}, "lostAttempt": 3, "updatedAt": STAMP, **NO_CLAIM}
 
