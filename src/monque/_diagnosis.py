@@ -64,7 +64,7 @@ class Diagnosis:
         due: The jobs that wait for a free worker, by name; the one waiting longest first.
         finished: How many jobs are completed, failed for good or cancelled.
         expired: How many pending jobs are past their expiry and wait for a worker that cancels them.
-        stuck: Jobs that still run half a minute after somebody asked for their end; at most 100 of them.
+        stuck: Jobs that still run half a minute after they were told to stop; at most 100 of them.
         paused: The pauses in force.
         uses: What the collection is used for beyond plain jobs.
         retention: Whether an instance with a `Retention` has been here: then there is an index for it.

@@ -50,6 +50,8 @@ class Job(Generic[T]):
         heartbeat_interval: How often the instance that claimed it last marks its jobs.
         attempt: How often it was claimed: 0 before the first time; no retry sets it back.
         expires_at: When it is not worth running any more; None if the call that stored it did not say.
+        stuck_since: When its handler was told to stop, if that was more than half a minute ago and it still
+            runs; its owner says so with a heartbeat.
         cancel_requested: Whether an operator has asked for its end while it ran, or cancelled it with a
             reason. A running job is told to stop; one that completed all the same keeps the request as a
             record. In a handler it is always up to date.
@@ -78,6 +80,7 @@ class Job(Generic[T]):
     heartbeat_interval: timedelta | None = None
     attempt: int = 0
     expires_at: datetime | None = None
+    stuck_since: datetime | None = None
     cancel_requested: bool = False
     cancel_reason: str | None = None
     cancelled_by: CancelledBy | None = None

@@ -145,12 +145,17 @@ def test_a_server_that_stands_alone_is_named() -> None:
 
 def test_expired_and_stuck_jobs_are_found(call: Call, opened: None, jobs: Jobs) -> None:
     asked = {"at": ago(minutes=5), "by": "operator"}
+    mark = {"why": "timeout", "since": ago(minutes=5), "by": "me", "attempt": 1}
     jobs.insert_many(
         [
             document(policy={"expiresAt": ago(seconds=1)}),
             document(policy={"expiresAt": ahead(hours=1)}, nextRunAt=ahead(hours=1)),
-            stuck := claimed("me", name="render", cancel=asked),
+            stuck := claimed("me", name="render", cancel=asked, updatedAt=ago(minutes=1)),
             claimed("me", name="fresh", cancel={**asked, "at": ago(seconds=1)}),
+            late := claimed("me", name="late", stuck=mark),
+            claimed("me", name="later claim", stuck={**mark, "attempt": 0}),
+            claimed("typescript", name="other owner", stuck=mark),
+            document(name="ended", status="failed", stuck=mark),
         ]
     )
     found = checks(call("doctor", "--json"))
@@ -158,7 +163,7 @@ def test_expired_and_stuck_jobs_are_found(call: Call, opened: None, jobs: Jobs) 
     assert (found["expired jobs"]["level"], found["expired jobs"]["message"][:6]) == ("warning", "1 wait")
     assert found["expired jobs"]["advice"].endswith("run: monque jobs cancel --expired")
     assert found["stuck jobs"]["level"] == "warning"
-    assert found["stuck jobs"]["message"] == f"render {stuck['_id']} of me"
+    assert found["stuck jobs"]["message"] == f"render {stuck['_id']} of me, late {late['_id']} of me"
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_json_tells_the_whole_job(call: Call) -> None:
         *("id", "name", "status", "data", "next_run_at", "fail_count", "fail_reason", "cron", "timezone"),
         *("unique_key", "claimed_by", "locked_at", "last_heartbeat", "heartbeat_interval", "attempt"),
         *("created_at", "updated_at", "snooze_count", "history", "stored", "expires_at", "is_parked"),
-        *("cancel_requested", "cancelled_by", "cancel_reason"),
+        *("stuck_since", "cancel_requested", "cancelled_by", "cancel_reason"),
     }
     assert (told["name"], told["status"], told["data"], told["attempt"]) == ("work", "pending", {"n": 1}, 0)
 

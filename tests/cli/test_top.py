@@ -130,3 +130,13 @@ def test_paused_names_are_shown_where_there_are_any(call: Call, uri: str, jobs: 
     assert "the bank is down" in call("top").stdout
     [pause] = json.loads(call("top", "--json").stdout)["paused"]
     assert (pause["name"], pause["until"], pause["reason"]) == ("mail", None, "the bank is down")
+
+
+def test_a_run_that_does_not_stop_is_stuck_whoever_told_it_to(call: Call, jobs: Jobs) -> None:
+    """Its owner has marked it; a mark of an earlier claim does not count."""
+    mark = {"why": "timeout", "since": ago(minutes=5), "by": "me", "attempt": 1}
+    later = claimed("me", name="send", attempt=2, stuck=mark)
+    jobs.insert_many([claimed("me", name="render", stuck=mark), later])
+    runs = json.loads(call("top", "--json").stdout)["running"]
+
+    assert {run["name"]: run["state"] for run in runs} == {"render": "stuck", "send": "running"}

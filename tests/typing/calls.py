@@ -312,6 +312,7 @@ async def limited(job: Job[None]) -> None:
     assert_type(job.interrupted, bool)
     assert_type(job.interruption, Literal["requested", "timeout", "shutdown", "lost"] | None)
     assert_type(job.expires_at, datetime | None)
+    assert_type(job.stuck_since, datetime | None)
     job.checkpoint()
     job.extend_timeout(timedelta(seconds=1))
     job.extend_timeout(1)  # type: ignore[arg-type]  # not a duration

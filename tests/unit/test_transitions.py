@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from monque import JobStatus
 from monque._attempts import HistoryEntry
 from monque._store import transitions
+from monque._store.document import as_claim, with_stuck
 from monque._store.transitions import (
     Transition,
     abandon_occurrence,
@@ -237,6 +238,21 @@ TABLE: dict[str, Row] = {
         of=heartbeat(CLAIM),
         to=PROCESSING,
         when=OWNED,
+        then={"$currentDate": {"lastHeartbeat": True, "lockedAt": True, "updatedAt": True}},
+    ),
+    "heartbeat of a stuck run": Row(
+        of=heartbeat(with_stuck(as_claim(CLAIM), "timeout", LATER)),
+        to=PROCESSING,
+        when=OWNED,
+        then={
+            "$set": {"stuck": {"why": "timeout", "since": LATER, "by": OWNER, "attempt": 3}},
+            "$currentDate": {"lastHeartbeat": True, "lockedAt": True, "updatedAt": True},
+        },
+    ),
+    "heartbeat after an earlier run was stuck": Row(
+        of=heartbeat({**with_stuck(as_claim(CLAIM), "timeout", LATER), "attempt": 4}),
+        to=PROCESSING,
+        when={**OWNED, "attempt": 4},
         then={"$currentDate": {"lastHeartbeat": True, "lockedAt": True, "updatedAt": True}},
     ),
     "complete": Row(

@@ -23,7 +23,7 @@ from monque._events import JobStuck
 from monque._observe.logs import about
 from monque._status import Interruption
 from monque._store import transitions
-from monque._store.document import with_request
+from monque._store.document import with_request, with_stuck
 from monque._timeout import Timeout
 
 logger = logging.getLogger("monque")
@@ -160,6 +160,9 @@ class Interrupts:
         if not self._still_runs(run) or run.stop is None:
             return
         running_for = timedelta(seconds=time.perf_counter() - run.started)
+        if run.is_running:  # its heartbeats tell others
+            since = self.runs.context.store.clock.now() - timedelta(seconds=_STUCK_AFTER)
+            run.claim = with_stuck(run.claim, run.stop.why, since)
         message = "job %s (%s) is stuck: it was told to stop (%s) %.0f s ago and still runs"
         fields = about(run.job, running_for)
         logger.warning(message, run.job.id, run.worker.name, run.stop.why, _STUCK_AFTER, extra=fields)

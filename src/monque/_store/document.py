@@ -11,7 +11,7 @@ import bson
 from bson import ObjectId
 from bson.codec_options import CodecOptions, DatetimeConversion
 
-from monque._status import CancelledBy, JobStatus
+from monque._status import CancelledBy, Interruption, JobStatus
 from monque._time.cron import Cron
 
 Document: TypeAlias = dict[str, Any]
@@ -243,6 +243,24 @@ def is_cancel_requested(document: Mapping[str, Any]) -> bool:
 def with_request(claim: Claim, cancel: Any) -> Claim:
     """The claim as it is since an operator has asked for its end."""
     return cast("Claim", {**claim, "cancel": cancel})
+
+
+def with_stuck(claim: Claim, why: Interruption, since: datetime) -> Claim:
+    """The claim as it is since its handler is stuck: told to stop at *since*, it still runs."""
+    mark = {"why": why, "since": since, "by": claim.get("claimedBy"), "attempt": attempt_of(claim)}
+    return cast("Claim", {**claim, "stuck": mark})
+
+
+def stuck_since(document: Mapping[str, Any]) -> datetime | None:
+    """When the handler was told to stop that is stuck now; None if none is.
+
+    Nobody removes the mark when the run ends: it counts for the claim that it names, and for no later one.
+    """
+    mark = document.get("stuck")
+    if not isinstance(mark, Mapping) or status_of(document) is not JobStatus.PROCESSING:
+        return None
+    named = mark.get("by"), mark.get("attempt")
+    return time_of(mark, "since") if named == (document.get("claimedBy"), document.get("attempt")) else None
 
 
 def cancelled_by(document: Mapping[str, Any]) -> CancelledBy | None:

@@ -15,7 +15,7 @@ from monque._diagnosis import Diagnosis, DueJobs, IndexState, IndexView, UseView
 from monque._job import Job
 from monque._options import Options
 from monque._store import indexes, operations, reads, transitions
-from monque._store.document import EARLIEST, Document, name_of
+from monque._store.document import Document, name_of
 from monque._store.hints import Watch, WatchUnavailableError
 from monque._store.indexes import Use
 from monque._store.lazy_job import to_job
@@ -146,9 +146,8 @@ async def _count(store: Store, query: Document) -> int:
 
 
 async def _stuck(store: Store) -> list[Job[Any]]:
-    """Jobs that run though somebody asked for their end a while ago."""
-    at = {"$gt": EARLIEST, "$lt": store.clock.now() - _STUCK_AFTER}
-    stuck = {"$and": [transitions.stopping(), {"cancel.at": at}]}
+    """Jobs that run though they were told to stop a while ago, or somebody asked for it."""
+    stuck = transitions.stuck(asked_before=store.clock.now() - _STUCK_AFTER)
     found = store.collection.find(stuck, sort={"updatedAt": 1}, limit=_MOST_STALE)
     return [to_job(document) async for document in found]
 

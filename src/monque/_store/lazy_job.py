@@ -27,6 +27,7 @@ from monque._store.document import (
     is_cancel_requested,
     is_parked,
     status_of,
+    stuck_since,
     time_of,
 )
 from monque._store.history import attempts_of
@@ -67,6 +68,7 @@ def _fields(document: Mapping[str, Any]) -> dict[str, Any]:
         "heartbeat_interval": _duration(get("heartbeatInterval")),
         "attempt": attempt_of(document),
         "expires_at": expires_at_of(document),
+        "stuck_since": stuck_since(document),
         "cancel_requested": is_cancel_requested(document),
         "cancel_reason": cancel_reason_of(document),
         "cancelled_by": cancelled_by(document),

@@ -24,13 +24,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 from monque._attempts import HistoryEntry
 from monque._status import CancelledBy, JobStatus
 from monque._store import history
 from monque._store.document import (
     CLAIM_FIELDS,
+    EARLIEST,
     LARGEST_INT32,
     Claim,
     Document,
@@ -41,6 +42,7 @@ from monque._store.document import (
     is_inexact,
     is_recurring,
     milliseconds,
+    stuck_since,
 )
 from monque._store.owners import allowed_silence_of
 
@@ -141,9 +143,12 @@ def heartbeat(claim: Mapping[str, Any]) -> Transition:
     """processing -> processing, alive.
 
     `lockedAt` moves too: TypeScript instances take back whatever was locked more than half an
-    hour ago, however alive it is.
+    hour ago, however alive it is. If the handler is stuck, everybody may know.
     """
-    return _heartbeat(claim["claimedBy"], attempt_of(claim))
+    beat = _heartbeat(claim["claimedBy"], attempt_of(claim))
+    if "stuck" not in claim or stuck_since(claim) is None:
+        return beat
+    return replace(beat, then={"$set": {"stuck": claim["stuck"]}, **cast("Document", beat.then)})
 
 
 @lru_cache(maxsize=256)
@@ -645,6 +650,17 @@ def request_cancel(*, reason: str | None = None) -> Transition:
 def stopping() -> Document:
     """Match the running jobs whose end somebody has asked for."""
     return {"status": "processing", "$expr": _REQUESTED}
+
+
+def stuck(*, asked_before: datetime) -> Document:
+    """Match jobs that still run though their owner told them to stop, or somebody asked for it long ago.
+
+    The mark of the owner counts only for the claim that it names (see `stuck_since`).
+    """
+    same_claim = [{"$eq": ["$stuck.by", "$claimedBy"]}, {"$eq": ["$stuck.attempt", "$attempt"]}]
+    asked = {"$and": [stopping(), {"cancel.at": {"$gt": EARLIEST, "$lt": asked_before}}]}
+    marked = {"status": "processing", "stuck.since": {"$type": "date"}, "$expr": {"$and": same_claim}}
+    return {"$or": [asked, marked]}
 
 
 def retry_by_operator(*, spread: timedelta = timedelta(0)) -> Transition:

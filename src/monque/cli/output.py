@@ -72,6 +72,7 @@ def job_fields(job: Job[Any]) -> dict[str, Any]:
         "heartbeat_interval": job.heartbeat_interval,
         "attempt": job.attempt,
         "expires_at": job.expires_at,
+        "stuck_since": job.stuck_since,
         "cancel_requested": job.cancel_requested or None,
         "cancelled_by": job.cancelled_by,
         "cancel_reason": job.cancel_reason,

@@ -41,10 +41,11 @@ class Run:
 
     @property
     def state(self) -> str:
-        """Empty, `stopping`, or `stuck` if it does not stop though it was told to."""
-        if self.stopping_for is None:
-            return ""
-        return "stuck" if self.stopping_for > _STUCK_AFTER else "stopping"
+        """Empty, `stopping`, or `stuck` if it does not stop though it was told to, for whatever reason."""
+        waits_long = self.stopping_for is not None and self.stopping_for > _STUCK_AFTER
+        if waits_long or self.job.stuck_since is not None:
+            return "stuck"
+        return "" if self.stopping_for is None else "stopping"
 
 
 @dataclass(frozen=True, slots=True)

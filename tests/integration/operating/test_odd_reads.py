@@ -51,7 +51,7 @@ FIELDS = [
     *("name", "status", "nextRunAt", "failCount", "attempt", "uniqueKey", "failReason", "repeatInterval"),
     *("timezone", "crashCount", "createdAt", "updatedAt", "lockedAt", "lastHeartbeat", "claimedBy"),
     *("heartbeatInterval", "lostAttempt", "startedAt", "finishedAt", "scheduleId", "data", "policy"),
-    *("snoozeCount", "history", "cancel"),
+    *("snoozeCount", "history", "cancel", "stuck"),
 ]
 WIRE: dict[Sort, str] = {
     "id": "_id",

@@ -500,6 +500,35 @@ def no_longer_stuck(gauges: Gauges) -> None:
     assert gauges.stuck_counts[-1] == ("work", 0)
 
 
+async def test_its_owner_tells_others_with_a_heartbeat(
+    make_monque: Make, collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interrupts, "_STUCK_AFTER", 0.05)
+    monque = await make_monque(options=replace(QUICK, heartbeat_interval=timedelta(seconds=0.1))).open()
+    deaf = Deaf()
+    job, events = await begin(monque, deaf.swallow, timeout=SHORT)
+    began = await monque.get_job(job.id)
+    await events.wait("job:stuck")
+    await eventually(lambda: is_marked(monque))
+    [stuck] = (await monque.diagnose()).stuck
+    stored = await find_one(collection)
+    deaf.let_go.set()
+    await events.wait("job:complete")
+    ended = await monque.get_job(job.id)
+
+    assert began is not None
+    assert ended is not None
+    assert stuck.stuck_since is not None
+    assert (began.stuck_since, ended.stuck_since) == (None, None)
+    assert abs(stuck.stuck_since - datetime.now(UTC)) < MINUTE
+    mark = {"why": "timeout", "by": monque.instance_id, "attempt": 1}
+    assert {**mark, "since": stored["stuck"]["since"]} == stored["stuck"]
+
+
+async def is_marked(monque: Monque) -> None:
+    assert (await monque.diagnose()).stuck
+
+
 async def test_a_handler_that_stops_in_time_is_not_stuck(
     monque: Monque, monkeypatch: pytest.MonkeyPatch
 ) -> None:
