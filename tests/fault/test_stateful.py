@@ -1,8 +1,9 @@
-"""Everything that can happen to jobs, in random order, against a model that fits on a page.
+"""Everything that can happen to jobs, in random order, against a model of what must become of them.
 
 Two instances store jobs and schedules, claim and settle them, lose claims to each other, and operators act on
 whatever is there. After every step the collection must be what the model says, keep its invariants, and hold
-every job that the step did not mean exactly as it was before, to the last field.
+every job that the step did not mean exactly as it was before, to the last field. At the end nothing may be
+stranded. The model is `support/job_model.py`. Pauses are left out: they change no job.
 
 The steps are the same in every run (`derandomize`), so that a red build is red again on the next try, and a
 failure shows them as they are. To hunt for longer, raise EXAMPLES and set derandomize to False; with
@@ -13,14 +14,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import itertools
 import logging
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Self, TypeAlias, TypeVar
 
 import pytest
@@ -36,24 +36,14 @@ from hypothesis.stateful import (
 )
 from pymongo import AsyncMongoClient
 
-from monque import (
-    Cancel,
-    Job,
-    JobFilter,
-    JobNotFoundError,
-    JobStateError,
-    JobStatus,
-    Monque,
-    NewJob,
-    Options,
-    Snooze,
-)
+from monque import Job, JobFilter, JobNotFoundError, JobStateError, JobStatus, Monque, NewJob
 from monque._engine.claimed import Lent, Run, Settlement, key_of_claim
 from monque._engine.decide import Outcome
 from monque._engine.gates import gate
 from monque._engine.insist import insist
 from monque._engine.recovery import recover
 from monque._state import State
+from monque._status import Interruption
 from monque._store.contention import Contention
 from monque._store.document import Document, failed_occurrence, is_cancel_requested, with_request
 from monque._store.settling import LOST, Lost, Settled, find_requests
@@ -61,27 +51,15 @@ from monque._store.transitions import Transition
 from monque.embedded import EmbeddedMongo
 from support.clocks import ago, ahead
 from support.invariants import violations
+from support.job_model import ACTIVE, ENDS, FAILURES, KINDS, MAX_RETRIES, OPTIONS, Expiry, Model, New
 from support.waiting import Events, eventually
 
-EXAMPLES = 120
+EXAMPLES = 100
 STEPS = 30
 
 NAMES = ["red", "blue"]
+MOST_AT_ONCE = 10
 CRONS = ["@yearly", "0 0 29 2 *"]
-MAX_RETRIES = 2
-OPTIONS = Options(max_retries=MAX_RETRIES, base_retry_interval=timedelta(hours=1), change_streams=False)
-ACTIVE = ("pending", "processing")
-KINDS = ("job", "schedule")
-
-# How a run ends, and what its handler raised.
-ENDS: dict[str, BaseException | None] = {
-    "success": None,
-    "failure": ValueError("no"),
-    "release": asyncio.CancelledError(),
-    "snooze": Snooze(timedelta(hours=1)),
-    "cancel": Cancel("not needed"),
-}
-
 # What the examples must have met, all of it: otherwise they show less than they seem to.
 EVERYTHING = [
     "a key was taken",
@@ -91,19 +69,23 @@ EVERYTHING = [
     *(f"{action} many" for action in ("cancel", "retry", "delete")),
     *(f"{action} was refused" for action in ("cancel", "retry", "reschedule")),
     "retry many met a taken key",
-    *(f"{end} of a {kind}" for end in ENDS for kind in ("job", "schedule")),
-    *(f"last failure of a {kind}" for kind in ("job", "schedule")),
+    *(f"{end} of a {kind}" for end in ENDS for kind in KINDS),
+    *(f"the last {end} of a {kind}" for end in ("failure", "timeout", "retry later") for kind in KINDS),
+    *("a retry too late", "a snooze past the expiry", "an expiry"),
+    *("a policy allowed more", "a policy allowed less", "a changed schedule decided anew"),
     *(f"{end} of a lost claim" for end in ENDS),
     "settled twice",
-    *(f"{crash} of a {kind}" for crash in ("crash", "last crash") for kind in ("job", "schedule")),
+    *(f"{crash} of a {kind}" for crash in ("crash", "last crash") for kind in KINDS),
     "a heartbeat in time",
     "a request",
     "a second request",
     "a request was refused",
+    "a request to many",
+    "a reason",
     "a request was forgotten",
     *(f"a known request, {end} of a {kind}" for end in ENDS for kind in KINDS),
     *(f"an unknown request, {end} of a {kind}" for end in ENDS for kind in KINDS),
-    "an unknown request, last failure of a schedule",
+    "an unknown request, the last failure of a schedule",
     *(f"a gate for a {kind}" for kind in KINDS),
     *(f"a request, and a dead owner of a {kind}" for kind in KINDS),
 ]
@@ -112,71 +94,21 @@ instances = st.sampled_from(["a", "b"])
 names = st.sampled_from(NAMES)
 keys = st.sampled_from([None, None, "k", "k", "red"])  # "red" is also the key of the schedule of that name
 some_names = st.lists(names, min_size=1, max_size=2, unique=True)
-news = st.tuples(names, keys, st.booleans())
+tries = st.sampled_from([None, None, None, 1, 3])
+news = st.builds(
+    New,
+    name=names,
+    key=keys,
+    due=st.booleans(),
+    tries=tries,
+    expiry=st.sampled_from([None, None, "near", "far"]),
+)
 picks = st.integers(0, 100)
 Which: TypeAlias = tuple[str, int]
 """In which state, and which of those."""
 whiches = st.tuples(st.sampled_from([*map(str, JobStatus), "gone"]), picks)
 finished = st.tuples(st.sampled_from(["failed", "cancelled"]), picks)
 F = TypeVar("F", bound=Callable[..., None])
-New: TypeAlias = tuple[str, str | None, bool]
-"""Name, key, and whether it is due."""
-
-
-@dataclass(frozen=True)
-class Model:
-    """What is true of a job, as far as it matters here."""
-
-    name: str
-    key: str | None = None
-    cron: str | None = None
-    status: str = "pending"
-    due: bool = True
-    fail_count: int = 0
-    crash_count: int = 0
-    attempt: int = 0
-    claimed_by: str | None = None
-    stale: bool = False
-    reason: bool = False
-    requested: bool = False
-    snoozes: int = 0
-    history: int = 0
-    cancelled: bool = False
-    """Its handler has cancelled it."""
-
-    @property
-    def kind(self) -> str:
-        return "job" if self.cron is None else "schedule"
-
-    def leads_to(self, status: str, **changes: Any) -> Model:
-        """The job in another state, without a claim."""
-        return replace(self, status=status, claimed_by=None, stale=False, **changes)
-
-    def next_time(self) -> Model:
-        """A schedule that goes on."""
-        return self.leads_to("pending", due=False, fail_count=0, crash_count=0, snoozes=0, reason=False)
-
-    def occurrence(self, fail_count: int) -> Model:
-        """The run of a schedule that gave up, as it is kept."""
-        kept = {"status": "failed", "fail_count": fail_count, "attempt": self.attempt, "due": True}
-        return Model(self.name, reason=True, history=self.noted().history, **kept)
-
-    def noted(self) -> Model:
-        """The job with one more run in its history."""
-        return replace(self, history=min(self.history + 1, OPTIONS.attempt_history))
-
-    def shows(self) -> dict[str, Any]:
-        """The document's fields that follow from it."""
-        optional = {
-            "uniqueKey": self.key,
-            "repeatInterval": self.cron,
-            "claimedBy": self.claimed_by,
-            "attempt": self.attempt or None,
-            "crashCount": self.crash_count or None,
-            "snoozeCount": self.snoozes or None,
-        }
-        required = {"name": self.name, "status": self.status, "failCount": self.fail_count}
-        return required | {field: value for field, value in optional.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -195,6 +127,12 @@ class Claim:
     def attempt(self) -> int:
         attempt: int = self.document["attempt"]
         return attempt
+
+    @property
+    def tries(self) -> int | None:
+        """How often the job may be tried, for all that the run knows."""
+        tries: int | None = self.document.get("policy", {}).get("maxAttempts")
+        return tries
 
 
 OPERATIONS: list[st.SearchStrategy[tuple[str, dict[str, Any]]]] = []
@@ -269,7 +207,7 @@ class Jobs(RuleBasedStateMachine):
     def begin(self, first: list[New], schedule: str | None) -> None:
         self.enqueue("a", first)
         if schedule is not None:
-            self.schedule("a", schedule, CRONS[0], None)
+            self.schedule("a", schedule, CRONS[0], None, None)
 
     # One rule that chooses what to do, rather than a rule for each: of those hypothesis leaves out half in
     # every example, and would hardly get to where a job has failed for good and its key is taken again.
@@ -284,31 +222,35 @@ class Jobs(RuleBasedStateMachine):
     def enqueue(self, instance: str, many: list[New]) -> None:
         monque = self.monques[instance]
         if len(many) == 1:
-            [(name, key, due)] = many
-            stored = [self.run(monque.enqueue(name, unique_key=key, run_at=_when(due)))]
+            [new] = many
+            stored = [self.run(monque.enqueue(new.name, **_arguments(new)))]
         else:
-            jobs = [NewJob(name, unique_key=key, run_at=_when(due)) for name, key, due in many]
-            stored = self.run(monque.enqueue_many(jobs))
+            stored = self.run(monque.enqueue_many([NewJob(new.name, **_arguments(new)) for new in many]))
         for job, new in zip(stored, many, strict=True):
             self._stored(job, new)
 
     def _stored(self, job: Job[Any], new: New) -> None:
-        name, key, due = new
-        holder = self._holder(name, key)
+        holder = self._holder(new.name, new.key)
         if holder is not None:
             assert job.id == holder
             self.happened["a key was taken"] += 1
         else:
             assert job.id not in self.model
-            self._change(job.id, Model(name, key, due=due))
+            self._change(job.id, Model.stored(new))
 
-    @operation(instance=instances, name=names, cron=st.sampled_from(CRONS), data=st.sampled_from([None, 1]))
-    def schedule(self, instance: str, name: str, cron: str, data: int | None) -> None:
+    @operation(
+        instance=instances,
+        name=names,
+        cron=st.sampled_from(CRONS),
+        data=st.sampled_from([None, 1]),
+        most=tries,
+    )
+    def schedule(self, instance: str, name: str, cron: str, data: int | None, most: int | None) -> None:
         holder = self._holder(name, name)
-        call = self.monques[instance].schedule(cron, name, data)
+        call = self.monques[instance].schedule(cron, name, data, max_attempts=most)
         if holder is None:
             job = self.run(call)
-            self._change(job.id, Model(name, name, cron, due=False))
+            self._change(job.id, Model(name, name, cron, due=False, tries=most))
             return
         model = self.model[holder]
         if model.cron is None:
@@ -318,13 +260,13 @@ class Jobs(RuleBasedStateMachine):
         assert self.run(call).id == holder
         self.happened["a schedule was changed"] += 1
         recomputed = model.status == "pending" and model.cron != cron
-        self._change(holder, replace(model, cron=cron, due=model.due and not recomputed))
+        self._change(holder, replace(model, cron=cron, tries=most, due=model.due and not recomputed))
 
     # Operators
 
-    @operation(instance=instances, which=whiches)
-    def cancel_one(self, instance: str, which: Which) -> None:
-        self._act_on_one(instance, "cancel", which)
+    @operation(instance=instances, which=whiches, reason=st.sampled_from([None, "$not needed"]))
+    def cancel_one(self, instance: str, which: Which, reason: str | None) -> None:
+        self._act_on_one(instance, "cancel", which, reason=reason)
 
     @operation(instance=instances, which=finished | whiches)
     def retry_one(self, instance: str, which: Which) -> None:
@@ -338,14 +280,17 @@ class Jobs(RuleBasedStateMachine):
     def delete_one(self, instance: str, which: Which) -> None:
         self._act_on_one(instance, "delete", which)
 
-    def _act_on_one(self, instance: str, action: str, which: Which, *, due: bool = True) -> None:
+    def _act_on_one(
+        self, instance: str, action: str, which: Which, *, due: bool = True, reason: str | None = None
+    ) -> None:
         """One of the jobs in a state, else any, else one that is not there."""
         status, pick = which
         there = [job_id for job_id, job in sorted(self.model.items()) if job.status == status]
         there = there or sorted(self.model)
         job_id = there[pick % len(there)] if there and status != "gone" else ObjectId()
         arguments = (_when(due),) if action == "reschedule" else ()
-        call = getattr(self.monques[instance], f"{action}_job")(job_id, *arguments)
+        keywords = {} if reason is None else {"reason": reason}
+        call = getattr(self.monques[instance], f"{action}_job")(job_id, *arguments, **keywords)
         model = self.model.get(job_id)
         if model is None:
             with pytest.raises(JobNotFoundError):
@@ -357,7 +302,7 @@ class Jobs(RuleBasedStateMachine):
             self.happened[f"{action} was refused"] += 1
         else:
             self.run(call)
-            self._act(job_id, action, due=due)
+            self._act(job_id, action, due=due, reason=reason)
             self.happened[f"{action} one"] += 1
             kinds = {"cancel": "job:cancelled", "retry": "job:retried", "delete": "job:deleted"}
             self.expected_events += [kinds[action]] if action in kinds else []
@@ -391,7 +336,7 @@ class Jobs(RuleBasedStateMachine):
     def start_over(self, instance: str, name: str) -> None:
         """Cancel what waits, store another job with the same key, and want the old ones back after all."""
         self.act_on_many(instance, "cancel", name, [JobStatus.PENDING], "")
-        self.enqueue(instance, [(name, "k", True)])
+        self.enqueue(instance, [New(name, "k")])
         self.act_on_many(instance, "retry", name, [], "status")
 
     def _allows(self, model: Model, action: str) -> bool:
@@ -408,16 +353,16 @@ class Jobs(RuleBasedStateMachine):
             }[action]
         )
 
-    def _act(self, job_id: ObjectId, action: str, *, due: bool = True) -> None:
+    def _act(self, job_id: ObjectId, action: str, *, due: bool = True, reason: str | None = None) -> None:
         model = self.model[job_id]
         if action == "delete":
             del self.model[job_id]
         elif action == "cancel":
-            self._change(job_id, model.leads_to("cancelled"))
+            self._change(job_id, model.cancelled("operator" if reason else None))
+            self.happened["a reason"] += reason is not None
         elif action == "retry":
             self.happened["a request was forgotten"] += model.requested
-            afresh = {"fail_count": 0, "crash_count": 0, "snoozes": 0, "reason": False, "cancelled": False}
-            self._change(job_id, model.leads_to("pending", due=True, requested=False, **afresh))
+            self._change(job_id, model.retried())
         else:
             self._change(job_id, replace(model, due=due))
 
@@ -438,14 +383,30 @@ class Jobs(RuleBasedStateMachine):
             return
         self.run(call)
         if model.status == "pending":
-            self._change(job_id, model.leads_to("cancelled"))
+            self._change(job_id, model.cancelled(None))
             self.expected_events.append("job:cancelled")
         elif model.status == "processing" and not model.requested:
-            self._change(job_id, replace(model, requested=True))
+            self._change(job_id, replace(model, cancel="operator"))
             self.expected_events.append("job:cancelling")
             self.happened["a request"] += 1
         elif model.status == "processing":
             self.happened["a second request"] += 1
+
+    @operation(instance=instances, name=names)
+    def request_many(self, instance: str, name: str) -> None:
+        """Cancel what waits of a name, and ask for the end of what runs."""
+        only = JobFilter(name=name)
+        active = {job_id: self.model[job_id].status for job_id in self._matching(only)}
+        pending = [job_id for job_id, status in active.items() if status == "pending"]
+        running = [job_id for job_id, status in active.items() if status == "processing"]
+        result = self.run(self.monques[instance].cancel_jobs(only, running=True))
+        assert (result.count, result.requested) == (len(pending), len(running))
+        for job_id in pending:
+            self._change(job_id, self.model[job_id].cancelled(None))
+        for job_id in running:
+            self.happened["a request to many"] += not self.model[job_id].requested
+            self._change(job_id, replace(self.model[job_id], cancel="operator"))
+        self.expected_events += ["jobs:cancelled"] * bool(pending)
 
     @operation(
         instance=instances,
@@ -479,7 +440,8 @@ class Jobs(RuleBasedStateMachine):
         for claim in ending:
             self._end(claim, end, again=False)
         for claim in ending[:1]:
-            self._request(instance, claim.job_id)
+            if self.model[claim.job_id].status == "completed":
+                self._request(instance, claim.job_id)
 
     @operation(instance=instances)
     def hear_of_requests(self, instance: str) -> None:
@@ -511,7 +473,7 @@ class Jobs(RuleBasedStateMachine):
 
     @operation(instance=instances)
     def claim_all(self, instance: str) -> None:
-        self.claim(instance, NAMES, 10, 10)
+        self.claim(instance, NAMES, MOST_AT_ONCE, MOST_AT_ONCE)
 
     @operation(instance=instances, of=some_names, slots=st.integers(1, 2), limit=st.integers(1, 3))
     def claim(self, instance: str, of: list[str], slots: int, limit: int) -> None:
@@ -520,26 +482,23 @@ class Jobs(RuleBasedStateMachine):
         assert [document["_id"] for document in documents] == wanted
         clock = self.monques[instance]._opening.anywhere().context.store.clock
         for document in documents:
-            model = self.model[document["_id"]]
-            attempt = model.attempt + 1
-            self._change(
-                document["_id"], replace(model, status="processing", claimed_by=instance, attempt=attempt)
-            )
-            assert document["attempt"] == attempt
-            gated = gate(document, {}, clock.now)
-            assert (gated is not None) == model.requested
-            if gated is None:
+            model = self.model[document["_id"]].claimed(instance)
+            self._change(document["_id"], model)
+            assert document["attempt"] == model.attempt
+            gated, ended = gate(document, {}, clock.now), model.gated()
+            assert (gated is None) == (ended is None)
+            if gated is None or ended is None:
                 self.claims.append(Claim(instance, document))
             else:
-                self._pass_by(instance, document, gated)
+                self._pass_by(instance, document, gated, ended)
 
-    def _pass_by(self, instance: str, document: Document, gated: Transition) -> None:
-        """A job that is to be cancelled is settled at once."""
+    def _pass_by(self, instance: str, document: Document, gated: Transition, ended: Model) -> None:
+        """A job that must not start is settled at once."""
         settler = self.monques[instance]._opening.anywhere().context.store.settler
         assert isinstance(self.run(settler.settle(document, gated)), Settled)
-        model = self.model[document["_id"]]
-        self._change(document["_id"], model.leads_to("cancelled"))
-        self.happened[f"a gate for a {model.kind}"] += 1
+        self._change(document["_id"], ended)
+        what = "an expiry" if ended.cancel == "expiry" else f"a gate for a {ended.kind}"
+        self.happened[what] += 1
 
     async def _claim(self, instance: str, slots: dict[str, int], limit: int) -> list[Document]:
         context = self.monques[instance]._opening.anywhere().context
@@ -566,25 +525,11 @@ class Jobs(RuleBasedStateMachine):
                 taken.append(job_id)
         return taken
 
-    @operation(pick=picks, again=st.booleans())
-    def succeed(self, pick: int, again: bool) -> None:
-        self._end_one(pick, "success", again)
-
-    @operation(pick=picks, again=st.booleans())
-    def fail(self, pick: int, again: bool) -> None:
-        self._end_one(pick, "failure", again)
-
-    @operation(pick=picks, again=st.booleans())
-    def release(self, pick: int, again: bool) -> None:
-        self._end_one(pick, "release", again)
-
-    @operation(pick=picks, again=st.booleans())
-    def snooze(self, pick: int, again: bool) -> None:
-        self._end_one(pick, "snooze", again)
-
-    @operation(pick=picks, again=st.booleans())
-    def cancel_run(self, pick: int, again: bool) -> None:
-        self._end_one(pick, "cancel", again)
+    @operation(pick=picks, end=st.sampled_from([*ENDS, "success", "failure"]), again=st.booleans())
+    def end_one(self, pick: int, end: str, again: bool) -> None:
+        """A run ends."""
+        if self.claims:
+            self._end(self.claims.pop(pick % len(self.claims)), end, again)
 
     @operation(instance=instances, end=st.sampled_from(["failure", "snooze", *ENDS]))
     def work_off(self, instance: str, end: str) -> None:
@@ -594,10 +539,6 @@ class Jobs(RuleBasedStateMachine):
         self.claim_all(instance)
         while self.claims:
             self._end(self.claims.pop(), end, again=False)
-
-    def _end_one(self, pick: int, end: str, again: bool) -> None:
-        if self.claims:
-            self._end(self.claims.pop(pick % len(self.claims)), end, again)
 
     def _end(self, claim: Claim, end: str, again: bool) -> None:
         """A run ends, whether its claim still holds or not; the answer to its settlement may get lost."""
@@ -629,43 +570,57 @@ class Jobs(RuleBasedStateMachine):
             variables=contextvars.copy_context(),
             lent=Lent(lambda *_: None, State()),
         )
-        outcome = Outcome(0.001, ENDS[end], "shutdown" if end == "release" else None)
+        told: dict[str, Interruption] = {"release": "shutdown", "timeout": "timeout"}
+        outcome = Outcome(0.001, ENDS[end], told.get(end))
         settlement = Settlement.of(run, outcome, context.store)
         answer = await context.store.settler.settle(settlement.claim, settlement.transition)
         return (await insist(settlement, answer, context))[1]
 
     def _settled(self, claim: Claim, model: Model, end: str) -> None:
-        job_id, fails = claim.job_id, model.fail_count + 1
-        exhausted = end == "failure" and fails >= MAX_RETRIES
-        ended = f"{'last failure' if exhausted else end} of a {model.kind}"
-        self.happened[ended] += 1
         is_known = is_cancel_requested(claim.document)
+        is_changed = model.cron != claim.document.get("repeatInterval")
+        after = model.ended(end, tries=claim.tries, is_known=is_known, is_changed=is_changed)
+        self._change(claim.job_id, after)
+        is_kept = end in FAILURES and model.kind == "schedule" and not after.due and not after.reason
+        if is_kept and after.status == "pending":
+            used = model.tries if is_changed else claim.tries
+            kept = model.occurrence(model.fail_count + 1, used)
+            self._change(_occurrence_id(claim.document), kept)
+        self._note_end(claim, model, after, end, is_known, is_changed)
+
+    def _note_end(
+        self, claim: Claim, model: Model, after: Model, end: str, is_known: bool, is_changed: bool
+    ) -> None:
+        """Count what this end was an example of."""
+        gives_up = end in FAILURES and model.gives_up(end, claim.tries)
+        last = "the last " if gives_up and end != "final failure" else ""
+        ended = f"{last}{end} of a {model.kind}"
+        self.happened[ended] += 1
         if model.requested:
             self.happened[f"{'a known' if is_known else 'an unknown'} request, {ended}"] += 1
-        # A schedule that ends its run, or gives one up, meets the request in its own write.
-        goes_on = end in ("success", "cancel") or exhausted
-        is_met = model.cron is not None and model.requested and goes_on
-        if is_met or (is_known and end != "success"):
-            self._change(job_id, (model if end == "success" else model.noted()).leads_to("cancelled"))
-        elif end == "release":
-            self._change(job_id, model.leads_to("pending"))
-        elif end == "success" and model.cron is not None:
-            self._change(job_id, model.next_time())
-        elif end == "success":
-            self._change(job_id, model.leads_to("completed", crash_count=0, reason=False))
-        elif end == "snooze":
-            self._change(job_id, model.leads_to("pending", due=False, snoozes=model.snoozes + 1))
-        elif end == "cancel" and model.cron is None:
-            self._change(job_id, model.noted().leads_to("cancelled", cancelled=True))
-        elif end == "cancel":
-            self._change(job_id, model.noted().next_time())
-        elif fails < MAX_RETRIES:
-            self._change(job_id, model.noted().leads_to("pending", fail_count=fails, due=False, reason=True))
-        elif model.cron is None:
-            self._change(job_id, model.noted().leads_to("failed", fail_count=fails, reason=True))
-        else:
-            self._change(job_id, model.noted().next_time())
-            self._change(_occurrence_id(claim.document), model.occurrence(fails))
+            return
+        self.happened["a snooze past the expiry"] += end == "snooze" and after.cancel == "expiry"
+        if end in FAILURES:
+            fails, near = model.fail_count + 1, model.expiry == "near"
+            self.happened["a retry too late"] += near and fails < (claim.tries or MAX_RETRIES)
+            self.happened["a policy allowed more"] += fails >= MAX_RETRIES and not gives_up
+            self.happened["a policy allowed less"] += fails < MAX_RETRIES and bool(last) and not near
+            self.happened["a changed schedule decided anew"] += is_changed and gives_up
+
+    @operation(past=st.booleans())
+    def let_expire(self, past: bool) -> None:
+        """The expiry of whatever waits comes near, or has come."""
+        expiry: Expiry = "past" if past else "near"
+        waiting = {
+            job_id: job for job_id, job in self.model.items() if job.status == "pending" and job.expiry
+        }
+        self.run(
+            self.collection.update_many(
+                {"_id": {"$in": list(waiting)}}, {"$set": {"policy.expiresAt": _expiry(expiry)}}
+            )
+        )
+        for job_id, job in waiting.items():
+            self._change(job_id, replace(job, expiry=expiry))
 
     @operation()
     def let_time_pass(self) -> None:
@@ -749,27 +704,34 @@ class Jobs(RuleBasedStateMachine):
         kept = {job_id: _occurrence_id(self._now_stored(job_id)) for job_id in silent}
         assert self.run(recover(self.monques[instance]._opening.anywhere().context)) == len(silent)
         for job_id, model in silent.items():
-            crashes = model.crash_count + 1
+            self._change(job_id, model.crashed())
             if model.requested:
-                self._change(job_id, model.noted().leads_to("cancelled", crash_count=crashes))
                 self.expected_events.append("job:cancelled")
                 self.happened[f"a request, and a dead owner of a {model.kind}"] += 1
                 continue
-            self.happened[f"{'last crash' if crashes == MAX_RETRIES else 'crash'} of a {model.kind}"] += 1
-            self.expected_events += ["job:fail"] * (crashes >= MAX_RETRIES)
-            if crashes < MAX_RETRIES:
-                self._change(job_id, model.noted().leads_to("pending", crash_count=crashes))
-            elif model.cron is None:
-                self._change(job_id, model.noted().leads_to("failed", crash_count=crashes, reason=True))
-            else:
-                self._change(job_id, model.noted().next_time())
-                self._change(kept[job_id], model.occurrence(model.fail_count))
+            self.happened[f"{'last crash' if model.is_last_crash else 'crash'} of a {model.kind}"] += 1
+            self.expected_events += ["job:fail"] * model.is_last_crash
+            if model.is_last_crash and model.cron is not None:
+                self._change(kept[job_id], model.occurrence(model.fail_count, model.tries))
         self.expected_events += ["stale:recovered"] * bool(silent)
 
     def _now_stored(self, job_id: ObjectId) -> Document:
         document = self.run(self.collection.find_one({"_id": job_id}))
         assert document is not None
         return document
+
+    def teardown(self) -> None:
+        """Nothing is stranded: when all runs have ended and all owners live, each job comes to its end."""
+        running = [job_id for job_id, job in self.model.items() if job.status == "processing"]
+        self.claims = []
+        self._silence(running)
+        self.recover("b")
+        self.check()
+        for _ in range(0, len(self.model), MOST_AT_ONCE):
+            self.work_off("a", "success")
+            self.check()
+        active = [job for job in self.model.values() if job.status in ACTIVE]
+        assert all(job.kind == "schedule" and job.status == "pending" for job in active)
 
     # After every step
 
@@ -795,7 +757,9 @@ class Jobs(RuleBasedStateMachine):
         } == shown
         assert ("failReason" in document) == model.reason
         assert len(document.get("history", [])) == model.history
-        assert ("cancel" in document) == (model.cancelled or model.requested)
+        assert document.get("cancel", {}).get("by") == model.cancel
+        assert document.get("policy", {}).get("maxAttempts") == model.tries
+        assert ("expiresAt" in document.get("policy", {})) == (model.expiry is not None)
         if model.status == "pending":
             assert (document["nextRunAt"] < ahead(minutes=1)) == model.due
         assert document["createdAt"] <= document["updatedAt"]
@@ -837,6 +801,16 @@ def _is_later(moment: datetime, than: datetime) -> None:
     assert moment > than
 
 
+def _arguments(new: New) -> dict[str, Any]:
+    settings = {"max_attempts": new.tries, "expires": new.expiry and _expiry(new.expiry)}
+    given = {name: value for name, value in settings.items() if value is not None}
+    return {"unique_key": new.key, "run_at": _when(new.due), **given}
+
+
+def _expiry(expiry: Expiry) -> datetime:
+    return {"near": ahead(minutes=30), "far": ahead(days=30), "past": ago(hours=1)}[expiry]
+
+
 def _when(due: bool) -> datetime:
     return ago(minutes=5) if due else ahead(days=1)
 
@@ -857,8 +831,8 @@ def request_in_a_run(jobs: Jobs, failed: bool, end: str, hears: bool) -> None:
 
     In random order these come too seldom.
     """
-    jobs.enqueue("a", [("red", None, True)])
-    jobs.schedule("a", "blue", CRONS[0], None)
+    jobs.enqueue("a", [New("red")])
+    jobs.schedule("a", "blue", CRONS[0], None, None)
     jobs.check()
     jobs.ask_and_end("a", failed, end, hears)
     jobs.check()
@@ -868,29 +842,56 @@ def request_in_a_run(jobs: Jobs, failed: bool, end: str, hears: bool) -> None:
     jobs.check()
 
 
+def fail_as_often_as_allowed(jobs: Jobs, end: str) -> None:
+    """Jobs and a schedule with policies of their own fail until nothing is left to try."""
+    jobs.enqueue("a", [New("red", tries=1), New("red", tries=3), New("blue", expiry="near")])
+    jobs.schedule("a", "blue", CRONS[0], None, 3)
+    for _ in range(3):
+        jobs.check()
+        jobs.work_off("a", end)
+    jobs.teardown()
+
+
+def change_a_running_schedule(jobs: Jobs, end: str, before: int | None, after: int | None) -> None:
+    """A run ends, and neither its cron nor its policy is what the run knows."""
+    jobs.schedule("a", "red", CRONS[0], None, before)
+    jobs.let_time_pass()
+    jobs.check()
+    jobs.claim_all("a")
+    jobs.schedule("b", "red", CRONS[1], None, after)
+    jobs.end_one(0, end, again=False)
+    jobs.check()
+
+
 def lose_a_claim(jobs: Jobs, end: str) -> None:
     """A run whose owner was silent: once a heartbeat still came in time, then somebody else took the job."""
-    jobs.enqueue("a", [("red", None, True)])
+    jobs.enqueue("a", [New("red")])
     for step in (
         lambda: jobs.claim_all("a"),
         lambda: jobs.stall(0, beats=True),
         lambda: jobs.fall_silent(0, "b"),
-        lambda: jobs._end_one(0, end, again=False),
+        lambda: jobs.end_one(0, end, again=False),
     ):
         jobs.check()
         step()
     jobs.check()
 
 
+@pytest.mark.timeout(300)
 def test_any_order_of_operations_leaves_what_the_model_says(
     server: EmbeddedMongo, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, logger="monque")  # lost claims and recoveries are what this is about
     with World(server.uri) as world:
-        for failed, end, hears in itertools.product([False, True], [*ENDS, "death"], [False, True]):
-            request_in_a_run(Jobs(world), failed, end, hears)
+        for hears in (False, True):
+            for end in (*ENDS, "death"):
+                request_in_a_run(Jobs(world), False, end, hears)
+            request_in_a_run(Jobs(world), True, "failure", hears)
         for end in ENDS:
             lose_a_claim(Jobs(world), end)
+            fail_as_often_as_allowed(Jobs(world), end)
+            for before, after in ((1, 3), (3, 1)):
+                change_a_running_schedule(Jobs(world), end, before, after)
         run_state_machine_as_test(
             lambda: Jobs(world),
             settings=settings(

@@ -1,0 +1,183 @@
+"""What is true of a job, as far as it matters, and what becomes of it: the model of `test_stateful`. No I/O.
+
+Each method is one of the ways in which a job may change, and returns the job as it must be then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Literal
+
+from bson import ObjectId
+
+from monque import Cancel, Fail, JobTimeoutError, Options, RetryAfter, Snooze
+
+MAX_RETRIES = 2
+HOUR = timedelta(hours=1)
+# Every wait is longer than an expiry that is near, and shorter than one that is far.
+OPTIONS = Options(max_retries=MAX_RETRIES, base_retry_interval=HOUR, change_streams=False)
+ACTIVE = ("pending", "processing")
+KINDS = ("job", "schedule")
+
+Expiry = Literal["near", "far", "past"]
+
+# How a run ends, and what its handler raised.
+ENDS: dict[str, BaseException | None] = {
+    "success": None,
+    "failure": ValueError("no"),
+    "timeout": JobTimeoutError(job_id=ObjectId(), limit=HOUR),
+    "retry later": RetryAfter(HOUR),
+    "final failure": Fail("never"),
+    "release": asyncio.CancelledError(),
+    "snooze": Snooze(HOUR),
+    "cancel": Cancel("not needed"),
+}
+FAILURES = ("failure", "timeout", "retry later", "final failure")
+
+
+@dataclass(frozen=True)
+class New:
+    """What a call says about its job."""
+
+    name: str
+    key: str | None = None
+    due: bool = True
+    tries: int | None = None
+    expiry: Expiry | None = None
+
+
+@dataclass(frozen=True)
+class Model:
+    """A job, or a schedule."""
+
+    name: str
+    key: str | None = None
+    cron: str | None = None
+    status: str = "pending"
+    due: bool = True
+    tries: int | None = None
+    expiry: Expiry | None = None
+    fail_count: int = 0
+    crash_count: int = 0
+    attempt: int = 0
+    claimed_by: str | None = None
+    stale: bool = False
+    reason: bool = False
+    snoozes: int = 0
+    history: int = 0
+    cancel: str | None = None
+    """Who wants its end, or has ended it."""
+
+    @classmethod
+    def stored(cls, new: New) -> Model:
+        return cls(new.name, new.key, due=new.due, tries=new.tries, expiry=new.expiry)
+
+    @property
+    def kind(self) -> str:
+        return "job" if self.cron is None else "schedule"
+
+    @property
+    def requested(self) -> bool:
+        """Whether an operator wants the run to stop."""
+        return self.cancel == "operator"
+
+    def claimed(self, by: str) -> Model:
+        return replace(self, status="processing", claimed_by=by, attempt=self.attempt + 1)
+
+    def gated(self) -> Model | None:
+        """The job if it must not start; a request counts before the expiry."""
+        if self.requested:
+            return self.cancelled("operator")
+        return self.cancelled("expiry") if self.expiry == "past" else None
+
+    def ended(self, end: str, *, tries: int | None, is_known: bool, is_changed: bool) -> Model:
+        """The job after a run that knew *tries*, and perhaps of a request. Its schedule may have changed."""
+        if is_known and end != "success":
+            return self.noted().cancelled("operator")
+        if end == "release":
+            return self._left("pending")
+        if end in FAILURES:
+            return self._failed(end, tries=tries, is_changed=is_changed)
+        if end == "snooze":
+            later = self._left("pending", due=False, snoozes=self.snoozes + 1)
+            return self.cancelled("expiry") if self.expiry == "near" else later
+        ended = self.noted() if end == "cancel" else self
+        # A schedule that goes on meets a request that its owner has not heard of in its own write.
+        if self.cron is not None:
+            return ended.cancelled("operator") if self.requested else ended.next_time()
+        if end == "cancel":
+            return ended.cancelled("handler")
+        return self._left("completed", crash_count=0, reason=False)
+
+    def _failed(self, end: str, *, tries: int | None, is_changed: bool) -> Model:
+        failed = replace(self.noted(), fail_count=self.fail_count + 1)
+        gives_up = self.gives_up(end, tries)
+        if gives_up and self.cron is not None:
+            if self.requested:
+                return self.noted().cancelled("operator")
+            # Giving up means to plan the next time: if the schedule has changed, the run decides anew.
+            gives_up = self.gives_up(end, self.tries) if is_changed else gives_up
+        if not gives_up:
+            return failed._left("pending", due=False, reason=True)
+        return failed._left("failed", reason=True) if self.cron is None else self.noted().next_time()
+
+    def gives_up(self, end: str, tries: int | None) -> bool:
+        """Whether this failure is the last: by its kind, by their number, or because a retry is too late."""
+        return (
+            end == "final failure" or self.fail_count + 1 >= (tries or MAX_RETRIES) or (self.expiry == "near")
+        )
+
+    def crashed(self) -> Model:
+        """The job after its owner has died."""
+        crashes = self.crash_count + 1
+        lost = self.noted()
+        if self.requested:
+            return replace(lost, crash_count=crashes).cancelled("operator")
+        if not self.is_last_crash:
+            return lost._left("pending", crash_count=crashes)
+        return lost.next_time() if self.cron else lost._left("failed", crash_count=crashes, reason=True)
+
+    @property
+    def is_last_crash(self) -> bool:
+        return self.crash_count + 1 >= (self.tries or MAX_RETRIES)
+
+    def retried(self) -> Model:
+        """The job that an operator wants back: as if nothing had happened, but for its history."""
+        afresh: dict[str, Any] = {"fail_count": 0, "crash_count": 0, "snoozes": 0}
+        return self._left("pending", due=True, reason=False, cancel=None, **afresh)
+
+    def cancelled(self, by: str | None) -> Model:
+        """The job when it is cancelled; the request of an operator that is there stays."""
+        return self._left("cancelled", cancel=self.cancel if self.requested else by or self.cancel)
+
+    def next_time(self) -> Model:
+        """A schedule that goes on."""
+        return self._left("pending", due=False, fail_count=0, crash_count=0, snoozes=0, reason=False)
+
+    def occurrence(self, fail_count: int, tries: int | None) -> Model:
+        """The run of a schedule that was given up, as it is kept."""
+        kept = {"status": "failed", "fail_count": fail_count, "attempt": self.attempt, "tries": tries}
+        return Model(self.name, reason=True, history=self.noted().history, **kept)
+
+    def noted(self) -> Model:
+        """The job with one more run in its history."""
+        return replace(self, history=min(self.history + 1, OPTIONS.attempt_history))
+
+    def _left(self, status: str, **changes: Any) -> Model:
+        """The job in another state, without a claim."""
+        return replace(self, status=status, claimed_by=None, stale=False, **changes)
+
+    def shows(self) -> dict[str, Any]:
+        """The document's fields that follow from it."""
+        optional = {
+            "uniqueKey": self.key,
+            "repeatInterval": self.cron,
+            "claimedBy": self.claimed_by,
+            "attempt": self.attempt or None,
+            "crashCount": self.crash_count or None,
+            "snoozeCount": self.snoozes or None,
+        }
+        required = {"name": self.name, "status": self.status, "failCount": self.fail_count}
+        return required | {field: value for field, value in optional.items() if value is not None}
