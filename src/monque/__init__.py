@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         JobCancelled,
         JobCancelling,
         JobCompleted,
+        JobDeduplicated,
         JobDeleted,
         JobError,
         JobFailed,
@@ -65,8 +66,9 @@ if TYPE_CHECKING:
     from monque._settings import JobSettings, WorkerSettings
     from monque._shutdown import ShutdownTimeoutError
     from monque._state import State
-    from monque._status import JobStatus, StatusName
+    from monque._status import Enqueued, JobStatus, StatusName
     from monque._timeout import Timeout
+    from monque._unique import Debounce, DuplicateJobError, Unique
     from monque._verdicts import Cancel, Fail, RetryAfter, Snooze, Verdict
     from monque._views import (
         BulkError,
@@ -95,11 +97,14 @@ __all__ = [
     "ClaimLostError",
     "ConfigurationError",
     "ConnectionError",
+    "Debounce",
     "Diagnosis",
     "Direction",
     "DueJobs",
+    "DuplicateJobError",
     "EmbeddedMongo",
     "EnqueueOptions",
+    "Enqueued",
     "Event",
     "EventKind",
     "Fail",
@@ -112,6 +117,7 @@ __all__ = [
     "JobCancelled",
     "JobCancelling",
     "JobCompleted",
+    "JobDeduplicated",
     "JobDeleted",
     "JobError",
     "JobFailed",
@@ -161,6 +167,7 @@ __all__ = [
     "SyncWorker",
     "SyncWorkers",
     "Timeout",
+    "Unique",
     "UseName",
     "UseView",
     "Verdict",
@@ -192,6 +199,7 @@ _HOMES = (
         "_options",
         "_retry",
         "_timeout",
+        "_unique",
         "_settings",
         "_verdicts",
         "_attempts",

@@ -18,6 +18,7 @@ MonqueError
 ├── ProcessDiedError
 ├── InvalidCursorError
 ├── AggregationTimeoutError
+├── DuplicateJobError               it carries a job, so it stands in `_unique`
 └── ShutdownTimeoutError            it carries jobs, so it stands in `_shutdown`
 
 JobInterrupted                      raised by `Job.checkpoint()`; a BaseException, and no error

@@ -15,7 +15,7 @@ from monque._errors import ConfigurationError
 from monque._job import Job
 from monque._pause import Pause
 from monque._raised import is_closing, log_raised
-from monque._status import Interruption, JobStatus
+from monque._status import Enqueued, Interruption, JobStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +63,19 @@ class JobSnoozed(Event):
     kind: ClassVar[str] = "job:snoozed"
     job: Job[Any]
     delay: timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDeduplicated(Event):
+    """A call of this instance stored no new job: the one with the same key stands for it.
+
+    *how*: `kept`, `replaced`, `again` or `throttled`. Calls in a transaction do not emit it: nobody knows yet
+    whether that commits.
+    """
+
+    kind: ClassVar[str] = "job:deduplicated"
+    job: Job[Any]
+    how: Enqueued
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

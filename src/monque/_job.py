@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
@@ -12,7 +12,7 @@ from bson import ObjectId
 from monque._attempts import Attempt
 from monque._errors import JobStateError
 from monque._state import State
-from monque._status import CancelledBy, Interruption, JobStatus
+from monque._status import CancelledBy, Enqueued, Interruption, JobStatus
 
 if TYPE_CHECKING:
     from pymongo.asynchronous.client_session import AsyncClientSession
@@ -57,6 +57,9 @@ class Job(Generic[T]):
             record. In a handler it is always up to date.
         cancel_reason: Why it was cancelled, or is to be; None if nobody gave a reason.
         cancelled_by: Who cancelled it: `operator`, `handler` or `expiry`; None unless it is cancelled.
+        enqueued: What became of the call of `enqueue`, `now` or `enqueue_many` that returned it: `new`,
+            `kept`, `replaced`, `again` or `throttled`. None of a job that was read. It does not count when
+            jobs are compared.
         created_at: When it was stored.
         updated_at: When it last changed, heartbeats included.
     """
@@ -84,6 +87,7 @@ class Job(Generic[T]):
     cancel_requested: bool = False
     cancel_reason: str | None = None
     cancelled_by: CancelledBy | None = None
+    enqueued: Enqueued | None = field(default=None, compare=False)
     created_at: datetime
     updated_at: datetime
 

@@ -22,6 +22,7 @@ from monque._options import Options
 from monque._retry import DEFAULT, Errors, Retry, says_wait, waits_of, worker_only
 from monque._rules import check_count, check_duration, check_fraction, check_number, check_time
 from monque._timeout import Timeout
+from monque._unique import Debounce, Unique
 
 
 class WorkerSettings(TypedDict, total=False):
@@ -36,6 +37,9 @@ class WorkerSettings(TypedDict, total=False):
     expires: timedelta | None
     """How late a run may start after it was due, retries included; later it is cancelled. Not for schedules.
     Default: however late."""
+    unique: Unique | None
+    """When two calls mean the same job, for calls of programs that know the worker and give neither `unique`
+    nor `unique_key` themselves. Not for schedules."""
 
 
 class JobSettings(TypedDict, total=False):
@@ -54,6 +58,12 @@ class JobSettings(TypedDict, total=False):
     expires: datetime | timedelta | None
     """When it is not worth running any more: at this time, or this long after it is due. A run that has not
     started by then is cancelled. Not for schedules."""
+    unique: Unique | None
+    """When an earlier call means the same job, and what becomes of this one then. `unique_key="k"` means
+    `Unique("k")`. Not for schedules."""
+    debounce: Debounce | timedelta | None
+    """Run it when no call with the same key has come for this long: the last one counts. It needs a
+    `unique_key` or `unique`. Not for schedules."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,12 +196,26 @@ def _check_expires(settings: Mapping[str, Any]) -> None:
         )
 
 
+def _check_unique(settings: Mapping[str, Any]) -> None:
+    if not isinstance(settings["unique"], Unique):
+        raise ConfigurationError(
+            f'unique must be a Unique(...), for example Unique("shop-7"), got {settings["unique"]!r}'
+        )
+
+
+def _check_debounce(settings: Mapping[str, Any]) -> None:
+    if not isinstance(settings["debounce"], Debounce):
+        check_duration("debounce", settings["debounce"])
+
+
 # A check gets all settings of the call or the worker, because some belong together.
 _CHECKS: dict[str, Callable[[Mapping[str, Any]], None]] = {
     "max_attempts": _check_max_attempts,
     "retry": _check_retry,
     "timeout": _check_timeout,
     "expires": _check_expires,
+    "unique": _check_unique,
+    "debounce": _check_debounce,
 }
 
 
@@ -255,6 +279,8 @@ def policy_of_call(settings: JobSettings, due: datetime | None = None) -> Policy
     """
     if not settings:
         return None
+    if due is None:
+        _refuse_for_schedule(settings)
     retry = settings.get("retry") or DEFAULT
     timeout = None if (given := settings.get("timeout")) is None else Timeout.of(given)
     # No default is stored: a later release may have another one.
@@ -271,6 +297,16 @@ def policy_of_call(settings: JobSettings, due: datetime | None = None) -> Policy
         expires_at=_expires_at(settings.get("expires"), due),
     )
     return None if policy == Policy() else policy
+
+
+def _refuse_for_schedule(settings: JobSettings) -> None:
+    """A schedule is one active job, by its `unique_key`; the newest declaration counts."""
+    for name in ("unique", "debounce"):
+        if name in settings:
+            raise ConfigurationError(
+                f"{name} cannot be given for a schedule: it is unique by its unique_key, and declaring it "
+                "again brings it up to date"
+            )
 
 
 def _expires_at(expires: datetime | timedelta | None, due: datetime | None) -> datetime | None:

@@ -1,4 +1,4 @@
-"""The states of a job, why a run is told to stop, and who cancels."""
+"""The states of a job, how a call was answered, why a run is told to stop, and who cancels."""
 
 from __future__ import annotations
 
@@ -14,6 +14,21 @@ class JobStatus(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
+
+
+class Enqueued(StrEnum):
+    """What became of a call that stores a job.
+
+    `new`: a job was stored. The others mean that the job was there, by its unique key: `kept` as it was,
+    `replaced` (it waits with the payload and the settings of this call), `again` (it runs, and will run once
+    more with the payload of this call) or `throttled` (a call was accepted within the window).
+    """
+
+    NEW = "new"
+    KEPT = "kept"
+    REPLACED = "replaced"
+    AGAIN = "again"
+    THROTTLED = "throttled"
 
 
 StatusName: TypeAlias = Literal["pending", "processing", "completed", "failed", "cancelled"]

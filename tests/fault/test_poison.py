@@ -43,6 +43,7 @@ FIELDS = [
     *("claimedBy", "heartbeatInterval", "lostAttempt", "startedAt", "finishedAt", "scheduleId"),
     *("settledAttempt", "lastCrash", "failedRunId", "movedTo", "policy", "snoozeCount", "history", "cancel"),
     "stuck",
+    *("again", "askedAt", "windowKey", "windowUntil"),
 ]
 GOOD = 100
 DEAD = {"lastHeartbeat": ago(hours=1), "lockedAt": ago(hours=1), "heartbeatInterval": 100}

@@ -362,7 +362,7 @@ class TestRecovering:
         store = Store(database, options, clock, monque.instance_id)
         await clock.refresh(store.server.hello)
         [found] = await recovering.find_stale(store)
-        schedule = await recovering.stale_schedule(store, found)
+        schedule = await recovering.whole_stale(store, found)
         assert schedule is not None
         typescript = TypeScript(collection)
         if meanwhile == "beats":

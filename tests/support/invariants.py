@@ -34,6 +34,9 @@ def violations(documents: list[dict[str, Any]]) -> list[str]:
         if doc.get("nextRunAt") in _PARKED and doc["status"] == "processing":
             broken.append(f"{who} is processing though it is parked")
         broken += [f"{who} {problem}" for problem in _problems_of_cancel(doc)]
+        is_active = doc["status"] in ("pending", "processing")
+        if "again" in doc and (doc.get("uniqueKey") is None or not is_active):
+            broken.append(f"{who} is to run once more, though it has no key or has ended")
         if doc["failCount"] < 0:
             broken.append(f"{who} has a negative failCount")
         history = doc.get("history")
@@ -45,6 +48,8 @@ def violations(documents: list[dict[str, Any]]) -> list[str]:
         if doc["status"] in ("pending", "processing") and doc.get("uniqueKey") is not None
     )
     broken += [f"{count} active jobs hold {key}" for key, count in active.items() if count > 1]
+    windows = Counter((doc["name"], doc["windowKey"]) for doc in documents if "windowKey" in doc)
+    broken += [f"{count} jobs hold the window {key}" for key, count in windows.items() if count > 1]
     return broken
 
 

@@ -281,3 +281,48 @@ def test_a_job_that_changed_before_it_was_read_back_is_reported_as_this_run_left
     assert event.will_retry
     assert (event.job.status, event.job.attempt, event.job.claimed_by) == (JobStatus.PENDING, 2, None)
     assert (event.job.fail_count, event.job.fail_reason) == (1, "ValueError: no")
+
+
+# A later call with the same key is noted in the job
+
+NOTED = claim(uniqueKey="k", again={"data": 1})
+
+
+def test_a_success_is_followed_by_a_run_for_the_later_call() -> None:
+    transition = decided(NOTED, SUCCESS)
+
+    assert (transition.to, transition.then) == (JobStatus.PENDING, transitions.run_again(NOTED).then)
+    assert ending(SUCCESS, transition) == "completed"
+
+
+def test_a_failure_that_would_be_retried_is_followed_by_it_at_once() -> None:
+    transition = decided(NOTED, FAILED)
+
+    assert (transition.then, transition.leaves) == (transitions.run_again(NOTED).then, None)
+    assert ending(FAILED, transition) == "retried"
+
+
+def test_a_failure_for_good_is_kept_beside_it() -> None:
+    transition = decided({**NOTED, "failCount": 2}, FAILED)
+
+    assert transition.leaves is not None
+    assert (transition.leaves["status"], transition.leaves["scheduleId"]) == ("failed", NOTED["_id"])
+    assert (transition.leaves["data"], transition.leaves["failCount"]) == ({"to": "ada"}, 3)
+    assert "uniqueKey" not in transition.leaves
+    assert ending(FAILED, transition) == "failed"
+
+
+def test_a_job_that_expired_before_it_started_runs_for_it() -> None:
+    expired = Outcome.of_gated()
+
+    assert decided(NOTED, expired).then == transitions.run_again(NOTED).then
+    assert decided(claim(uniqueKey="k"), expired) is transitions.expire(claim(uniqueKey="k"))
+
+
+def test_a_release_leaves_it_noted() -> None:
+    assert decided(NOTED, RELEASED) is transitions.release(NOTED)
+
+
+def test_a_request_to_cancel_comes_before_it() -> None:
+    assert decided({**NOTED, "cancel": REQUEST}, STOPPED).to is JobStatus.CANCELLED
+    assert decided({**NOTED, "cancel": REQUEST}, SUCCESS).to is JobStatus.PENDING

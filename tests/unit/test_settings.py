@@ -14,6 +14,7 @@ from bson import Int64
 
 from monque import (
     ConfigurationError,
+    Debounce,
     EnqueueOptions,
     Job,
     JobSettings,
@@ -25,6 +26,7 @@ from monque import (
     SyncMonque,
     SyncWorkers,
     Timeout,
+    Unique,
     Worker,
     Workers,
     WorkerSettings,
@@ -49,8 +51,18 @@ EXAMPLES: dict[str, Any] = {
     "retry": Retry(first=3 * SECOND),
     "timeout": Timeout(30 * SECOND, hard=60 * SECOND),
     "expires": 90 * SECOND,
+    "unique": Unique("k"),
+    "debounce": Debounce(5 * SECOND),
 }
-WRONG: dict[str, Any] = {"max_attempts": 0, "retry": 3, "timeout": 30, "expires": 0 * SECOND}
+WRONG: dict[str, Any] = {
+    "max_attempts": 0,
+    "retry": 3,
+    "timeout": 30,
+    "expires": 0 * SECOND,
+    "unique": "k",
+    "debounce": 5,
+}
+OF_A_WORKER: Any = {name: value for name, value in EXAMPLES.items() if name in WorkerSettings.__annotations__}
 
 OF_WORKERS = [
     Monque.worker,
@@ -172,18 +184,20 @@ class TestWrongOnes:
 
 class TestKept:
     def test_a_worker_keeps_its_settings(self) -> None:
-        worker: Worker[Any] = Workers().worker("work", lambda job: None, **EXAMPLES)
+        worker: Worker[Any] = Workers().worker("work", lambda job: None, **OF_A_WORKER)
 
-        assert worker.settings == EXAMPLES
+        assert worker.settings == OF_A_WORKER
 
     def test_none_is_as_not_given(self) -> None:
         nothing: Any = dict.fromkeys(EXAMPLES)
 
-        assert Workers().worker("work", lambda job: None, **nothing).settings == {}
+        of_a_worker: Any = dict.fromkeys(OF_A_WORKER)
+
+        assert Workers().worker("work", lambda job: None, **of_a_worker).settings == {}
         assert "policy" not in built(NewJob("work", **nothing))
 
     def test_the_settings_of_the_worker_are_not_stored_with_its_jobs(self) -> None:
-        worker: Worker[Any] = Workers().worker("work", lambda job: None, **EXAMPLES)
+        worker: Worker[Any] = Workers().worker("work", lambda job: None, **OF_A_WORKER)
 
         assert "policy" not in built(NewJob(worker, 1))
 

@@ -17,6 +17,7 @@ from monque import JobStatus
 from monque._attempts import HistoryEntry
 from monque._store import transitions
 from monque._store.document import as_claim, with_stuck
+from monque._store.terms import Terms
 from monque._store.transitions import (
     Transition,
     abandon_occurrence,
@@ -34,14 +35,18 @@ from monque._store.transitions import (
     give_up_occurrence,
     heartbeat,
     is_owned,
+    note_again,
     owned,
     recover,
     release,
     repeat,
+    replace_waiting,
     request_cancel,
     reschedule_by_operator,
     retry,
     retry_by_operator,
+    run_again,
+    run_again_crashed,
     snooze,
     stale,
     stale_fields,
@@ -82,6 +87,8 @@ CLAIM: Document = {
 }
 SCHEDULE: Document = {**CLAIM, "repeatInterval": CRON, "timezone": ZONE}
 WAITING: Document = {**SCHEDULE, "status": "pending"}
+KEYED: Document = {**CLAIM, "uniqueKey": "k"}
+CALL: Document = {"_id": ObjectId(), "name": "work", "uniqueKey": "k", "data": REASON, "nextRunAt": LATER}
 OCCURRENCE: Document = {"_id": ObjectId(), "status": "failed"}
 
 # Parts that several rows of the table share.
@@ -134,11 +141,73 @@ LOST = appended(
 )
 
 
-def ended(**fields: Any) -> list[Document]:
+def ended(*removed: str, **fields: Any) -> list[Document]:
     return [
         {"$set": {**fields, "settledAttempt": 3, "updatedAt": "$$NOW"}},
-        {"$unset": CLAIM_FIELDS},
+        {"$unset": [*CLAIM_FIELDS, *removed]},
     ]
+
+
+# A later call with the same key: where it is noted, and what it makes of the job.
+NOTED = {"again": {"$type": "object"}}
+NOT_NOTED = {"again": {"$not": {"$type": "object"}}}
+IS_NOTED = {"$eq": [{"$type": "$again"}, "object"]}
+WAITS_FOR_RETRY = {"$gt": [{"$cond": [{"$isNumber": "$failCount"}, "$failCount", 0]}, 0]}
+
+
+def date(field: str, otherwise: Any = "$$NOW") -> Document:
+    return {"$cond": [{"$eq": [{"$type": field}, "date"]}, field, otherwise]}
+
+
+def once_more(**fields: Any) -> list[Document]:
+    return [
+        {
+            "$set": {
+                "status": "pending",
+                "data": {"$ifNull": ["$again.data", None]},
+                "policy": {"$ifNull": ["$again.policy", "$$REMOVE"]},
+                "priority": {"$ifNull": ["$again.priority", "$$REMOVE"]},
+                "nextRunAt": {"$max": [date("$again.runAt"), "$$NOW"]},
+                "askedAt": date("$again.since"),
+                "failCount": 0,
+                **fields,
+                "updatedAt": "$$NOW",
+            }
+        },
+        {
+            "$unset": [
+                *(*CLAIM_FIELDS, "crashCount", "lastCrash"),
+                *("again", "failReason", "snoozeCount", "cancel"),
+            ]
+        },
+    ]
+
+
+def replaced(new: Document, due: Any, *said: str) -> list[Document]:
+    changed = {
+        **{field: f"$$new.{field}" for field in ("data", *said)},
+        "nextRunAt": due,
+        "askedAt": {"$cond": [WAITS_FOR_RETRY, "$$NOW", "$askedAt"]},
+        "failCount": 0,
+        "updatedAt": "$$NOW",
+    }
+    is_new = {"$eq": [{"$type": "$_id"}, "missing"]}
+    stored = {"$cond": [is_new, "$$new", {"$mergeObjects": ["$$ROOT", changed]}]}
+    unsaid = [field for field in ("policy", "priority") if field not in said]
+    return [
+        {"$replaceWith": {"$let": {"vars": {"new": {"$literal": new}}, "in": stored}}},
+        {"$unset": ["failReason", "crashCount", "lastCrash", "again", "cancel", *unsaid]},
+    ]
+
+
+def noted(due: Any, **call: Any) -> Document:
+    count = {"$add": [{"$cond": [{"$isNumber": "$again.count"}, "$again.count", 0]}, 1]}
+    times = {"runAt": due, "since": SINCE, "count": count}
+    return {"$set": {"again": {"$mergeObjects": [{"$literal": call}, times]}, "updatedAt": "$$NOW"}}
+
+
+SINCE = {"$cond": [IS_NOTED, date("$again.since"), "$$NOW"]}
+HOLDS = {"name": "work", "uniqueKey": "k", "repeatInterval": None}
 
 
 RETRIED = ended(
@@ -164,7 +233,8 @@ def snoozed(run_at: Any) -> list[Document]:
 
 def cancelled(reason: Document, by: str = "handler") -> list[Document]:
     said = {"$mergeObjects": [{"at": "$$NOW", "by": by, **reason}]}
-    return ended(status="cancelled", cancel={"$cond": [REQUESTED, "$cancel", said]})
+    removed = () if by == "expiry" else ("again",)
+    return ended(*removed, status="cancelled", cancel={"$cond": [REQUESTED, "$cancel", said]})
 
 
 # The expressions of recovery. The table on a real server shows what they mean.
@@ -427,7 +497,7 @@ TABLE: dict[str, Row] = {
         when={
             **STALE,
             "$and": [{"$expr": {"$ne": [{"$type": "$repeatInterval"}, "string"]}}, {"$expr": HOPELESS}],
-            **NOT_REQUESTED,
+            "$nor": [{"$expr": REQUESTED}, {"$expr": IS_NOTED}],
         },
         then=[
             {"$set": {**CRASHED, "status": "failed", "failReason": {"$literal": CRASH_REASON}}},
@@ -438,7 +508,7 @@ TABLE: dict[str, Row] = {
         of=cancel_stale(STALE),
         to=CANCELLED,
         when={**STALE, "$and": [{"$expr": REQUESTED}]},
-        then=[{"$set": {**CRASHED, "status": "cancelled"}}, {"$unset": CLAIM_FIELDS}],
+        then=[{"$set": {**CRASHED, "status": "cancelled"}}, {"$unset": [*CLAIM_FIELDS, "again"]}],
     ),
     "cancel_run that somebody asked for while it ran": Row(
         of=cancel_run(CLAIM, entry=ENTRY),
@@ -452,7 +522,7 @@ TABLE: dict[str, Row] = {
         when=OWNED,
         then={
             "$set": {"status": "cancelled", "settledAttempt": 3},
-            "$unset": NO_CLAIM,
+            "$unset": {**NO_CLAIM, "again": ""},
             "$currentDate": STAMPED,
         },
     ),
@@ -461,6 +531,126 @@ TABLE: dict[str, Row] = {
         to=CANCELLED,
         when=OWNED,
         then=cancelled({"reason": {"$literal": "expired"}}, by="expiry"),
+    ),
+    "complete with a key": Row(
+        of=complete(KEYED),
+        to=COMPLETED,
+        when={**OWNED, **NOT_NOTED},
+        then={
+            "$set": {"status": "completed", "settledAttempt": 3, "startedAt": NOW, "finishedAt": NOW},
+            "$unset": NO_CLAIM,
+            "$currentDate": STAMPED,
+        },
+    ),
+    "retry with a key": Row(
+        of=retry(KEYED, delay=2 * SECOND, reason=REASON),
+        to=PENDING,
+        when={**OWNED, **NOT_NOTED},
+        then=RETRIED,
+    ),
+    "fail with a key": Row(
+        of=fail(KEYED, reason=REASON),
+        to=FAILED,
+        when={**OWNED, **NOT_NOTED},
+        then=failed(2),
+    ),
+    "retry of a schedule, in which nothing is noted": Row(
+        of=retry({**SCHEDULE, "uniqueKey": "k"}, delay=2 * SECOND, reason=REASON),
+        to=PENDING,
+        when=OWNED,
+        then=RETRIED,
+    ),
+    "expire with a key": Row(
+        of=expire(KEYED),
+        to=CANCELLED,
+        when={**OWNED, **NOT_NOTED},
+        then=cancelled({"reason": {"$literal": "expired"}}, by="expiry"),
+    ),
+    "expire with a later call": Row(
+        of=expire({**KEYED, "again": {"data": 1}}),
+        to=PENDING,
+        when={**OWNED, **NOTED},
+        then=once_more(settledAttempt=3),
+    ),
+    "run_again": Row(
+        of=run_again(KEYED),
+        to=PENDING,
+        when={**OWNED, **NOTED},
+        then=once_more(settledAttempt=3),
+    ),
+    "run_again after a failure": Row(
+        of=run_again(KEYED, entry=ENTRY, leaves=OCCURRENCE),
+        to=PENDING,
+        when={**OWNED, **NOTED},
+        then=[APPENDED, *once_more(settledAttempt=3, failedRunId=OCCURRENCE["_id"])],
+        leaves=OCCURRENCE,
+    ),
+    "run_again_crashed": Row(
+        of=run_again_crashed(KEYED, leaves=OCCURRENCE, entry=ENTRY),
+        to=PENDING,
+        when={**UNTOUCHED, "repeatInterval": {"$eq": None}, "timezone": {"$eq": None}, **NOTED},
+        then=[LOST, *once_more(lostAttempt=3, failedRunId=OCCURRENCE["_id"])],
+        leaves=OCCURRENCE,
+    ),
+    "replace_waiting": Row(
+        of=replace_waiting(CALL, Terms(on_conflict="replace")),
+        to=PENDING,
+        when={**HOLDS, "status": "pending"},
+        then=replaced(CALL, {"$cond": [WAITS_FOR_RETRY, "$$NOW", "$nextRunAt"]}),
+    ),
+    "replace_waiting at another time, with settings": Row(
+        of=replace_waiting(
+            {**CALL, "policy": {"limit": 7}, "priority": 3},
+            Terms(on_conflict="replace", says_time=True, expires_after=500),
+        ),
+        to=PENDING,
+        when={**HOLDS, "status": "pending"},
+        then=[
+            *replaced(
+                {**CALL, "policy": {"limit": 7}, "priority": 3}, "$$new.nextRunAt", "policy", "priority"
+            ),
+            {"$set": {"policy.expiresAt": {"$add": [date("$nextRunAt"), 500]}}},
+        ],
+    ),
+    "replace_waiting until it is quiet": Row(
+        of=replace_waiting(CALL, Terms(on_conflict="replace", wait=50, max_wait=900)),
+        to=PENDING,
+        when={**HOLDS, "status": "pending"},
+        then=replaced(
+            CALL,
+            {
+                "$min": [
+                    {"$add": ["$$NOW", 50]},
+                    {
+                        "$add": [
+                            {"$cond": [WAITS_FOR_RETRY, "$$NOW", date("$askedAt", date("$createdAt"))]},
+                            900,
+                        ]
+                    },
+                ]
+            },
+        ),
+    ),
+    "note_again": Row(
+        of=note_again(CALL, Terms(on_conflict="replace")),
+        to=PROCESSING,
+        when={**HOLDS, "status": "processing"},
+        then=[noted({"$cond": [IS_NOTED, date("$again.runAt"), "$$NOW"]}, data=REASON)],
+    ),
+    "note_again at a time, with settings": Row(
+        of=note_again({**CALL, "policy": {"limit": 7}, "priority": 3}, Terms(until="start", says_time=True)),
+        to=PROCESSING,
+        when={**HOLDS, "status": "processing"},
+        then=[noted(LATER, data=REASON, policy={"limit": 7}, priority=3)],
+    ),
+    "note_again when it is quiet, within a window": Row(
+        of=note_again({**CALL, "windowKey": REASON}, Terms(wait=50, max_wait=900, window=8)),
+        to=PROCESSING,
+        when={**HOLDS, "status": "processing"},
+        then=[
+            noted({"$min": [{"$add": ["$$NOW", 50]}, {"$add": [SINCE, 900]}]}, data=REASON),
+            {"$set": {"windowKey": {"$literal": REASON}, "windowUntil": {"$add": ["$$NOW", 8]}}},
+        ],
     ),
     "abandon_occurrence": Row(
         of=abandon_occurrence(SCHEDULE, run_at=LATER, leaves=OCCURRENCE),
@@ -504,7 +694,7 @@ TABLE: dict[str, Row] = {
         of=cancel(),
         to=CANCELLED,
         when={"status": "pending"},
-        then={"$set": {"status": "cancelled"}, "$currentDate": STAMPED},
+        then={"$set": {"status": "cancelled"}, "$unset": {"again": ""}, "$currentDate": STAMPED},
     ),
     "cancel with a reason": Row(
         of=cancel(reason=REASON),
@@ -517,7 +707,8 @@ TABLE: dict[str, Row] = {
                     "cancel": {"$cond": [REQUESTED, "$cancel", {"$mergeObjects": [ASKED]}]},
                     "updatedAt": "$$NOW",
                 }
-            }
+            },
+            {"$unset": ["again"]},
         ],
     ),
     "request_cancel": Row(
@@ -617,7 +808,7 @@ TABLE: dict[str, Row] = {
 RUNNING = ("processing", {"$eq": "processing"})
 SETTLING = {
     *("complete", "repeat", "retry", "fail", "give_up_occurrence", "release", "snooze", "cancel_run"),
-    "expire",
+    *("expire", "run_again"),
 }
 
 
@@ -646,8 +837,15 @@ def written(update: Update) -> Document:
         for stage in stages_of(update)
         for operator, fields in stage.items()
         if operator != "$unset"
-        for field, value in fields.items()
+        for field, value in (merged(fields) if operator == "$replaceWith" else fields).items()
     }
+
+
+def merged(stored: Document) -> Document:
+    """What `replace_waiting` changes in a document that is there."""
+    _, _, existing = stored["$let"]["in"]["$cond"]
+    changes: Document = existing["$mergeObjects"][1]
+    return changes
 
 
 def removed(update: Update) -> set[str]:
@@ -744,7 +942,11 @@ def test_a_transition_that_makes_a_job_runnable_shows_in_the_change_stream(row: 
 
 
 @rows(
-    lambda each, _row: not each.startswith(("heartbeat", "change_schedule", "reschedule", "request_cancel"))
+    lambda each, _row: (
+        not each.startswith(
+            ("heartbeat", "change_schedule", "reschedule", "request_cancel", "replace", "note")
+        )
+    )
 )
 def test_a_transition_writes_the_status_to_which_it_leads(row: Row) -> None:
     assert written(row.of.update(NOW))["status"] == row.to.value
@@ -1050,6 +1252,7 @@ def test_recovery_reads_what_names_a_job_and_whether_it_crashed_too_often() -> N
         "crashes": CRASHES,
         "hopeless": HOPELESS,
         "requested": REQUESTED,
+        "noted": IS_NOTED,
     }
 
 

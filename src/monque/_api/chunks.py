@@ -13,6 +13,7 @@ from monque._connect.sessions import Call
 from monque._errors import ConfigurationError
 from monque._options import Options
 from monque._store.document import Document, unique_key_of
+from monque._store.terms import Terms
 from monque._time.clock import Clock
 from monque._workers.workers import Workers
 
@@ -36,6 +37,8 @@ class Chunk:
     """What they were made of, if the caller wants the jobs."""
     size: int = 0
     has_keys: bool = False
+    terms: dict[int, Terms] = field(default_factory=dict)
+    """What some of the calls want if a job with their key is there, by place."""
 
     @property
     def is_full(self) -> bool:
@@ -121,9 +124,20 @@ class Chunker:
     def _add(self, job: object, chunk: Chunk, now: datetime) -> None:
         if not isinstance(job, NewJob):
             raise ConfigurationError(f"enqueue_many takes NewJob(...) values, got {job!r}")
-        document, size = build(job, self.workers, self.options, now=now)
+        document, size, terms = build(job, self.workers, self.options, now=now)
+        if terms is not None:
+            chunk.terms[len(chunk.documents)] = _checked(terms)
         chunk.documents.append(document)
         chunk.size += size
         chunk.has_keys = chunk.has_keys or unique_key_of(document) is not None
         if self.returns_jobs:
             chunk.news.append(job)
+
+
+def _checked(terms: Terms) -> Terms:
+    if terms.on_conflict == "raise":
+        raise ConfigurationError(
+            'enqueue_many cannot be used with on_conflict="raise": some jobs would be stored, some not; '
+            "keep what is there, and ask Job.enqueued of each job that is returned"
+        )
+    return terms

@@ -87,7 +87,7 @@ class Monque(Management):
         self._telemetry = Telemetry()
         self._opening = Opening(connector, self._bond)
         self._processing = Processing(self._opening, self._workers, bind_lifespan(lifespan, self._bond))
-        self._storing = Storing(self._opening, self._workers, self._telemetry, self._processing)
+        self._storing = Storing(self._opening, self._workers, self._telemetry, self._processing, self._bus)
         self._instance_id = options.instance_id or str(uuid.uuid4())
         _instances.add(self)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 import bson
 
+from monque._api.uniqueness import key_of, meant, terms_of
 from monque._errors import ConfigurationError, PayloadError, PayloadTooLargeError
 from monque._options import Options
 from monque._retry import Retry
@@ -15,8 +16,10 @@ from monque._rules import check_name, check_time, check_unique_key
 from monque._settings import JobSettings, check_job_settings, policy_of_call
 from monque._store.document import Document, new_document
 from monque._store.policy import stored_policy
+from monque._store.terms import Terms
 from monque._time.cron import Cron
 from monque._timeout import Timeout
+from monque._unique import Debounce, Unique
 from monque._workers import payload
 from monque._workers.workers import Worker, Workers
 
@@ -29,6 +32,7 @@ T = TypeVar("T")
 _LARGEST_PAYLOAD = 16 * 1024 * 1024 - 256 * 1024
 _SETTINGS = tuple(JobSettings.__annotations__)
 _EMPTY_SIZE = len(bson.encode({"data": None}))
+_NO_SETTINGS = JobSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,8 @@ class NewJob(Generic[T]):
     retry: Retry | None = None
     timeout: timedelta | Timeout | None = None
     expires: datetime | timedelta | None = None
+    unique: Unique | None = None
+    debounce: Debounce | timedelta | None = None
 
     if TYPE_CHECKING:  # a worker with a payload needs one; at run time a dataclass has no such overloads
 
@@ -81,37 +87,58 @@ class NewJob(Generic[T]):
 
 def build(
     new: NewJob[Any], workers: Workers, options: Options, *, now: datetime, cron: Cron | None = None
-) -> tuple[Document, int]:
-    """The document of a new job, and the bytes of its payload.
+) -> tuple[Document, int, Terms | None]:
+    """The document of a new job, the bytes of its payload, and its terms if it has any.
 
     With *cron* it is a recurring job, whose key is its name by default.
     """
     name, worker = _target(new.job, workers)
-    key = name if cron is not None else None
+    settings = _settings(new)
     run_at = _run_at(new, now) if cron is None else cron.next_after(now)
     data, size = _encoded(new.data, name, worker, options)
+    key, terms = new.unique_key, None
+    if cron is not None:
+        key = name if key is None else check_unique_key(key)
+    elif key is not None or settings or (worker is not None and worker.settings):
+        key, terms = _key_and_terms(new, settings, worker, name, data)
     document = new_document(
         name=name,
         data=data,
         run_at=run_at,
         now=now,
-        unique_key=key if new.unique_key is None else check_unique_key(new.unique_key),
+        unique_key=key,
+        has_window=terms is not None and terms.window is not None,
         cron=None if cron is None else cron.expression,
         timezone=None if cron is None else cron.timezone,
-        policy=_policy(new, run_at if cron is None else None),
+        policy=_policy(settings, run_at if cron is None else None),
     )
-    return document, size
+    return document, size, terms
 
 
-def _policy(new: NewJob[Any], due: datetime | None) -> Document | None:
+def _settings(new: NewJob[Any]) -> JobSettings:
     settings: dict[str, Any] = {}
     for name in _SETTINGS:  # a loop: most jobs have none, and a comprehension would cost a call
         if (value := getattr(new, name)) is not None:
             settings[name] = value
+    return check_job_settings(settings) if settings else _NO_SETTINGS
+
+
+def _policy(settings: JobSettings, due: datetime | None) -> Document | None:
     if not settings:
         return None
-    policy = policy_of_call(check_job_settings(settings), due)
+    policy = policy_of_call(settings, due)
     return None if policy is None else stored_policy(policy)
+
+
+def _key_and_terms(
+    new: NewJob[Any], settings: JobSettings, worker: Worker[Any] | None, name: str, data: Any
+) -> tuple[str | None, Terms | None]:
+    """The unique key, and what the call wants if a job with it is there."""
+    unique = meant(new.unique_key, settings, None if worker is None else worker.settings.get("unique"))
+    if unique is None:
+        return None, None
+    says_time = new.run_at is not None or new.delay is not None
+    return key_of(unique, data, job_name=name), terms_of(unique, settings, says_time=says_time)
 
 
 def decode(new: NewJob[Any], stored: Document, workers: Workers) -> Any:
@@ -158,6 +185,8 @@ def _encoded(data: Any, name: str, worker: Worker[Any] | None, options: Options)
 def _run_at(new: NewJob[Any], now: datetime) -> datetime:
     if new.run_at is not None and new.delay is not None:
         raise ConfigurationError("run_at and delay cannot be given together; give one of them")
+    if new.debounce is not None:
+        return _debounced(new, now)
     if new.run_at is not None:
         return check_time("run_at", new.run_at)
     if new.delay is None:
@@ -174,3 +203,11 @@ def _run_at(new: NewJob[Any], now: datetime) -> datetime:
         return check_time("run_at", now + new.delay)
     except OverflowError:
         raise ConfigurationError(f"delay {new.delay} leads beyond the year 9999") from None
+
+
+def _debounced(new: NewJob[Any], now: datetime) -> datetime:
+    if new.run_at is not None or new.delay is not None:
+        raise ConfigurationError(
+            "debounce says when the job is due, so run_at and delay cannot be given with it; give one of them"
+        )
+    return check_time("run_at", now + Debounce.of(new.debounce or timedelta(0)).wait)

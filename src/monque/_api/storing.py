@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any, TypeAlias
@@ -18,19 +18,26 @@ from monque._api.processing import Processing
 from monque._api.typescript import warn_if_misread
 from monque._connect.sessions import Call, Session, here
 from monque._errors import ConfigurationError, driver_errors
+from monque._events import EventBus, JobDeduplicated
 from monque._job import Job
 from monque._observe.telemetry import Telemetry
 from monque._rules import check_flag
+from monque._status import Enqueued
+from monque._store.deduplicating import Answered, insert_all_on_terms, insert_on_terms, plainly
 from monque._store.document import Document
 from monque._store.lazy_job import to_job
 from monque._store.schedules import insert_or_update_schedule
 from monque._store.store import Store
 from monque._time.clock import elapsed
 from monque._time.cron import Cron
+from monque._unique import DuplicateJobError
 from monque._workers.workers import Workers
 
 OnProgress: TypeAlias = Callable[[int], object]
 """Called with how many jobs are stored so far; it may be async."""
+
+# The job is not pending: there is nothing to claim.
+_NOT_WAITING = (Enqueued.AGAIN, Enqueued.THROTTLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +48,30 @@ class Storing:
     workers: Workers
     telemetry: Telemetry
     processing: Processing
+    bus: EventBus
 
     async def enqueue(self, new: NewJob[Any], session: Session | None) -> Job[Any]:
         """Store one job."""
         own = self.opening.here().store
         store, joined = (own, None) if session is None else own.join(session)
-        document, _ = build(new, self.workers, own.options, now=own.clock.now())
+        document, _, terms = build(new, self.workers, own.options, now=own.clock.now())
         with driver_errors("store the job"), self.telemetry.storing([document]) as count:
             if needed := own.uses.needed_by([document]):
                 await self._begin(own, needed, joined)
-            stored = await store.inserter.insert(document, joined)
+            if terms is None:
+                stored, how = plainly(document, await store.inserter.insert(document, joined))
+            else:
+                stored, how = await insert_on_terms(store, document, terms, joined)
             if count is not None:
                 count([stored])
-        is_new = stored["_id"] == document["_id"]
-        self.processing.wake([stored], joined, new=document["_id"] if is_new else None)
-        return self._job(new, document, stored)
+        if how not in _NOT_WAITING:
+            self.processing.wake([stored], joined, new=document["_id"] if how is Enqueued.NEW else None)
+        job = self._job(new, stored, how)
+        if how is not Enqueued.NEW:
+            self._report([job], joined)
+            if terms is not None and terms.on_conflict == "raise" and how is not Enqueued.AGAIN:
+                raise DuplicateJobError(job)
+        return job
 
     async def enqueue_many(
         self,
@@ -80,11 +96,13 @@ class Storing:
             with driver_errors("store the jobs"), self.telemetry.storing(documents) as count:
                 if needed := own.uses.needed_by(documents):
                     await self._begin(own, needed, joined)
-                stored = await store.inserter.insert_all(documents, joined)
+                answers = await _insert(store, chunk, joined)
                 if count is not None:
-                    count(stored)
-            self.processing.wake(stored, joined)
-            return [self._job(*each) for each in zip(chunk.news, documents, stored, strict=False)]
+                    count([there for there, _ in answers])
+            self.processing.wake([there for there, how in answers if how not in _NOT_WAITING], joined)
+            if chunk.has_keys:
+                self._report([to_job(there, enqueued=how) for there, how in answers], joined)
+            return [self._job(new, *answer) for new, answer in zip(chunk.news, answers, strict=False)]
 
         async def report(stored: int) -> None:
             if on_progress is not None and inspect.isawaitable(answer := await call(on_progress, stored)):
@@ -105,7 +123,7 @@ class Storing:
         with driver_errors("store the schedule"):
             stored = None
             while stored is None:  # the schedule that is there changed while it was being brought up to date
-                document, _ = build(new, self.workers, own.options, now=own.clock.now(), cron=cron)
+                document, *_ = build(new, self.workers, own.options, now=own.clock.now(), cron=cron)
                 with self.telemetry.storing([document]) as count:
                     if needed := own.uses.needed_by([document]):
                         await self._begin(own, needed, joined)
@@ -123,10 +141,29 @@ class Storing:
             if (settings := await store.uses.begin(use, in_transaction=in_transaction)) is not None:
                 self.processing.learn(settings, sent)
 
-    def _job(self, new: NewJob[Any], document: Document, stored: Document) -> Job[Any]:
-        """Return the new job with the data object as given, or the holder of its key with its own data."""
-        is_new = stored["_id"] == document["_id"]
-        return to_job(stored, data=new.data if is_new else decode(new, stored, self.workers))
+    def _job(self, new: NewJob[Any], stored: Document, how: Enqueued) -> Job[Any]:
+        """Return the job with the data object as given, or the one that was there with its own data."""
+        is_given = how in (Enqueued.NEW, Enqueued.REPLACED)
+        data = new.data if is_given else decode(new, stored, self.workers)
+        return to_job(stored, data=data, enqueued=how)
+
+    def _report(self, jobs: Sequence[Job[Any]], session: AsyncClientSession | None) -> None:
+        """Emit that the jobs were there; not in a transaction: nobody knows yet whether it commits."""
+        if session is not None and session.in_transaction:
+            return
+        if self.bus.has_listeners(JobDeduplicated):
+            for job in jobs:
+                if job.enqueued not in (None, Enqueued.NEW):
+                    self.bus.emit(JobDeduplicated(job=job, how=job.enqueued))
+
+
+async def _insert(store: Store, chunk: Chunk, session: AsyncClientSession | None) -> Sequence[Answered]:
+    if chunk.terms:
+        return await insert_all_on_terms(store, chunk.documents, chunk.terms, session)
+    stored = await store.inserter.insert_all(chunk.documents, session)
+    if chunk.has_keys:
+        return list(map(plainly, chunk.documents, stored))
+    return [(document, Enqueued.NEW) for document in stored]
 
 
 def _check(return_jobs: object, on_progress: object) -> None:

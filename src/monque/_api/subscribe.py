@@ -14,6 +14,7 @@ from monque._events import (
     JobCancelled,
     JobCancelling,
     JobCompleted,
+    JobDeduplicated,
     JobDeleted,
     JobError,
     JobFailed,
@@ -41,6 +42,7 @@ EventKind: TypeAlias = Literal[
     "job:complete",
     "job:fail",
     "job:snoozed",
+    "job:deduplicated",
     "job:error",
     "job:lost",
     "job:cancelled",
@@ -105,6 +107,16 @@ class Subscribe(Protocol):
     def __call__(
         self, event: Literal["job:snoozed"], listener: Listener[JobSnoozed]
     ) -> Listener[JobSnoozed]: ...
+
+    @overload
+    def __call__(
+        self, event: Literal["job:deduplicated"], listener: None = None
+    ) -> Listens[JobDeduplicated]: ...
+
+    @overload
+    def __call__(
+        self, event: Literal["job:deduplicated"], listener: Listener[JobDeduplicated]
+    ) -> Listener[JobDeduplicated]: ...
 
     @overload
     def __call__(self, event: Literal["job:error"], listener: None = None) -> Listens[JobError]: ...

@@ -29,6 +29,7 @@ from monque._store.document import (
     expires_at_of,
     failed_occurrence,
     failures_with,
+    has_again,
     is_cancel_requested,
     is_recurring,
     next_time,
@@ -74,6 +75,11 @@ class Outcome:
         """The outcome of a job that is settled without a call: it is not released, but has ended."""
         return cls(0.0, asyncio.CancelledError(), interruption="requested")
 
+    @property
+    def was_gated(self) -> bool:
+        """Whether the handler was not called because the job had ended: see `of_gated`."""
+        return self.interruption == "requested" and not self.seconds
+
     def is_released(self, claim: Claim) -> bool:
         """Whether the job is put back as if nobody had claimed it."""
         return self.interruption in _RELEASING and not is_cancel_requested(claim)
@@ -112,12 +118,16 @@ def decide(
     """
     if outcome.error is None:
         if not is_recurring(claim):
+            if has_again(claim):
+                return transitions.run_again(claim)
             return transitions.complete(claim, ran=outcome.seconds)
         return transitions.cancel_run(claim) if is_cancel_requested(claim) else _repeat(claim, now())
     if is_cancel_requested(claim):
         return _cancel_asked(claim, outcome, outcome.error, options)
     if outcome.is_released(claim):
         return transitions.release(claim)
+    if outcome.was_gated:
+        return transitions.expire(claim)
 
     if isinstance(outcome.error, Snooze):
         return _snooze(claim, outcome.error, now)
@@ -157,6 +167,8 @@ def _fail(
     reason = reason_of(error)
     how: AttemptOutcome = "failed" if delay is None else "retried"
     entry = _entry(error, "timed_out" if isinstance(error, JobTimeoutError) else how, outcome, options)
+    if has_again(claim):
+        return _again(claim, reason, entry, None if delay is not None else now())
     if delay is not None:
         return transitions.retry(claim, delay=delay, reason=reason, entry=entry)
     if is_recurring(claim):
@@ -268,6 +280,14 @@ def _give_up(claim: Claim, reason: str, entry: HistoryEntry | None, now: datetim
     copy = failed_occurrence(claim, reason=reason, fail_count=failures_with(claim), now=now)
     leaves = carried(copy, claim, entry, now)
     return transitions.give_up_occurrence(claim, run_at=run_at, leaves=leaves, entry=entry)
+
+
+def _again(claim: Claim, reason: str, entry: HistoryEntry | None, failed_at: datetime | None) -> Transition:
+    """Run once more for a later call, at once; a run that failed for good is kept as a job of its own."""
+    if failed_at is None:
+        return transitions.run_again(claim, entry=entry)
+    copy = failed_occurrence(claim, reason=reason, fail_count=failures_with(claim), now=failed_at)
+    return transitions.run_again(claim, entry=entry, leaves=carried(copy, claim, entry, failed_at))
 
 
 def ending(outcome: Outcome, transition: Transition) -> Ending:

@@ -13,7 +13,7 @@ from monque._engine.context import Context
 from monque._events import ClaimLost, JobError
 from monque._explain import explain
 from monque._observe.logs import about
-from monque._store.document import is_recurring
+from monque._store.document import is_recurring, unique_key_of
 from monque._store.settling import LOST, Answer, Doubtful, Lost, Settled
 from monque._store.transitions import take_over
 from monque._time.clock import elapsed
@@ -27,7 +27,8 @@ async def insist(
 ) -> tuple[Settlement, Settled | Lost]:
     """Settle again after a first *answer* that is no success, until it is one or the claim is lost.
 
-    If the schedule has changed under the run, the settlement is decided again: it may be another one.
+    If the schedule has changed under the run, or a later call with the same key was noted, the settlement is
+    decided again: it may be another one.
 
     A failed write is not a failed job: the outcome is kept and written again for as long as an owner may be
     silent. Whether the claim is lost is for the database to say, also if the process stood still in between:
@@ -43,7 +44,7 @@ async def insist(
         tries.begin()
         if isinstance(answer, Lost):
             try:
-                changed = await _changed_schedule(run, context)
+                changed = await _says_more(run, context)
             except PyMongoError as error:
                 answer = Doubtful(error)
                 continue
@@ -55,9 +56,12 @@ async def insist(
     return settlement, answer
 
 
-async def _changed_schedule(run: Run, context: Context) -> bool:
-    """Whether the claim still holds and only the schedule has changed; then the run takes it over."""
-    if not is_recurring(run.claim):
+async def _says_more(run: Run, context: Context) -> bool:
+    """Whether the claim still holds and the document says more than the run knew; then it takes that over.
+
+    Somebody changed the schedule, or a later call with the same key was noted in the job.
+    """
+    if not is_recurring(run.claim) and unique_key_of(run.claim) is None:
         return False
     claim = take_over(run.claim, await context.store.get(run.claim["_id"]))
     run.claim = claim or run.claim

@@ -91,8 +91,12 @@ async def _cancel(found: Document, taken: _Taken, context: Context) -> None:
 
 async def _give_up(found: Document, taken: _Taken, context: Context) -> None:
     """End a job that killed its process each time, and report it like every job that failed for good."""
-    is_schedule = recovering.is_schedule(found)
-    failed = await (_abandon(found, context) if is_schedule else recovering.give_up(context.store, found))
+    if recovering.is_schedule(found):
+        failed = await _abandon(found, context)
+    elif recovering.has_again(found):
+        failed = await _run_again(found, context)
+    else:
+        failed = await recovering.give_up(context.store, found)
     if failed is None:
         return
     taken.given_up += 1
@@ -109,7 +113,7 @@ async def _give_up(found: Document, taken: _Taken, context: Context) -> None:
 async def _abandon(found: Document, context: Context) -> Document | None:
     """Let a schedule continue whose run killed its process each time; return that run, kept as failed."""
     store = context.store
-    schedule = await recovering.stale_schedule(store, found)
+    schedule = await recovering.whole_stale(store, found)
     if schedule is None:
         return None
     now, reason = store.clock.now(), transitions.crash_reason(recovering.crashes_of(found))
@@ -123,6 +127,20 @@ async def _abandon(found: Document, context: Context) -> Document | None:
     leaves = carried(copy, schedule, entry, now)
     transition = transitions.abandon_occurrence(schedule, run_at=run_at, leaves=leaves, entry=entry)
     return None if await recovering.abandon(store, schedule, transition) is None else leaves
+
+
+async def _run_again(found: Document, context: Context) -> Document | None:
+    """Let a job that killed its process each time run for a later call; return the run, kept as failed."""
+    store = context.store
+    job = await recovering.whole_stale(store, found)
+    if job is None:
+        return None
+    now, reason = store.clock.now(), transitions.crash_reason(recovering.crashes_of(found))
+    entry = recovering.lost_entry(store.options)
+    copy = failed_occurrence(job, reason=reason, fail_count=failures_before(job), now=now)
+    leaves = carried(copy, job, entry, now)
+    transition = transitions.run_again_crashed(job, leaves=leaves, entry=entry)
+    return None if await recovering.abandon(store, job, transition) is None else leaves
 
 
 def _summarize(taken: _Taken, context: Context) -> None:

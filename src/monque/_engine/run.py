@@ -276,6 +276,8 @@ def tell(settlement: Settlement, document: Document | None, context: Context) ->
     run, outcome = settlement.run, settlement.outcome
     if outcome.error is not None and outcome.is_released(settlement.claim):
         return  # as if it had never been claimed
+    if outcome.was_gated and settlement.transition.to is JobStatus.PENDING:
+        return  # it had expired, and runs for a later call instead
     if run.audience is not None or outcome.error is not None:
         run.variables.run(_record, settlement)
     bus = context.bus

@@ -36,6 +36,8 @@ class Claim(TypedDict, total=False):
     crashCount: Any
     repeatInterval: Any
     timezone: Any
+    uniqueKey: Any
+    again: Any
     cancel: Any
     policy: Any
     snoozeCount: Any
@@ -53,6 +55,9 @@ class Entry(TypedDict):
 # A claim writes these fields, and settling removes them. `heartbeatInterval` stays, as the TypeScript
 # implementation leaves it.
 CLAIM_FIELDS = ("claimedBy", "lockedAt", "lastHeartbeat")
+
+# The changed document would be larger than MongoDB allows: BSONObjectTooLarge, and the codes of updates.
+TOO_LARGE = (10334, 17419, 17420)
 
 # The wire format has counts and intervals as int32.
 LARGEST_INT32 = 2**31 - 1
@@ -124,6 +129,7 @@ def new_document(
     run_at: datetime,
     now: datetime,
     unique_key: str | None = None,
+    has_window: bool = False,
     cron: str | None = None,
     timezone: str | None = None,
     policy: Document | None = None,
@@ -141,6 +147,8 @@ def new_document(
     }
     if unique_key is not None:
         document["uniqueKey"] = unique_key
+        if has_window:
+            document["windowKey"] = unique_key
     if cron is not None:
         document["repeatInterval"] = cron
         document["timezone"] = timezone
@@ -229,6 +237,16 @@ def cancelled_occurrence(claim: Mapping[str, Any], reason: str | None, after: Ma
 def is_recurring(document: Mapping[str, Any]) -> bool:
     """Whether the job is a schedule."""
     return document.get("repeatInterval") is not None
+
+
+def has_again(document: Mapping[str, Any]) -> bool:
+    """Whether a later call with the same key is noted in the job; as `transitions` queries for it."""
+    if "again" not in document:
+        return False
+    again = document["again"]
+    return isinstance(again, Mapping) or (
+        isinstance(again, list) and any(isinstance(each, Mapping) for each in again)
+    )
 
 
 def is_cancel_requested(document: Mapping[str, Any]) -> bool:

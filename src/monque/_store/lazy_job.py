@@ -17,7 +17,7 @@ from monque._errors import JobInterrupted
 from monque._job import Job
 from monque._rules import check_duration
 from monque._state import State
-from monque._status import Interruption, JobStatus
+from monque._status import Enqueued, Interruption, JobStatus
 from monque._store.document import (
     attempt_of,
     cancel_reason_of,
@@ -35,13 +35,17 @@ from monque._store.history import attempts_of
 T = TypeVar("T")
 
 
-def to_job(document: Mapping[str, Any], *, data: Any = ...) -> Job[Any]:
+def to_job(document: Mapping[str, Any], *, data: Any = ..., enqueued: Enqueued | None = None) -> Job[Any]:
     """Return the job that a document describes; *data* takes the place of the stored payload.
+
+    *enqueued* is what became of the call that returns it.
 
     Every document has one. Operators must be able to see what somebody wrote by hand: a field holds
     what is stored, and a time that is not a date is None.
     """
     known = {"data": document.get("data") if data is ... else data, "_read": _fields, "_source": document}
+    if enqueued is not None:
+        known["enqueued"] = enqueued
     job: LazyJob[Any] = LazyJob.__new__(LazyJob)
     object.__setattr__(job, "__dict__", known)  # not copied: there are two jobs for each run
     return job
@@ -72,6 +76,7 @@ def _fields(document: Mapping[str, Any]) -> dict[str, Any]:
         "cancel_requested": is_cancel_requested(document),
         "cancel_reason": cancel_reason_of(document),
         "cancelled_by": cancelled_by(document),
+        "enqueued": None,
         "created_at": time_of(document, "createdAt"),
         "updated_at": time_of(document, "updatedAt"),
     }

@@ -42,6 +42,11 @@ def is_schedule(found: Document) -> bool:
     return isinstance(found.get("repeatInterval"), str)
 
 
+def has_again(found: Document) -> bool:
+    """Whether a later call with the same key is noted in a stale job: it runs once more."""
+    return found["noted"] is True and not is_schedule(found)
+
+
 def owner_of(found: Document) -> object:
     """The instance that held a stale job."""
     return found.get("claimedBy")
@@ -95,15 +100,15 @@ async def cancel(store: Store, found: Document) -> Document | None:
     )
 
 
-async def stale_schedule(store: Store, found: Document) -> Document | None:
-    """The whole document of a stale schedule; None if its owner lives after all."""
+async def whole_stale(store: Store, found: Document) -> Document | None:
+    """The whole document of a stale job; None if its owner lives after all."""
     with limited():
         document = await store.collection.find_one({"_id": found["_id"], **store.stale()})
     return document and {**document, "_id": found["_id"]}
 
 
 async def abandon(store: Store, schedule: Document, transition: Transition) -> Document | None:
-    """Let a schedule go on, or end, without the run that died; None if that does not apply any more."""
+    """Let a job go on, or end, without the run that died; None if that does not apply any more."""
     with limited():
         if transition.leaves is not None:
             await leave(store.collection, transition.leaves)

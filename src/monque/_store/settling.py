@@ -17,7 +17,7 @@ from monque._connect.deadlines import limited
 from monque._status import JobStatus
 from monque._store import transitions
 from monque._store.batching import Batching
-from monque._store.document import Claim, Document, is_cancel_requested, key_of
+from monque._store.document import TOO_LARGE, Claim, Document, is_cancel_requested, key_of
 from monque._store.reads import with_id
 from monque._store.transitions import Transition
 from monque._time.clock import Clock
@@ -28,9 +28,6 @@ _BATCH = 1_000
 
 # What an event need not have: the payload is known, and traces are long.
 _READ_BACK = {"data": 0, "history.trace": 0}
-
-# The changed document would be larger than MongoDB allows: BSONObjectTooLarge, and the codes of updates.
-_TOO_LARGE = (10334, 17419, 17420)
 
 # Beside the claims, two writes at a time get in each other's way: they cost the server a tenth more a job.
 _WRITES_AT_ONCE = 1
@@ -156,7 +153,7 @@ class Settler:
         try:
             document = await self._update(claim, transition.when, transition.update(self._clock.now()))
         except OperationFailure as error:
-            if error.code not in _TOO_LARGE or transition.lean is None:
+            if error.code not in TOO_LARGE or transition.lean is None:
                 raise
             document = await self._update(claim, transition.when, transition.lean)
         if document is not None:

@@ -6,12 +6,15 @@ leads (`to`). Nothing here talks to a database: claiming, settling, recovering a
     pending ──claim──► processing ──complete──► completed
        ▲                 │  │  ├────fail──────► failed ─────┐
        ├─retry, release──┤  │  └──cancel_run,─► cancelled ──┤
-       ├─snooze──────────┘  │     expire            ▲       │
+       ├─snooze──────────┤  │     expire            ▲       │
+       ├─run_again───────┘  │                       │       │
        ├─recover (stale) ───┘     cancel, cancel_stale      │
        └────────────retried by an operator ◄────────────────┘
 
 `cancel` leads from pending to cancelled, `cancel_stale` from a dead owner. `request_cancel` leaves a job in
-processing: it asks the owner to stop the run.
+processing: it asks the owner to stop the run. `replace` gives a pending job the payload of a later call with
+the same key; `note_again` notes such a call in a running job, which then does not end before it has run once
+more (`run_again`).
 
 The server writes the stamps (`$currentDate`, `$$NOW`), so that no client's clock can skew them. Only the
 stamps of a run (`startedAt`, `finishedAt`) come from the client's reading of the server's clock. Text from
@@ -28,28 +31,36 @@ from typing import Any, cast
 
 from monque._attempts import HistoryEntry
 from monque._status import CancelledBy, JobStatus
-from monque._store import history
+from monque._store import history, windows
 from monque._store.document import (
     CLAIM_FIELDS,
     EARLIEST,
     LARGEST_INT32,
+    TRACE_FIELDS,
     Claim,
     Document,
     as_claim,
     attempt_of,
     count_of,
     failures_with,
+    has_again,
     is_inexact,
     is_recurring,
     milliseconds,
     stuck_since,
 )
 from monque._store.owners import allowed_silence_of
+from monque._store.terms import Terms
 
 _NO_CLAIM = dict.fromkeys(CLAIM_FIELDS, "")
 
 # An operator has asked for the end of the job. As an expression: a query would also match arrays.
 _REQUESTED = {"$eq": ["$cancel.by", "operator"]}
+
+# A later call with the same key is noted in the job. `has_again` reads a document the same way.
+_NOTED: Document = {"again": {"$type": "object"}}
+_NOT_NOTED: Document = {"again": {"$not": {"$type": "object"}}}
+_IS_NOTED: Document = {"$eq": [{"$type": "$again"}, "object"]}
 
 # The longest reason in a document that has no room for more: others may store such. Half would say too
 # little; twice could be too long as well.
@@ -122,19 +133,27 @@ def owned(claim: Mapping[str, Any]) -> Document:
     return {"status": "processing", "claimedBy": claim.get("claimedBy"), "attempt": claim.get("attempt")}
 
 
+def _ends(claimed_by: str, attempt: int, keyed: bool) -> Document:
+    """Match as `owned` does, for the end of a run: of a job with a key only while no later call is noted."""
+    when = owned({"claimedBy": claimed_by, "attempt": attempt})
+    return {**when, **_NOT_NOTED} if keyed else when
+
+
 def is_owned(claim: Mapping[str, Any], document: Mapping[str, Any] | None) -> bool:
     """Whether the claim still holds the job that this document shows."""
     return document is not None and all(document.get(field) == value for field, value in owned(claim).items())
 
 
 def take_over(claim: Claim, document: Document | None) -> Claim | None:
-    """The claim with its schedule as stored now; None if the claim does not hold, or has no schedule.
+    """The claim with what its document says by now; None if the claim does not hold, or nothing is new.
 
-    A settlement of a schedule applies only while its cron and zone are those that the run knew. If somebody
-    changed them meanwhile, decide again with this claim. It keeps its payload: a failed occurrence is stored
-    with the one that it ran with.
+    A settlement of a schedule applies only while its cron and zone are those that the run knew, and a job
+    with a key ends only if no later call is noted in it. If that changed meanwhile, decide again with this
+    claim. It keeps its payload: a failed run is kept with the one that it ran with.
     """
-    if document is None or not is_recurring(claim) or not is_owned(claim, document):
+    if document is None or not is_owned(claim, document):
+        return None
+    if not is_recurring(claim) and not has_again(document):
         return None
     return as_claim({**document, "data": claim.get("data")})
 
@@ -166,7 +185,8 @@ def complete(claim: Mapping[str, Any], *, ran: float = 0.0) -> Transition:
     Jobs that ran about equally long (*ran*, in seconds) share one transition, and so one write.
     """
     had_trouble = "failReason" in claim or "crashCount" in claim
-    return _complete(claim["claimedBy"], attempt_of(claim), _rounded(round(ran * 1000)), had_trouble)
+    keyed = "uniqueKey" in claim
+    return _complete(claim["claimedBy"], attempt_of(claim), _rounded(round(ran * 1000)), had_trouble, keyed)
 
 
 def _rounded(duration: int) -> int:
@@ -178,13 +198,13 @@ def _rounded(duration: int) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _complete(claimed_by: str, attempt: int, ran: int, had_trouble: bool) -> Transition:
+def _complete(claimed_by: str, attempt: int, ran: int, had_trouble: bool, keyed: bool) -> Transition:
     # Each field in `$unset` takes the server about a microsecond, even if the document lacks it. Only owners
     # of a claim and recovery write these fields, so if the claim lacks them, so does the document.
     trouble = {**_NO_CRASHES, "failReason": ""} if had_trouble else {}
     return Transition(
         to=JobStatus.COMPLETED,
-        when=owned({"claimedBy": claimed_by, "attempt": attempt}),
+        when=_ends(claimed_by, attempt, keyed),
         then={
             "$set": {"status": "completed", "settledAttempt": attempt},
             "$unset": {**_NO_CLAIM, **trouble},
@@ -228,14 +248,20 @@ def _failed(
     claim: Mapping[str, Any], to: JobStatus, reason: str, entry: HistoryEntry | None, delay: int | None
 ) -> Transition:
     alike = None if entry is None else replace(entry, ran=_rounded(round(entry.ran * 1000)) / 1000)
-    attempt = attempt_of(claim)
-    return _shared_failure(claim["claimedBy"], attempt, failures_with(claim), to, reason, alike, delay)
+    owner, attempt, keyed = claim["claimedBy"], attempt_of(claim), _is_keyed_run(claim)
+    return _shared_failure(owner, attempt, keyed, failures_with(claim), to, reason, alike, delay)
+
+
+def _is_keyed_run(claim: Mapping[str, Any]) -> bool:
+    """Whether a later call may be noted in the job: never in a schedule."""
+    return "uniqueKey" in claim and not is_recurring(claim)
 
 
 @lru_cache(maxsize=256)
 def _shared_failure(
     claimed_by: str,
     attempt: int,
+    keyed: bool,
     failures: int,
     to: JobStatus,
     reason: str,
@@ -256,15 +282,15 @@ def _shared_failure(
     short = {**fields, "failReason": {"$literal": reason[:_SHORT_REASON]}}
     return Transition(
         to=to,
-        when=owned(claim),
+        when=_ends(claimed_by, attempt, keyed),
         then=stages if entry is None else [history.append(entry, claim), *stages],
         lean=[*_ended(short), {"$unset": ["history"]}],
     )
 
 
-def _ended(fields: Document) -> list[Document]:
+def _ended(fields: Document, removed: Iterable[str] = ()) -> list[Document]:
     """The stages that end a run: set these fields, and give up the claim."""
-    return [{"$set": {**fields, "updatedAt": "$$NOW"}}, {"$unset": list(CLAIM_FIELDS)}]
+    return [{"$set": {**fields, "updatedAt": "$$NOW"}}, {"$unset": [*CLAIM_FIELDS, *removed]}]
 
 
 def snooze(
@@ -305,7 +331,7 @@ def cancel_run(
         return _cancel_asked(claim["claimedBy"], attempt_of(claim))
     short = None if reason is None else reason[:_SHORT_REASON]
     cancelled = {"status": "cancelled", "settledAttempt": attempt_of(claim)}
-    stages, lean = (_ended({**cancelled, "cancel": _said(by, why)}) for why in (reason, short))
+    stages, lean = (_ended({**cancelled, "cancel": _said(by, why)}, ["again"]) for why in (reason, short))
     return Transition(
         to=JobStatus.CANCELLED,
         when=owned(claim),
@@ -321,23 +347,28 @@ def _cancel_asked(claimed_by: str, attempt: int) -> Transition:
         when=owned({"claimedBy": claimed_by, "attempt": attempt}),
         then={
             "$set": {"status": "cancelled", "settledAttempt": attempt},
-            "$unset": _NO_CLAIM,
+            "$unset": {**_NO_CLAIM, "again": ""},
             "$currentDate": {"updatedAt": True},
         },
     )
 
 
 def expire(claim: Mapping[str, Any]) -> Transition:
-    """processing -> cancelled, because it was not worth running any more. Expired jobs share one write."""
-    return _expire(claim["claimedBy"], attempt_of(claim))
+    """processing -> cancelled, because it was not worth running any more. Expired jobs share one write.
+
+    If a later call is noted in the job, that runs instead.
+    """
+    if has_again(claim):
+        return run_again(claim)
+    return _expire(claim["claimedBy"], attempt_of(claim), _is_keyed_run(claim))
 
 
 @lru_cache(maxsize=256)
-def _expire(claimed_by: str, attempt: int) -> Transition:
+def _expire(claimed_by: str, attempt: int, keyed: bool) -> Transition:
     cancelled = {"status": "cancelled", "settledAttempt": attempt, "cancel": _said("expiry", "expired")}
     return Transition(
         to=JobStatus.CANCELLED,
-        when=owned({"claimedBy": claimed_by, "attempt": attempt}),
+        when=_ends(claimed_by, attempt, keyed),
         then=_ended(cancelled),
     )
 
@@ -496,7 +527,7 @@ def stale_fields(*, max_crashes: int) -> Document:
     """What recovery reads of a stale job: its crashes, whether they are too many, whether it is to end."""
     named = dict.fromkeys(("name", "claimedBy", "attempt", "repeatInterval"), 1)
     hopeless = _is_hopeless(max_crashes)
-    return {**named, "crashes": _CRASHES, "hopeless": hopeless, "requested": _REQUESTED}
+    return {**named, "crashes": _CRASHES, "hopeless": hopeless, "requested": _REQUESTED, "noted": _IS_NOTED}
 
 
 def _is_hopeless(max_crashes: int) -> Document:
@@ -523,14 +554,14 @@ def cancel_stale(stale: Document, *, entry: HistoryEntry | None = None) -> Trans
     return Transition(
         to=JobStatus.CANCELLED,
         when={**stale, "$and": [{"$expr": _REQUESTED}]},
-        then=_taken({**_CRASHED, "status": "cancelled"}, entry),
+        then=_taken({**_CRASHED, "status": "cancelled"}, entry, ["again"]),
     )
 
 
-def _taken(fields: Document, entry: HistoryEntry | None) -> list[Document]:
+def _taken(fields: Document, entry: HistoryEntry | None, removed: Iterable[str] = ()) -> list[Document]:
     """The stages that take a job from its dead owner: set these fields, keep the lost run, end the claim."""
     lost = [] if entry is None else [history.append_lost(entry)]
-    return [*lost, {"$set": fields}, {"$unset": list(CLAIM_FIELDS)}]
+    return [*lost, {"$set": fields}, {"$unset": [*CLAIM_FIELDS, *removed]}]
 
 
 def give_up_crashed(
@@ -539,7 +570,7 @@ def give_up_crashed(
     """processing, owner dead once too often -> failed.
 
     Otherwise a job that kills its process would do so for ever. Schedules are left out: they go on at
-    their next time (`abandon_occurrence`).
+    their next time (`abandon_occurrence`). So is a job in which a later call is noted (`run_again_crashed`).
     """
     return Transition(
         to=JobStatus.FAILED,
@@ -550,7 +581,7 @@ def give_up_crashed(
                 {"$expr": {"$ne": [{"$type": "$repeatInterval"}, "string"]}},
                 {"$expr": _is_hopeless(max_crashes)},
             ],
-            "$nor": [{"$expr": _REQUESTED}],
+            "$nor": [{"$expr": _REQUESTED}, {"$expr": _IS_NOTED}],
         },
         then=_failed_by_crash(crash_reason(crashes), entry),
     )
@@ -610,6 +641,151 @@ def crash_reason(crashes: int) -> str:
     )
 
 
+def run_again(
+    claim: Mapping[str, Any], *, entry: HistoryEntry | None = None, leaves: Document | None = None
+) -> Transition:
+    """processing -> pending, once more: a later call with the same key came while it ran.
+
+    All is taken from the document itself, so that the newest call counts, also one that comes between the
+    decision and the write. *leaves* is the run that failed for good.
+    """
+    kept = {} if leaves is None else {"failedRunId": leaves["_id"]}
+    stages = _once_more({"settledAttempt": attempt_of(claim), **kept})
+    return Transition(
+        to=JobStatus.PENDING,
+        when={**owned(claim), **_NOTED},
+        then=stages if entry is None else [history.append(entry, claim), *stages],
+        leaves=leaves,
+        lean=[*stages, {"$unset": ["history"]}],
+    )
+
+
+def run_again_crashed(
+    job: Mapping[str, Any], *, leaves: Document, entry: HistoryEntry | None = None
+) -> Transition:
+    """processing, owner dead once too often -> pending, for a later call, the run kept as failed."""
+    stages = _once_more({"lostAttempt": attempt_of(job), "failedRunId": leaves["_id"]})
+    return Transition(
+        to=JobStatus.PENDING,
+        when={**_untouched(job), **_NOTED},
+        then=stages if entry is None else [history.append_lost(entry), *stages],
+        leaves=leaves,
+    )
+
+
+def _once_more(fields: Document) -> list[Document]:
+    """The stages that make a job of the call that is noted in it. Only its id, key and history stay."""
+    called = {
+        "data": {"$ifNull": ["$again.data", None]},
+        **{field: {"$ifNull": [f"$again.{field}", "$$REMOVE"]} for field in _OF_CALL},
+        "nextRunAt": {"$max": [_date("$again.runAt"), "$$NOW"]},
+        "askedAt": _date("$again.since"),
+    }
+    stale = (*CLAIM_FIELDS, *_CRASH_FIELDS, "again", "failReason", "snoozeCount", "cancel")
+    return [
+        {"$set": {"status": "pending", **called, "failCount": 0, **fields, "updatedAt": "$$NOW"}},
+        {"$unset": list(stale)},
+    ]
+
+
+# What a call says of its job beside payload and time: replaced as a whole.
+_OF_CALL = ("policy", "priority")
+
+# It failed, and waits for its next try.
+_WAITS_FOR_RETRY = {"$gt": [_count("$failCount"), 0]}
+
+
+def _date(field: str, otherwise: Any = "$$NOW") -> Document:
+    """A date in an expression; *otherwise* if somebody stored something else."""
+    return {"$cond": [{"$eq": [{"$type": field}, "date"]}, field, otherwise]}
+
+
+def _holds_key(document: Mapping[str, Any], status: str) -> Document:
+    """Match the job with this name and key in this state, unless it is a schedule."""
+    key = {field: document[field] for field in ("name", "uniqueKey")}
+    return {**key, "status": status, "repeatInterval": None}
+
+
+def replace_waiting(new: Document, terms: Terms) -> Transition:
+    """pending -> pending, with payload and settings of a later call; as an upsert it stores *new* as it is.
+
+    The job is due as the call says, else as it was. One that failed and waits for its next try becomes as
+    new. With a debounce it is due after the wait, and at most `max_wait` after the first call.
+    """
+    first = {"$cond": [_WAITS_FOR_RETRY, "$$NOW", _date("$askedAt", _date("$createdAt"))]}
+    due: Any = {"$cond": [_WAITS_FOR_RETRY, "$$NOW", "$nextRunAt"]}
+    if terms.wait is not None or terms.says_time:
+        due = "$$new.nextRunAt" if terms.wait is None else _debounced(terms, first)
+    said = [field for field in (*_OF_CALL, *_new_trace(new)) if field in new]
+    changed: Document = {
+        **{field: f"$$new.{field}" for field in ("data", *said)},
+        "nextRunAt": due,
+        "askedAt": {"$cond": [_WAITS_FOR_RETRY, "$$NOW", "$askedAt"]},
+        "failCount": 0,
+        "updatedAt": "$$NOW",
+    }
+    unsaid = [field for field in (*_OF_CALL, *_new_trace(new)) if field not in new]
+    is_new = {"$eq": [{"$type": "$_id"}, "missing"]}
+    # The payload stands here once: twice, a large one would not fit into a command.
+    stored = {"$cond": [is_new, "$$new", {"$mergeObjects": ["$$ROOT", changed]}]}
+    return Transition(
+        to=JobStatus.PENDING,
+        when=_holds_key(new, "pending"),
+        then=[
+            {"$replaceWith": {"$let": {"vars": {"new": {"$literal": new}}, "in": stored}}},
+            {"$unset": ["failReason", *_CRASH_FIELDS, "again", "cancel", *unsaid]},
+            *_expiring("policy", "$nextRunAt", terms),
+        ],
+    )
+
+
+def _new_trace(new: Document) -> tuple[str, ...]:
+    """The fields of the trace, if the call has one: the run links to the call whose payload it has."""
+    return TRACE_FIELDS if "traceparent" in new else ()
+
+
+def _debounced(terms: Terms, first: Any) -> Document:
+    """When a debounced job is due whose first call came at *first*."""
+    after_last = {"$add": ["$$NOW", terms.wait]}
+    return after_last if terms.max_wait is None else {"$min": [after_last, {"$add": [first, terms.max_wait]}]}
+
+
+def _expiring(policy: str, due: str, terms: Terms) -> list[Document]:
+    """The stage that counts the expiry from the time at which the job turned out to be due."""
+    if terms.expires_after is None:
+        return []
+    return [{"$set": {f"{policy}.expiresAt": {"$add": [_date(due), terms.expires_after]}}}]
+
+
+def note_again(new: Document, terms: Terms) -> Transition:
+    """processing -> processing, with a later call noted: when the run ends, the job runs once more.
+
+    Of several calls the newest counts; the first one's time is kept.
+    """
+    since = {"$cond": [_IS_NOTED, _date("$again.since"), "$$NOW"]}
+    due: Any = {"$cond": [_IS_NOTED, _date("$again.runAt"), "$$NOW"]}
+    if terms.wait is not None or terms.says_time:
+        due = new["nextRunAt"] if terms.wait is None else _debounced(terms, since)
+    call = {field: new[field] for field in ("data", *_OF_CALL) if field in new}
+    noted = {"runAt": due, "since": since, "count": {"$add": [_count("$again.count"), 1]}}
+    return Transition(
+        to=JobStatus.PROCESSING,
+        when=_holds_key(new, "processing"),
+        then=[
+            {"$set": {"again": {"$mergeObjects": [{"$literal": call}, noted]}, "updatedAt": "$$NOW"}},
+            *_expiring("again.policy", "$again.runAt", terms),
+            *_accepted_window(new, terms),
+        ],
+    )
+
+
+def _accepted_window(new: Document, terms: Terms) -> list[Document]:
+    """The stage with which a call that was accepted begins a window, if it has one."""
+    if terms.window is None:
+        return []
+    return [{"$set": {"windowKey": {"$literal": new["windowKey"]}, **windows.until(terms.window)}}]
+
+
 def change_schedule(schedule: Mapping[str, Any], *, changes: Document) -> Transition:
     """pending or processing -> the same, with another cron, zone, payload or policy.
 
@@ -626,12 +802,14 @@ def change_schedule(schedule: Mapping[str, Any], *, changes: Document) -> Transi
 
 
 def cancel(*, reason: str | None = None) -> Transition:
-    """pending -> cancelled, by an operator; a *reason* is kept."""
+    """pending -> cancelled, by an operator; a *reason* is kept. A later call that is noted goes, too."""
     then: Document | list[Document]
     if reason is None:
-        then = {"$set": {"status": "cancelled"}, "$currentDate": {"updatedAt": True}}
+        stamp = {"$currentDate": {"updatedAt": True}}
+        then = {"$set": {"status": "cancelled"}, "$unset": {"again": ""}, **stamp}
     else:
-        then = [{"$set": {"status": "cancelled", "cancel": _said("operator", reason), "updatedAt": "$$NOW"}}]
+        said = {"status": "cancelled", "cancel": _said("operator", reason), "updatedAt": "$$NOW"}
+        then = [{"$set": said}, {"$unset": ["again"]}]
     return Transition(to=JobStatus.CANCELLED, when={"status": "pending"}, then=then)
 
 

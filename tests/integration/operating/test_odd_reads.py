@@ -51,7 +51,7 @@ FIELDS = [
     *("name", "status", "nextRunAt", "failCount", "attempt", "uniqueKey", "failReason", "repeatInterval"),
     *("timezone", "crashCount", "createdAt", "updatedAt", "lockedAt", "lastHeartbeat", "claimedBy"),
     *("heartbeatInterval", "lostAttempt", "startedAt", "finishedAt", "scheduleId", "data", "policy"),
-    *("snoozeCount", "history", "cancel", "stuck"),
+    *("snoozeCount", "history", "cancel", "stuck", "again", "askedAt", "windowKey", "windowUntil"),
 ]
 WIRE: dict[Sort, str] = {
     "id": "_id",

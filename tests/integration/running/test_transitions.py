@@ -15,6 +15,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 
 from monque import JobStatus
 from monque._attempts import HistoryEntry
+from monque._store.terms import Terms
 from monque._store.transitions import (
     Transition,
     abandon_occurrence,
@@ -31,13 +32,17 @@ from monque._store.transitions import (
     give_up_crashed,
     give_up_occurrence,
     heartbeat,
+    note_again,
     recover,
     release,
     repeat,
+    replace_waiting,
     request_cancel,
     reschedule_by_operator,
     retry,
     retry_by_operator,
+    run_again,
+    run_again_crashed,
     snooze,
     stale,
     stale_fields,
@@ -118,6 +123,31 @@ NOT_ASKED = {
     "a request in an array": {"cancel": [REQUEST]},
     "a text": {"cancel": "operator"},
 }
+# A later call with the same key.
+CALLED = {"data": {"$new": 1}, "runAt": LATER, "since": OLD, "count": 2}
+KEYED = {**CLAIM, "uniqueKey": "k", "data": "old", "policy": {"limit": 9}}
+NOTED = {**KEYED, "again": CALLED}
+CALL = document(uniqueKey="k", data={"$new": 1}, nextRunAt=LATER)
+A_CALL = {"a later call": {"again": CALLED}}
+NO_CALL = {"no call": {"again": GONE}, "a text": {"again": "x"}, "null": {"again": None}}
+AS_CALLED = {
+    "status": "pending",
+    "data": {"$new": 1},
+    "policy": GONE,
+    "nextRunAt": LATER,
+    "askedAt": OLD,
+    "failCount": 0,
+    "updatedAt": STAMP,
+    "again": GONE,
+    **NO_CLAIM,
+    **NO_TROUBLE,
+}
+OTHER_KEY = {
+    "another key": {"uniqueKey": "other"},
+    "another name": {"name": "other"},
+    "a schedule": {"repeatInterval": "@daily"},
+    "completed": {"status": "completed"},
+}
 FINISHED = {status: {"status": status} for status in ("completed", "failed", "cancelled")}
 
 STALE = stale(tolerance=timedelta(days=2), lock_timeout=timedelta(days=10), as_of=datetime.now(UTC))
@@ -184,7 +214,153 @@ def reschedule(_job: Document) -> Transition:
     return reschedule_by_operator(run_at=LATER)
 
 
+def replaced(**terms: Any) -> Callable[[Document], Transition]:
+    return lambda _job: replace_waiting(CALL, Terms(on_conflict="replace", **terms))
+
+
+def noted(**terms: Any) -> Callable[[Document], Transition]:
+    return lambda _job: note_again(CALL, Terms(on_conflict="replace", **terms))
+
+
 TABLE: dict[str, Row] = {
+    "complete with a key": Row(
+        of=complete,
+        before=KEYED,
+        after={
+            "status": "completed",
+            "settledAttempt": 3,
+            "updatedAt": STAMP,
+            "startedAt": NOW,
+            "finishedAt": NOW,
+            **NO_CLAIM,
+        },
+        not_with={**NOT_OURS, **A_CALL, "calls in an array": {"again": [CALLED]}},
+    ),
+    "fail with a key": Row(
+        of=lambda job: fail(job, reason="$status"),
+        before={**KEYED, "again": "whatever somebody left there"},
+        after={
+            "status": "failed",
+            "failCount": 2,
+            "failReason": "$status",
+            "settledAttempt": 3,
+            "updatedAt": STAMP,
+            **NO_CLAIM,
+        },
+        not_with=A_CALL,
+    ),
+    "expire with a key": Row(
+        of=expire,
+        before=KEYED,
+        after={
+            "status": "cancelled",
+            "cancel": {"at": STAMP, "by": "expiry", "reason": "expired"},
+            "settledAttempt": 3,
+            "updatedAt": STAMP,
+            **NO_CLAIM,
+        },
+        not_with=A_CALL,
+    ),
+    "cancel_run with a later call": Row(
+        of=cancel_run,
+        before={**NOTED, "cancel": REQUEST},
+        after={"status": "cancelled", "settledAttempt": 3, "updatedAt": STAMP, "again": GONE, **NO_CLAIM},
+    ),
+    "run_again": Row(
+        of=run_again,
+        before={**NOTED, **TROUBLED, "cancel": REQUEST, "snoozeCount": 4, "history": EARLIER},
+        after={**AS_CALLED, "settledAttempt": 3, "cancel": GONE, "snoozeCount": GONE},
+        not_with={**NOT_OURS, **NO_CALL},
+    ),
+    "run_again after a failure, with settings": Row(
+        of=lambda job: run_again(job, entry=FAILURE, leaves=OCCURRENCE),
+        before={**NOTED, "again": {**CALLED, "runAt": OLD, "policy": {"first": 5}, "priority": 3}},
+        after={
+            **AS_CALLED,
+            "nextRunAt": STAMP,
+            "policy": {"first": 5},
+            "priority": 3,
+            "history": [ADDED],
+            "settledAttempt": 3,
+            "failedRunId": OCCURRENCE["_id"],
+        },
+    ),
+    "run_again for a call of which little can be read": Row(
+        of=run_again,
+        before={**NOTED, "again": {"runAt": "x", "since": 5}},
+        after={**AS_CALLED, "data": None, "nextRunAt": STAMP, "askedAt": STAMP, "settledAttempt": 3},
+    ),
+    "run_again_crashed": Row(
+        of=lambda job: run_again_crashed(job, leaves=OCCURRENCE, entry=LOST),
+        before=NOTED,
+        after={
+            **AS_CALLED,
+            "history": [ADDED_LOST],
+            "lostAttempt": 3,
+            "failedRunId": OCCURRENCE["_id"],
+        },
+        not_with={**NOT_OURS, **NO_CALL, **ASKED, "a heartbeat since": {"lastHeartbeat": NOW}},
+    ),
+    "replace_waiting": Row(
+        of=replaced(),
+        before={**JOB, "uniqueKey": "k", "policy": {"limit": 9}, "priority": 3, "again": CALLED},
+        after={
+            "data": {"$new": 1},
+            "updatedAt": STAMP,
+            **dict.fromkeys(("policy", "priority", "again"), GONE),
+        },
+        not_with={**OTHER_KEY, "processing": {"status": "processing"}},
+    ),
+    "replace_waiting of a job that waits for its retry": Row(
+        of=replaced(),
+        before={**JOB, "uniqueKey": "k", "nextRunAt": LATER, "failCount": 2, **TROUBLED},
+        after={
+            "data": {"$new": 1},
+            "failCount": 0,
+            "nextRunAt": STAMP,
+            "askedAt": STAMP,
+            "updatedAt": STAMP,
+            **NO_TROUBLE,
+        },
+    ),
+    "replace_waiting at another time": Row(
+        of=replaced(says_time=True, expires_after=1000),
+        before={**JOB, "uniqueKey": "k"},
+        after={
+            "data": {"$new": 1},
+            "nextRunAt": LATER,
+            "updatedAt": STAMP,
+            "policy": {"expiresAt": LATER + timedelta(seconds=1)},
+        },
+    ),
+    "replace_waiting until it is quiet": Row(
+        of=replaced(wait=DAY_IN_MILLISECONDS),
+        before={**JOB, "uniqueKey": "k"},
+        after={
+            "data": {"$new": 1},
+            "updatedAt": STAMP,
+            "nextRunAt": FromNow(timedelta(days=1), timedelta(days=1)),
+        },
+    ),
+    "replace_waiting until it has waited long enough": Row(
+        of=replaced(wait=DAY_IN_MILLISECONDS, max_wait=2 * DAY_IN_MILLISECONDS),
+        before={**JOB, "uniqueKey": "k", "createdAt": OLD},
+        after={"data": {"$new": 1}, "nextRunAt": OLD + timedelta(days=2), "updatedAt": STAMP},
+    ),
+    "note_again": Row(
+        of=noted(),
+        before=KEYED,
+        after={
+            "again": {"data": {"$new": 1}, "runAt": STAMP, "since": STAMP, "count": 1},
+            "updatedAt": STAMP,
+        },
+        not_with={**OTHER_KEY, "pending": {"status": "pending"}},
+    ),
+    "note_again after an earlier one": Row(
+        of=noted(),
+        before={**NOTED, "again": {**CALLED, "data": "old", "policy": {}}},
+        after={"again": {**CALLED, "count": 3}, "updatedAt": STAMP},
+    ),
     "claim": Row(
         of=claim_it,
         before=JOB,
@@ -840,5 +1016,5 @@ async def test_recovery_reads_whether_a_crash_was_one_too_many(jobs: Collection,
     names = ("_id", "name", "claimedBy", "attempt", "repeatInterval")
     named = {key: value for key, value in stored.items() if key in names}
     hopeless = row.of(stored).to is JobStatus.FAILED
-    read = {"crashes": row.after["crashCount"], "hopeless": hopeless, "requested": False}
+    read = {"crashes": row.after["crashCount"], "hopeless": hopeless, "requested": False, "noted": False}
     assert found == {**named, **read}
