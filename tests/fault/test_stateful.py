@@ -234,6 +234,7 @@ class Jobs(RuleBasedStateMachine):
         if holder is not None:
             assert job.id == holder
             self.happened["a key was taken"] += 1
+            self.expected_events.append("job:deduplicated")
         else:
             assert job.id not in self.model
             self._change(job.id, Model.stored(new))
