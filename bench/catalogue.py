@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from fnmatch import fnmatchcase
 
-from bench import draining, footprint, latency, plain, storing
+from bench import draining, footprint, latency, plain, storing, urgent
 from bench.scenario import Round, Scenario, Subject, Target, rounds_of
 from bench.stage import Stage
 
@@ -298,6 +298,27 @@ PICKING_UP = [
     ),
 ]
 
+# Behind so many normal jobs, an urgent one starts within this many milliseconds.
+_BACKLOG = 100_000
+_URGENT_WITHIN = Target(at_most=200, absolute=True)
+
+URGENT = [
+    Scenario(
+        name=name,
+        title=f"an urgent job among {_BACKLOG:,}, {where}, p50",
+        measure=urgent.urgent_among(
+            backlog=_BACKLOG, count=20, instances=instances, other_process=other_process
+        ),
+        targets=(_URGENT_WITHIN, Target(of="p99", at_most=200, absolute=True)),
+    )
+    for name, where, instances, other_process in (
+        ("urgent", "same process", 1, False),
+        ("urgent-process", "other process", 1, True),
+        ("urgent-10", "same process, 10 instances", 10, False),
+        ("urgent-process-10", "other process, 10 instances", 10, True),
+    )
+]
+
 STORING = [
     Scenario(
         name="enqueue",
@@ -410,4 +431,4 @@ HAVING = [
 ]
 
 # To add a scenario, write a function that measures once, and name it in one of these lists.
-ALL = [*DRAINING, *PICKING_UP, *STORING, *HAVING]
+ALL = [*DRAINING, *PICKING_UP, *URGENT, *STORING, *HAVING]

@@ -34,6 +34,7 @@ class Job(Generic[T]):
             what is stored.
         next_run_at: When it is due, or was; None while it is parked. This and the other times are None
             where a document that somebody else wrote has no date.
+        priority: How urgent it is, from 0 (normal) to 9, which comes first.
         is_parked: Whether it is pending without a time: it waits for something else than a date.
         fail_count: Failures since the last success or the last retry by an operator.
         fail_reason: Type and text of the last error; None after a success.
@@ -70,6 +71,7 @@ class Job(Generic[T]):
     status: JobStatus
     next_run_at: datetime | None
     is_parked: bool = False
+    priority: int = 0
     fail_count: int = 0
     fail_reason: str | None = None
     snooze_count: int = 0

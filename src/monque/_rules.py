@@ -57,6 +57,10 @@ def check_unique_key(key: object) -> str:
     return text
 
 
+HIGHEST_PRIORITY = 9
+"""Jobs with it come first; 0 is normal."""
+
+
 def check_time(label: str, moment: object) -> datetime:
     """Return *moment* as BSON holds it, in UTC and whole milliseconds, if it is an aware datetime."""
     if not isinstance(moment, datetime):
@@ -117,6 +121,21 @@ def check_count(label: str, value: object, *, least: int = 1, limit: int = 1_000
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= limit:
         raise ConfigurationError(f"{label} must be a whole number from {least} to {limit:,}, got {value!r}")
     return value
+
+
+def check_priority(priority: object) -> int:
+    """Return *priority* if it is one: from 0, which is normal, to 9, which comes first."""
+    if not isinstance(priority, int) or isinstance(priority, bool) or not 0 <= priority <= HIGHEST_PRIORITY:
+        is_low = isinstance(priority, int | float) and priority < 0
+        advice = (
+            "; nothing comes after normal jobs: leave the backfill at 0 and give the name's other jobs "
+            "priority=1 on the worker"
+        )
+        raise ConfigurationError(
+            f"priority must be a whole number from 0 to {HIGHEST_PRIORITY}, where 0 is normal and a higher "
+            f"one comes first, got {priority!r}{advice if is_low else ''}"
+        )
+    return int(priority)
 
 
 def check_fraction(label: str, value: object) -> float:

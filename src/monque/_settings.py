@@ -20,7 +20,14 @@ from typing import Any, TypedDict, cast
 from monque._errors import ConfigurationError
 from monque._options import Options
 from monque._retry import DEFAULT, Errors, Retry, says_wait, waits_of, worker_only
-from monque._rules import check_count, check_duration, check_fraction, check_number, check_time
+from monque._rules import (
+    check_count,
+    check_duration,
+    check_fraction,
+    check_number,
+    check_priority,
+    check_time,
+)
 from monque._timeout import Timeout
 from monque._unique import Debounce, Unique
 
@@ -34,6 +41,9 @@ class WorkerSettings(TypedDict, total=False):
     """When and how often a job that failed is tried again."""
     timeout: timedelta | Timeout | None
     """How long a run may take; a `timedelta` is a soft limit. Default: any time."""
+    priority: int | None
+    """How urgent its jobs are, from 0 (normal) to 9: the higher one comes first. It is stored with a job, if
+    the program that stores the job knows the worker. Default: 0."""
     expires: timedelta | None
     """How late a run may start after it was due, retries included; later it is cancelled. Not for schedules.
     Default: however late."""
@@ -55,6 +65,9 @@ class JobSettings(TypedDict, total=False):
     give `delay`, `retry_on` and `fail_on` to the worker."""
     timeout: timedelta | Timeout | None
     """How long a run may take; a `timedelta` is a soft limit."""
+    priority: int | None
+    """How urgent it is, from 0 (normal) to 9: the higher one comes first. Default: what the worker says where
+    that is known, else 0."""
     expires: datetime | timedelta | None
     """When it is not worth running any more: at this time, or this long after it is due. A run that has not
     started by then is cancelled. Not for schedules."""
@@ -156,6 +169,13 @@ def resolve(policy: Policy | None, settings: WorkerSettings, options: Options) -
     )
 
 
+def priority_of_call(given: int | None, worker: WorkerSettings) -> int:
+    """How urgent a new job is: what the call says, else its worker, else normal."""
+    if given is not None:
+        return check_priority(given)
+    return worker.get("priority") or 0
+
+
 def timeout_of(policy: Policy | None, settings: WorkerSettings) -> Timeout | None:
     """How long a run may take: what the call said, else the worker; None for any time."""
     if policy is not None and policy.timeout is not None:
@@ -182,6 +202,10 @@ def _check_retry(settings: Mapping[str, Any]) -> None:
 def _check_timeout(settings: Mapping[str, Any]) -> None:
     if not isinstance(settings["timeout"], Timeout):
         check_duration("timeout", settings["timeout"])
+
+
+def _check_priority(settings: Mapping[str, Any]) -> None:
+    check_priority(settings["priority"])
 
 
 def _check_expires(settings: Mapping[str, Any]) -> None:
@@ -213,6 +237,7 @@ _CHECKS: dict[str, Callable[[Mapping[str, Any]], None]] = {
     "max_attempts": _check_max_attempts,
     "retry": _check_retry,
     "timeout": _check_timeout,
+    "priority": _check_priority,
     "expires": _check_expires,
     "unique": _check_unique,
     "debounce": _check_debounce,

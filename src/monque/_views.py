@@ -12,7 +12,7 @@ from bson import ObjectId
 from monque._errors import ConfigurationError
 from monque._job import Job
 from monque._pause import Pause
-from monque._rules import check_time
+from monque._rules import HIGHEST_PRIORITY, check_count, check_time
 from monque._status import CancelledBy, JobStatus, StatusName
 
 Sort = Literal["id", "created_at", "updated_at", "next_run_at"]
@@ -47,6 +47,7 @@ class JobFilter:
         expired: True: pending, and past the `expires` of the call that stored them. No worker has come to
             them; the next one cancels them. False: all others.
         cancelled_by: Cancelled by an `operator`, by their `handler` or by `expiry`.
+        priority: With this priority or a higher one, from 1 to 9.
 
     Examples:
         >>> JobFilter(name="send-email", status=["failed", "cancelled"])
@@ -62,6 +63,7 @@ class JobFilter:
     due_before: datetime | None = None
     expired: bool | None = None
     cancelled_by: CancelledBy | None = None
+    priority: int | None = None
 
     def __post_init__(self) -> None:
         if self.name is not None and not _may_be_stored(self.name):
@@ -79,6 +81,8 @@ class JobFilter:
             raise ConfigurationError(f"a filter's expired must be True or False, got {self.expired!r}")
         if self.cancelled_by is not None:
             check_choice("cancelled_by", self.cancelled_by, CancelledBy)
+        if self.priority is not None:
+            check_count("a filter's priority", self.priority, limit=HIGHEST_PRIORITY)
 
     @property
     def statuses(self) -> tuple[JobStatus, ...]:

@@ -587,6 +587,14 @@ class SyncMonque:
         """As `Monque.reschedule_job`."""
         return self._call(self._monque.reschedule_job(id, run_at))
 
+    def set_priority(self, id: ObjectId | str, priority: int) -> Job[Any]:  # noqa: A002
+        """As `Monque.set_priority`."""
+        return self._call(self._monque.set_priority(id, priority))
+
+    def set_priorities(self, filter: JobFilter, priority: int) -> BulkResult:  # noqa: A002
+        """As `Monque.set_priorities`."""
+        return self._call(self._monque.set_priorities(filter, priority))
+
     def delete_job(self, id: ObjectId | str) -> None:  # noqa: A002 - part of the public API
         """As `Monque.delete_job`."""
         self._call(self._monque.delete_job(id))

@@ -276,6 +276,7 @@ def assert_enqueued(
     *,
     unique_key: str | EllipsisType | None = ...,
     due: datetime | timedelta | EllipsisType = ...,
+    priority: int | EllipsisType = ...,
 ) -> Coroutine[Any, Any, Job[Any]]: ...
 
 
@@ -287,6 +288,7 @@ def assert_enqueued(
     *,
     unique_key: str | EllipsisType | None = ...,
     due: datetime | timedelta | EllipsisType = ...,
+    priority: int | EllipsisType = ...,
 ) -> Job[Any]: ...
 
 
@@ -297,6 +299,7 @@ def assert_enqueued(
     *,
     unique_key: str | EllipsisType | None = ...,
     due: datetime | timedelta | EllipsisType = ...,
+    priority: int | EllipsisType = ...,
 ) -> Coroutine[Any, Any, Job[Any]] | Job[Any]:
     """Return the first stored job that is as described; fail with what is there if none is.
 
@@ -308,12 +311,13 @@ def assert_enqueued(
         data: What the payload must contain: of a dict, at least these keys with these values.
         unique_key: Its key; None for a job without one.
         due: When it runs: at a time, or this duration after it was stored.
+        priority: How urgent it is; 0 for a normal job.
 
     Examples:
         >>> await assert_enqueued(monque, "send-email", {"to": "ada@example.org"}, due=timedelta(minutes=5))
     """
     __tracebackhide__ = True
-    wanted = _Wanted(job, data, unique_key, due)
+    wanted = _Wanted(job, data, unique_key, due, priority)
     if isinstance(monque, SyncMonque):
         return wanted.among(list(monque.iter_jobs(wanted.filter)))
     return _look(monque, wanted, wanted.among)
@@ -359,13 +363,21 @@ def _look(monque: Monque, wanted: _Wanted, judge: Callable[[list[Job[Any]]], R])
 class _Wanted:
     """The description of a job, and whether stored jobs match it."""
 
-    def __init__(self, job: Worker[Any] | str, data: Any, unique_key: Any = ..., due: Any = ...) -> None:
+    def __init__(
+        self,
+        job: Worker[Any] | str,
+        data: Any,
+        unique_key: Any = ...,
+        due: Any = ...,
+        priority: Any = ...,
+    ) -> None:
         self.name = job if isinstance(job, str) else job.name
         self.filter = JobFilter(name=self.name)
         self._content = data if data is ... else _stored(data)
         self._unique_key = unique_key
         self._due = due
-        self._description = _description(data, unique_key, due)
+        self._priority = priority
+        self._description = _description(data, unique_key, due, priority)
 
     def among(self, jobs: list[Job[Any]]) -> Job[Any]:
         """The first of the jobs that is as described."""
@@ -388,6 +400,7 @@ class _Wanted:
             (self._content is ... or _contains(job.data, self._content))
             and (self._unique_key is ... or job.unique_key == self._unique_key)
             and (self._due is ... or _is_due(job, self._due))
+            and (self._priority is ... or job.priority == self._priority)
         )
 
 
@@ -428,8 +441,8 @@ def _is_due(job: Job[Any], due: datetime | timedelta) -> bool:
     return abs(job.next_run_at - when) < timedelta(milliseconds=1)  # what BSON keeps of a time
 
 
-def _description(data: Any, unique_key: Any, due: Any) -> str:
-    conditions = {"data": data, "unique_key": unique_key, "due": due}
+def _description(data: Any, unique_key: Any, due: Any, priority: Any) -> str:
+    conditions = {"data": data, "unique_key": unique_key, "due": due, "priority": priority}
     wanted = [f"{what} {value!r}" for what, value in conditions.items() if value is not ...]
     return f" with {', '.join(wanted)}" if wanted else ""
 
@@ -447,4 +460,5 @@ def _line(job: Job[Any]) -> str:
     due = f"due {job.next_run_at}"
     if job.next_run_at is not None and created is not None:
         due += f" (after {job.next_run_at - created})"
-    return f"{job.status}, data {job.data!r}, unique_key {job.unique_key!r}, {due}"
+    urgent = f", priority {job.priority}" if job.priority else ""
+    return f"{job.status}, data {job.data!r}, unique_key {job.unique_key!r}, {due}{urgent}"

@@ -371,6 +371,21 @@ def test_many_jobs_are_rescheduled(call: Call, jobs: Jobs) -> None:
     assert jobs.count_documents({"nextRunAt": {"$gt": ahead(days=1)}}) == 30
 
 
+def test_jobs_are_prioritized_by_id_and_by_filters(call: Call, jobs: Jobs) -> None:
+    jobs.insert_many([job := document(name="mail"), document(name="mail"), document(name="other")])
+    job_id = str(job["_id"])
+
+    assert call("jobs", "priority", "9", job_id).output == f"prioritized {job_id}\n"
+    assert call("jobs", "priority", "3", "--name", "mail", "--yes").output == "prioritized 2 job(s)\n"
+    assert [job["name"] for job in jobs.find({"priority": 3})] == ["mail", "mail"]
+    assert len(call("jobs", "list", "--priority", "3", "--json").stdout.splitlines()) == 2
+    assert "priority           3\n" in call("jobs", "show", job_id).stdout
+    assert call("jobs", "priority", "0", "--priority", "1", "--yes").output == "prioritized 2 job(s)\n"
+    assert jobs.count_documents({"priority": {"$exists": True}}) == 0
+    assert "priority" not in call("jobs", "show", job_id).stdout
+    assert "0<=x<=9" in call("jobs", "priority", "10", job_id).output
+
+
 def test_many_retried_jobs_can_be_spread(call: Call, jobs: Jobs) -> None:
     jobs.insert_many(document(status="failed") for _ in range(50))
     call("jobs", "retry", "--all", "--spread", "10h", "--yes")

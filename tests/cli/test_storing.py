@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -79,9 +80,19 @@ def test_json_tells_the_whole_job(call: Call) -> None:
         *("id", "name", "status", "data", "next_run_at", "fail_count", "fail_reason", "cron", "timezone"),
         *("unique_key", "claimed_by", "locked_at", "last_heartbeat", "heartbeat_interval", "attempt"),
         *("created_at", "updated_at", "snooze_count", "history", "stored", "expires_at", "is_parked"),
-        *("stuck_since", "cancel_requested", "cancelled_by", "cancel_reason"),
+        *("stuck_since", "cancel_requested", "cancelled_by", "cancel_reason", "priority"),
     }
     assert (told["name"], told["status"], told["data"], told["attempt"]) == ("work", "pending", {"n": 1}, 0)
+
+
+def test_a_job_may_be_urgent(call: Call, jobs: Jobs, tmp_path: Path) -> None:
+    told = json.loads(call("enqueue", "work", "--priority", "7", "--json").stdout)
+    (tmp_path / "lines").write_text("1\n2\n")
+    call("enqueue", "work", "--from", str(tmp_path / "lines"), "--priority", "7")
+
+    assert told["priority"] == 7
+    assert [stored["priority"] for stored in jobs.find()] == [7, 7, 7]
+    assert "monque_urgent" in jobs.index_information()
 
 
 @pytest.mark.parametrize("expires", ["5m", "2040-01-01T00:00Z"])

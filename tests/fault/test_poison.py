@@ -42,7 +42,7 @@ FIELDS = [
     *("repeatInterval", "timezone", "crashCount", "createdAt", "updatedAt", "lockedAt", "lastHeartbeat"),
     *("claimedBy", "heartbeatInterval", "lostAttempt", "startedAt", "finishedAt", "scheduleId"),
     *("settledAttempt", "lastCrash", "failedRunId", "movedTo", "policy", "snoozeCount", "history", "cancel"),
-    "stuck",
+    *("stuck", "priority"),
     *("again", "askedAt", "windowKey", "windowUntil"),
 ]
 GOOD = 100
@@ -51,7 +51,7 @@ DEAD = {"lastHeartbeat": ago(hours=1), "lockedAt": ago(hours=1), "heartbeatInter
 
 @pytest.fixture
 async def worker(make_monque: Make) -> Monque:
-    monque = await make_monque(options=BRISK).open()
+    monque = await make_monque(options=replace(BRISK, uses=("priority",))).open()
     monque.worker("work", work, concurrency=50)
     monque.worker("fails", failing, concurrency=20)
     return monque

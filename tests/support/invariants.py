@@ -39,6 +39,8 @@ def violations(documents: list[dict[str, Any]]) -> list[str]:
             broken.append(f"{who} is to run once more, though it has no key or has ended")
         if doc["failCount"] < 0:
             broken.append(f"{who} has a negative failCount")
+        if "priority" in doc and doc["priority"] not in range(1, 10):
+            broken.append(f"{who} has the priority {doc['priority']!r}")
         history = doc.get("history")
         if isinstance(history, list) and len(history) > _MOST_ATTEMPTS:
             broken.append(f"{who} has a history of {len(history)} attempts")

@@ -21,6 +21,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.client_session import ClientSession
 
 from monque import (
+    BulkResult,
     ConnectionError,
     EnqueueOptions,
     Event,
@@ -199,6 +200,15 @@ async def right_settings() -> None:
 
 async def wrong_settings() -> None:
     await monque.enqueue(charge, Order(number=1), max_attempts="3")  # type: ignore[call-overload]  # a text
+    assert_type(await monque.enqueue(charge, Order(number=1), priority=3), Job[Order])
+    assert_type(NewJob(charge, Order(number=1), priority=3), NewJob[Order])
+    assert_type(await monque.set_priority("65f1c0ffee65f1c0ffee0001", 3), Job[Any])
+    assert_type(await monque.set_priorities(JobFilter(name="charge"), 3), BulkResult)
+    assert_type((await monque.now(charge, Order(number=1))).priority, int)
+    await monque.enqueue(charge, Order(number=1), priority="high")  # type: ignore[call-overload]  # a text
+    await monque.set_priority("65f1c0ffee65f1c0ffee0001", "high")  # type: ignore[arg-type]  # a text
+    Options(uses=("priority", "window"))
+    Options(uses=("speed",))  # type: ignore[arg-type]  # no such use
     await monque.now(charge, Order(number=1), retry=3)  # type: ignore[call-overload]  # not a Retry
     await charge.enqueue(Order(number=1), retry=3)  # type: ignore[arg-type]  # not a Retry
     NewJob(clean_up, max_attempts="3")  # type: ignore[call-overload]  # a text

@@ -12,6 +12,7 @@ from monque._engine.capacity import Capacity
 from monque._engine.claimed import Held, key_of_claim
 from monque._engine.control import Control
 from monque._engine.prefetch import Prefetch
+from monque._store.urgent import Shares
 
 CONCURRENCY = 5
 
@@ -42,7 +43,7 @@ def capacity_of(*names: str, running: Counter[str] | None = None, **options: Any
 
 
 def made(workers: Workers, options: Options, running: Counter[str] | None = None) -> Capacity:
-    return Capacity(workers, options, running or Counter(), Prefetch({}), Paused())
+    return Capacity(workers, options, running or Counter(), Prefetch({}, Shares(shared=False)), Paused())
 
 
 @pytest.fixture

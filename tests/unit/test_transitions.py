@@ -47,6 +47,7 @@ from monque._store.transitions import (
     retry_by_operator,
     run_again,
     run_again_crashed,
+    set_priority,
     snooze,
     stale,
     stale_fields,
@@ -778,6 +779,18 @@ TABLE: dict[str, Row] = {
             {"$unset": [*CLAIM_FIELDS, "crashCount", "lastCrash", "failReason", "snoozeCount", "cancel"]},
         ],
     ),
+    "set_priority": Row(
+        of=set_priority(priority=7),
+        to=PENDING,
+        when={"status": "pending"},
+        then={"$set": {"priority": 7}, "$currentDate": {"updatedAt": True}},
+    ),
+    "set_priority to normal": Row(
+        of=set_priority(priority=0),
+        to=PENDING,
+        when={"status": "pending"},
+        then={"$unset": {"priority": ""}, "$currentDate": {"updatedAt": True}},
+    ),
     "reschedule_by_operator": Row(
         of=reschedule_by_operator(run_at=LATER),
         to=PENDING,
@@ -933,7 +946,8 @@ def test_a_transition_writes_no_field_that_it_removes(row: Row) -> None:
     assert removed(update).isdisjoint(written(update))
 
 
-@rows(lambda _id, row: row.to is PENDING)
+# A job whose priority is changed was runnable before: no stream has to tell of it.
+@rows(lambda each, row: row.to is PENDING and not each.startswith("set_priority"))
 def test_a_transition_that_makes_a_job_runnable_shows_in_the_change_stream(row: Row) -> None:
     """Instances hear of an update if it writes the status `pending`, or a time."""
     fields = written(row.of.update(NOW))
@@ -941,13 +955,12 @@ def test_a_transition_that_makes_a_job_runnable_shows_in_the_change_stream(row: 
     assert fields.get("status") == "pending" or "nextRunAt" in fields
 
 
-@rows(
-    lambda each, _row: (
-        not each.startswith(
-            ("heartbeat", "change_schedule", "reschedule", "request_cancel", "replace", "note")
-        )
-    )
+KEEPS_STATUS = (
+    *("heartbeat", "change_schedule", "reschedule", "request_cancel", "replace", "note", "set_priority"),
 )
+
+
+@rows(lambda each, _row: not each.startswith(KEEPS_STATUS))
 def test_a_transition_writes_the_status_to_which_it_leads(row: Row) -> None:
     assert written(row.of.update(NOW))["status"] == row.to.value
 

@@ -126,6 +126,18 @@ async def reschedule(store: Store, given: Any, run_at: datetime) -> Document:
     return await _of_job(given, change)
 
 
+async def set_priority(store: Store, given: Any, priority: int) -> Document:
+    """Let a pending job be more or less urgent."""
+    transition = transitions.set_priority(priority=priority)
+
+    async def change(job_id: Any) -> Document:
+        while (after := await store.change(job_id, transition)) is None:
+            _check_state(await _read(store, job_id), "prioritize", JobStatus.PENDING)
+        return after
+
+    return await _of_job(given, change)
+
+
 async def delete(store: Store, given: Any) -> Any:
     """Remove a job in whatever state; return its `_id`."""
 

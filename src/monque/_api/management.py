@@ -28,7 +28,7 @@ from monque._events import (
 from monque._job import Job
 from monque._options import Options, UseName, check_uses
 from monque._pause import Pause
-from monque._rules import check_end, check_flag, check_name, check_reason, check_time
+from monque._rules import check_end, check_flag, check_name, check_priority, check_reason, check_time
 from monque._status import JobStatus, StatusName
 from monque._store import facts, operations, reads
 from monque._store.document import Document, name_of
@@ -347,6 +347,65 @@ class Management:
             after = await acting.reschedule(store, id, run_at)
         self._processing.wake([after])
         return to_job(after)
+
+    async def set_priority(
+        self,
+        id: ObjectId | str,  # noqa: A002 - part of the public API
+        priority: int,
+    ) -> Job[Any]:
+        """Let a pending job come before or after others from now on.
+
+        Args:
+            id: Which job.
+            priority: From 0 (normal) to 9, which comes first.
+
+        Raises:
+            JobNotFoundError: There is no such job.
+            JobStateError: It is not pending.
+            ConfigurationError: The priority is none; or there is no index for priorities, and
+                `Options.create_indexes` is False.
+
+        Examples:
+            >>> await monque.set_priority(job.id, 9)
+        """
+        store, priority = self._store(), check_priority(priority)
+        with driver_errors("change the priority of the job"):
+            await self._begin_priorities(store, priority)
+            after = await acting.set_priority(store, id, priority)
+        self._processing.wake([after])
+        return to_job(after)
+
+    async def set_priorities(
+        self,
+        filter: JobFilter,  # noqa: A002 - part of the public API
+        priority: int,
+    ) -> BulkResult:
+        """Let all pending jobs that match come before or after others; others are left alone.
+
+        Args:
+            filter: Which jobs; `JobFilter()` means all.
+            priority: From 0 (normal) to 9, which comes first.
+
+        Returns:
+            How many pending jobs have this priority now because they match.
+
+        Examples:
+            >>> await monque.set_priorities(JobFilter(name="invoice", created_before=monday), 1)
+        """
+        store, query = self._store(), reads.matching(check_filter(filter))
+        priority = check_priority(priority)
+        with driver_errors("change the priorities of the jobs"):
+            await self._begin_priorities(store, priority)
+            count = await operations.set_priority_many(store.collection, query, priority=priority)
+        if count and priority:
+            self._processing.wake_all(urgent=True)
+        return BulkResult(count=count, errors=[])
+
+    async def _begin_priorities(self, store: Store, priority: int) -> None:
+        """A job that was stored without a priority may get one: the use begins with it."""
+        sent = elapsed()
+        if priority and (settings := await store.uses.begin("priority")) is not None:
+            self._processing.learn(settings, sent)
 
     async def delete_job(self, id: ObjectId | str) -> None:  # noqa: A002 - part of the public API
         """Remove a job in any state. If it runs, its handler is cancelled as soon as its instance notices.

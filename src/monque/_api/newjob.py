@@ -13,7 +13,7 @@ from monque._errors import ConfigurationError, PayloadError, PayloadTooLargeErro
 from monque._options import Options
 from monque._retry import Retry
 from monque._rules import check_name, check_time, check_unique_key
-from monque._settings import JobSettings, check_job_settings, policy_of_call
+from monque._settings import JobSettings, check_job_settings, policy_of_call, priority_of_call
 from monque._store.document import Document, new_document
 from monque._store.policy import stored_policy
 from monque._store.terms import Terms
@@ -52,6 +52,7 @@ class NewJob(Generic[T]):
     max_attempts: int | None = None
     retry: Retry | None = None
     timeout: timedelta | Timeout | None = None
+    priority: int | None = None
     expires: datetime | timedelta | None = None
     unique: Unique | None = None
     debounce: Debounce | timedelta | None = None
@@ -111,6 +112,7 @@ def build(
         cron=None if cron is None else cron.expression,
         timezone=None if cron is None else cron.timezone,
         policy=_policy(settings, run_at if cron is None else None),
+        priority=priority_of_call(new.priority, {} if worker is None else worker.settings),
     )
     return document, size, terms
 

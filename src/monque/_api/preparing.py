@@ -38,6 +38,8 @@ async def prepare(context: Context, *, timeout: float | None, own_claims: list[O
             await store.clock.refresh(store.server.hello)
         if options.create_indexes:
             await store.create_indexes()
+        else:
+            await store.uses.read()
         for use in options.uses:
             await store.uses.begin(use)
         if options.instance_id and await store.is_alive_elsewhere(besides=own_claims):

@@ -22,7 +22,7 @@ from monque._errors import ConfigurationError
 from monque._options import Options
 from monque._signals import install, on_signals
 from monque._store.control import Settings
-from monque._store.document import Document, earliest_due
+from monque._store.document import Document, any_urgent, earliest_due
 from monque._workers.workers import Workers
 
 logger = logging.getLogger("monque")
@@ -171,18 +171,19 @@ class Processing:
         runner = self._runner
         if runner is None or (session is not None and session.in_transaction):
             return
+        urgent = any_urgent(documents)
         for name, run_at in earliest_due(documents).items():
-            runner.claiming.wake_for_stored(name, run_at, new)
+            runner.claiming.wake_for_stored(name, run_at, new, urgent=urgent)
 
     def learn(self, settings: Settings, sent: float) -> None:
         """Let what was written to the control document here, at *sent* or later, count here at once."""
         if self._runner is not None and self._runner.is_running:
             self._runner.learn(settings, sent)
 
-    def wake_all(self) -> None:
-        """Poll for every name: many jobs became due."""
+    def wake_all(self, *, urgent: bool = False) -> None:
+        """Poll for every name: many jobs became due, or *urgent*."""
         if self._runner is not None and self._runner.is_running:
-            self._runner.claiming.wake()
+            self._runner.claiming.wake(urgent=urgent)
 
     def wake_for_new_worker(self) -> None:
         """Poll, now that a worker was registered, in whatever thread."""

@@ -51,6 +51,9 @@ class Held:
     """The observers and tracers at the time of the claim; None if there are none."""
     earlier: Key | None
     """The attempt before this one, if it was still being settled here when this one was claimed."""
+    priority: int = 0
+    is_aged: bool = False
+    """It was claimed for its age, whatever its priority is."""
 
 
 @dataclass(slots=True, eq=False)

@@ -126,6 +126,7 @@ class Claiming:
             return False
         self._last_full_poll, self._full_poll_wanted = now, False
         self._context.store.claimer.wake()
+        self._context.store.claimer.expect_urgent()
         return True
 
     async def _poll(self, waiters: list[asyncio.Future[None]], *, full: bool) -> bool:
@@ -145,7 +146,7 @@ class Claiming:
         if self.closing.is_set():
             return False
         if admitted:
-            self._runs.take(admitted, sent=sent)
+            self._runs.take(admitted, sent=sent, aged=poll.aged)
         if poll.backlog or self._idle_waiters:
             self._runs.capacity.is_awaited = True
         self.listening.note_backlog(poll.backlog)
@@ -208,13 +209,20 @@ class Claiming:
         await happens(self.closing, random.uniform(*_CONTENDED_PAUSE))  # noqa: S311 - spreads contenders
 
     def wake(
-        self, name: str | None = None, *, run_at: datetime | None = None, job_id: ObjectId | None = None
+        self,
+        name: str | None = None,
+        *,
+        run_at: datetime | None = None,
+        job_id: ObjectId | None = None,
+        urgent: bool = False,
     ) -> None:
         """Poll for *name* (default: all names) at *run_at* (default: now).
 
-        *job_id* allows a claim without a poll.
+        *job_id* allows a claim without a poll. *urgent*: a poll looks for jobs with a priority, too.
         """
         claimer = self._context.store.claimer
+        if urgent:
+            claimer.expect_urgent()
         if run_at is None or self._context.store.clock.seconds_until(run_at) <= 0:
             claimer.wake(name, job_id)
             self.bell.ring()
@@ -222,12 +230,12 @@ class Claiming:
             claimer.expect(name, run_at)
             self.bell.ring_at(run_at)
 
-    def wake_for_stored(self, name: str, run_at: datetime, job_id: ObjectId | None) -> None:
+    def wake_for_stored(self, name: str, run_at: datetime, job_id: ObjectId | None, *, urgent: bool) -> None:
         """Jobs were stored or changed here; *job_id* if it is a single new one."""
         if self.closing.is_set() or not self._workers.serves(name):
             return
         if job_id is None or self._is_first_hint(job_id):
-            self.wake(name, run_at=run_at, job_id=job_id)
+            self.wake(name, run_at=run_at, job_id=job_id, urgent=urgent)
 
     def on_hint(self, hint: Hint | CancelHint) -> None:
         """The change stream has delivered a hint. Only that of a new job has a name."""
@@ -239,7 +247,7 @@ class Claiming:
         if hint.name is None:
             self.wake(run_at=hint.run_at)
         elif self._workers.serves(hint.name) and (hint.job_id is None or self._is_first_hint(hint.job_id)):
-            self.wake(hint.name, run_at=hint.run_at, job_id=hint.job_id)
+            self.wake(hint.name, run_at=hint.run_at, job_id=hint.job_id, urgent=hint.urgent)
 
     def _is_first_hint(self, job_id: ObjectId) -> bool:
         """Whether nobody has told of this new job before.

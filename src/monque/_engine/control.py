@@ -159,6 +159,7 @@ class Control:
         if sent >= self._read_at:
             self._settings, self._read_at, self._read_from = settings, sent, read_from
             self.has_pauses = bool(settings.pauses)
+            self._context.store.uses.learn(settings.uses)
             self.notice()
 
     def notice(self) -> bool:

@@ -22,7 +22,7 @@ from monque._engine.prefetch import Prefetch
 from monque._engine.threads import ThreadPool
 from monque._job import Job
 from monque._status import JobStatus
-from monque._store.document import Claim, size_of
+from monque._store.document import Claim, priority_of, size_of
 from monque._store.settling import Answer
 from monque._store.transitions import Transition
 from monque._timeout import Timeout
@@ -87,7 +87,7 @@ class Runs:
         self.owner = owner
         self._workers = workers
         self.all: dict[Key, Held | Run] = {}
-        self.prefetch = Prefetch(self.all)
+        self.prefetch = Prefetch(self.all, context.store.claimer.shares)
         self.capacity = Capacity(workers, context.store.options, active, self.prefetch, control)
         self._next: deque[str] = deque()  # one more job of each of these names may be able to start
         self._starting = False
@@ -122,8 +122,11 @@ class Runs:
         self._excused.add(run)
         self._check_empty()
 
-    def take(self, claims: Sequence[Claim], *, sent: float) -> None:
-        """Start claimed jobs, the oldest first, as far as there are slots; hold the rest."""
+    def take(self, claims: Sequence[Claim], *, sent: float, aged: frozenset[bytes] = frozenset()) -> None:
+        """Start claimed jobs as far as there are slots, urgent ones and then the oldest first; hold the rest.
+
+        *aged* has the keys of those that were claimed for their age, whatever their priority is.
+        """
         if len(claims) > 1:  # a single claim is no prefetch, so its size does not matter
             self.capacity.record_size(size_of(random.choice(claims)))  # noqa: S311 - one of them stands for all
         audience = self.context.telemetry.audience()
@@ -136,6 +139,8 @@ class Runs:
             if worker is None or key in self.all:
                 continue
             held = Held(key, claim, worker, sent, now, audience, self._earlier(key))
+            if priority := priority_of(claim):
+                held.priority, held.is_aged = priority, key[0] in aged
             self.all[key] = held
             self.prefetch.add(held)
             self._next.append(name)
@@ -158,6 +163,8 @@ class Runs:
         started = 0
         while self._next and started < _STARTS_IN_ONE_TURN:
             name = self._next.popleft()
+            if self.prefetch.has_urgent:
+                name = self.capacity.next_name(name)
             held = self.prefetch.next_of(name)
             if held is None or not self.capacity.may_start(held.worker):
                 continue
@@ -177,6 +184,7 @@ class Runs:
     def _start(self, held: Held) -> None:
         worker = held.worker
         self.capacity.start(worker.name, waited=time.monotonic() - held.since)
+        self.prefetch.count_start(held)
         run = self._become_run(held)
         loop = asyncio.get_running_loop()
         run.task = loop.create_task(self._execute(run, self), name=worker.name, context=run.variables)

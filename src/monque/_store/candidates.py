@@ -13,6 +13,7 @@ from monque._store.document import Entry, key_of
 from monque._store.idle_names import NEVER, IdleNames, aware_or_none
 from monque._store.polling import Poll, Poller
 from monque._store.refused import Refused
+from monque._store.urgent import MOST_AT_ONCE, Share, Urgent
 from monque._time.clock import Clock
 
 # A claim of this many jobs is the sign of a backlog, so it is worth reading ahead for the next ones. At half
@@ -38,6 +39,10 @@ class Choice(NamedTuple):
     """Due jobs are left, with slots for them or not."""
     rest: Poll | None = None
     """What stays pending if all of them are claimed; None if nobody knows."""
+    aged: int = 0
+    """So many of the ids, the first ones, are there for their age, before urgent ones."""
+    urgent: int = 0
+    """So many of the ids, those after them, are there for their priority."""
 
 
 class Candidates:
@@ -49,10 +54,12 @@ class Candidates:
         clock: Clock,
         idle: IdleNames,
         refused: Refused,
+        urgent: Urgent,
         *,
         use_index: bool,
     ) -> None:
         self._clock = clock
+        self._urgent = urgent
         self._poller = Poller(collection, hint=use_index)
         self._idle = idle
         self._contention = Contention()
@@ -67,13 +74,69 @@ class Candidates:
         room = {name: free for name, free in slots.items() if not self._idle.is_idle(name, now)}
         if not room:
             return _choice([], self._idle.next_due(slots, now), more=False, backlog=False)
-        limit = self._contention.fair_batch(min(limit, sum(room.values())))
-        if apart := await self._choose_apart(room, limit):
-            return _choice(apart, NEVER, more=True, backlog=True)
-        return await self._choose_oldest(room, limit, self._idle.next_due(slots, now))
+        if self._urgent.is_look_due():
+            return await self._choose_urgent(room, min(limit, sum(room.values())), slots)
+        return await self._choose_by_age(room, limit, self._idle.next_due(slots, now), [])
 
-    async def _choose_apart(self, room: dict[str, int], limit: int) -> list[Entry]:
+    async def _choose_urgent(self, room: dict[str, int], limit: int, slots: Iterable[str]) -> Choice:
+        """Urgent jobs before the others; the room that they leave goes to the oldest."""
+        due = self._claimable(await self._urgent.look(room, len(self._refused), self._now()), [])
+        places = min(limit, MOST_AT_ONCE)
+        aged: list[Entry] = []
+        for share, names in self._urgent.shares.groups({entry["name"] for entry in due}) if due else ():
+            await self._choose_for_age(share, names, due, places, room, aged)
+        urgent: list[Entry] = []
+        wanted = places - len(aged)
+        left = _pick(self._urgent.some_of(_without(aged, due), wanted), wanted, room, urgent)
+        chosen = [*aged, *urgent]
+        self._forget_ahead(chosen)
+        is_more = len(due) >= MOST_AT_ONCE or any(entry["name"] in room for entry in left)
+        if chosen and (not room or len(chosen) >= limit or is_more):
+            # More urgent jobs come before the others, so nobody has looked for these.
+            choice = _choice(chosen, NEVER, more=True, backlog=True)
+        else:
+            next_due = self._idle.next_due(slots, self._now())
+            choice = await self._choose_by_age(room, limit, next_due, chosen)
+        return choice._replace(aged=len(aged), urgent=len(urgent))
+
+    async def _choose_for_age(
+        self,
+        share: Share,
+        names: list[str],
+        due: list[Entry],
+        places: int,
+        room: dict[str, int],
+        aged: list[Entry],
+    ) -> None:
+        """Add the oldest due jobs to *aged*, if urgent ones would leave no room for those that are owed."""
+        free = min(sum(room.get(name, 0) for name in names), places - len(aged))
+        owed = share.for_oldest(free)
+        rivals = sum(1 for entry in due if entry["name"] in names)
+        if not owed or rivals + owed <= free:
+            return
+        among = room if self._urgent.shares.is_shared else [name for name in names if name in room]
+        # Those that are taken for their priority have their turn already.
+        taken = [*due[:places], *aged]
+        poll = await self._poller.poll(among, owed, besides=len(taken) + len(self._refused))
+        oldest, _ = poll.split(self._now())
+        _pick(self._claimable(oldest, taken), owed, room, aged)
+
+    async def _choose_by_age(
+        self, room: dict[str, int], limit: int, next_due: datetime, chosen: list[Entry]
+    ) -> Choice:
+        """The oldest due jobs, beside those that are *chosen* for another reason."""
+        taken = len(chosen)
+        limit = taken + self._contention.fair_batch(min(limit - taken, sum(room.values())))
+        if await self._choose_apart(room, limit, chosen):
+            choice = _choice(chosen, NEVER, more=True, backlog=True)
+        else:
+            choice = await self._choose_oldest(room, limit, next_due, chosen)
+        self._urgent.note_backlog(choice.backlog)
+        return choice
+
+    async def _choose_apart(self, room: dict[str, int], limit: int, chosen: list[Entry]) -> bool:
         """Under contention: half of a window further back, where nobody else is likely to be; or nothing."""
+        limit -= len(chosen)
         window = 2 * limit
         skip = self._contention.skip(window)
         while skip:
@@ -82,15 +145,17 @@ class Candidates:
             due, future = poll.split(self._now())
             self._contention.record_depth(skip + len(due), is_all=poll.complete or bool(future))
             if len(due) >= window:
-                chosen: list[Entry] = []
+                before = len(chosen)
                 _pick(self._claimable(spread(due, limit), chosen), limit, room, chosen)
-                return chosen
+                return len(chosen) > before
             skip = min(self._contention.skip(window), skip // 2)
-        return []
+        return False
 
-    async def _choose_oldest(self, room: dict[str, int], limit: int, next_due: datetime) -> Choice:
+    async def _choose_oldest(
+        self, room: dict[str, int], limit: int, next_due: datetime, chosen: list[Entry]
+    ) -> Choice:
         """The oldest due jobs. It polls again if a poll was cut off before there were enough."""
-        chosen: list[Entry] = []
+        taken = len(chosen)
         was_left = False  # by a poll before this one; of a name that has no room, so later polls leave it out
         poll = self._take_ahead(room)
         while room and len(chosen) < limit:
@@ -98,7 +163,8 @@ class Candidates:
             if poll is None:
                 known = sum(1 for entry in chosen if entry["name"] in room) + len(self._refused)
                 poll = await self._poll(room, wanted, besides=known)
-                limit = self._contention.fair_batch(limit)  # the poll may have shown that we are not alone
+                # The poll may have shown that we are not alone.
+                limit = taken + self._contention.fair_batch(limit - taken)
                 wanted = min(wanted, limit)
             due, future = poll.split(self._now())
             is_all = poll.complete or bool(future)
@@ -140,6 +206,15 @@ class Candidates:
         if ahead is None or len(ahead.entries) <= last or ahead.expires < now + _READ_AHEAD_LASTS / 3:
             self._ahead = await self._poll(names, last * _CLAIMS_AHEAD)
 
+    def _forget_ahead(self, chosen: list[Entry]) -> None:
+        """Leave jobs that were chosen for another reason out of what was read ahead and is expected."""
+        known = {key_of(entry["_id"]) for entry in chosen}
+        if self._expected is not None and key_of(self._expected["_id"]) in known:
+            self._expected = None
+        if known and self._ahead is not None:
+            entries = [entry for entry in self._ahead.entries if key_of(entry["_id"]) not in known]
+            self._ahead = self._ahead._replace(entries=entries) if entries else None
+
     def _take_ahead(self, names: Iterable[str]) -> Poll | None:
         poll, self._ahead = self._ahead, None
         if poll is None or poll.expires < (now := self._now()) or not poll.names.issuperset(names):
@@ -156,9 +231,12 @@ class Candidates:
             self._contention.assume_contention()
         return poll._replace(mark=mark, expires=self._now() + _READ_AHEAD_LASTS)
 
-    def record_claim(self, choice: Choice, *, won: int) -> None:
-        """Record how many of the chosen jobs a claim got."""
-        self._contention.record_claim(chosen=len(choice.ids), won=won)
+    def record_claim(self, choice: Choice, *, won: int, won_first: int = 0) -> None:
+        """Record how many of the chosen jobs a claim got; *won_first* of them for their age or priority."""
+        if first := choice.aged + choice.urgent:
+            self._urgent.record_claim(chosen=first, won=won_first)
+        if len(choice.ids) > first or not first:
+            self._contention.record_claim(chosen=len(choice.ids) - first, won=won - won_first)
         if won < len(choice.ids):
             self._ahead = None  # the lost ones may be pending still, and are not in it
         elif choice.ids and (rest := choice.rest) is not None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from bson import ObjectId
@@ -20,6 +21,7 @@ from monque._store.document import Claim, Document, key_of, made_aware
 from monque._store.idle_names import IdleNames, aware_or_none
 from monque._store.reads import with_id
 from monque._store.refused import Refused, change_one, report_unclaimable
+from monque._store.urgent import Shares, Urgent
 from monque._time.clock import Clock
 
 # All documents of a claim come in one answer; by default the first hundred come in one of their own.
@@ -43,6 +45,8 @@ class Claimed:
     """How many jobs were chosen, but somebody else was faster."""
     backlog: bool = False
     """Due jobs were left, with free slots for them or not."""
+    aged: frozenset[bytes] = frozenset()
+    """The keys of ids that were claimed for their age, before urgent ones."""
 
 
 class Claimer:
@@ -55,6 +59,7 @@ class Claimer:
         options: Options,
         clock: Clock,
         instance_id: str,
+        is_used: Callable[[str], bool],
     ) -> None:
         self._collection = collection
         self._naive = naive
@@ -65,8 +70,11 @@ class Claimer:
         )
         self._idle = IdleNames()
         self._refused = Refused()
+        self.shares = Shares(shared=options.instance_concurrency is not None)
+        use_index = options.create_indexes
+        self._urgent = Urgent(naive, partial(is_used, "priority"), self.shares, use_index=use_index)
         self._candidates = Candidates(
-            naive, clock, self._idle, self._refused, use_index=options.create_indexes
+            naive, clock, self._idle, self._refused, self._urgent, use_index=use_index
         )
         self._doubtful: list[Any] = []
         """Jobs that may be ours although the answer to their claim never came."""
@@ -77,6 +85,10 @@ class Claimer:
             self._idle.hint(name, job_id)
         else:
             self._idle.wake(name)
+
+    def expect_urgent(self) -> None:
+        """Look for jobs with a priority with the next poll."""
+        self._urgent.expect()
 
     def expect(self, name: str | None, due: datetime) -> None:
         """Poll for *name* (None: for all names) when *due* has come; until then a name at rest stays so."""
@@ -109,9 +121,16 @@ class Claimer:
             self._doubtful = []
             if len(claimed) < len(chosen):
                 await self._examine_misses(chosen, claimed)
-        self._candidates.record_claim(choice, won=len(claimed))
+        missed = len(chosen) - len(claimed)
         self._idle.forget_hinted(chosen)
-        return Claimed(claimed, choice.next_due, choice.more, len(chosen) - len(claimed), choice.backlog)
+        if not choice.aged and not choice.urgent:
+            self._candidates.record_claim(choice, won=len(claimed))
+            return Claimed(claimed, choice.next_due, choice.more, missed, choice.backlog)
+        first = {key_of(job_id) for job_id in chosen[: choice.aged + choice.urgent]}
+        won_first = sum(1 for claim in claimed if key_of(claim["_id"]) in first)
+        self._candidates.record_claim(choice, won=len(claimed), won_first=won_first)
+        aged = frozenset(map(key_of, chosen[: choice.aged]))
+        return Claimed(claimed, choice.next_due, choice.more, missed, choice.backlog, aged)
 
     async def _claim_hinted(self, hinted: Mapping[str, ObjectId], next_due: datetime) -> Claimed:
         """Claim jobs that no poll has shown."""

@@ -11,6 +11,7 @@ import bson
 from bson import ObjectId
 from bson.codec_options import CodecOptions, DatetimeConversion
 
+from monque._rules import HIGHEST_PRIORITY
 from monque._status import CancelledBy, Interruption, JobStatus
 from monque._time.cron import Cron
 
@@ -40,6 +41,7 @@ class Claim(TypedDict, total=False):
     again: Any
     cancel: Any
     policy: Any
+    priority: Any
     snoozeCount: Any
     history: Any
 
@@ -133,6 +135,7 @@ def new_document(
     cron: str | None = None,
     timezone: str | None = None,
     policy: Document | None = None,
+    priority: int = 0,
 ) -> Document:
     """A new pending job. Fields that do not apply are left out, never null."""
     document: Document = {
@@ -154,6 +157,8 @@ def new_document(
         document["timezone"] = timezone
     if policy is not None:
         document["policy"] = policy
+    if priority:
+        document["priority"] = priority
     return document
 
 
@@ -202,7 +207,7 @@ def failed_occurrence(
         "scheduleId": schedule["_id"],
         "attempt": attempt_of(schedule),
         # An operator may retry it: what the call said of its runs still counts.
-        **({"policy": schedule["policy"]} if "policy" in schedule else {}),
+        **{field: schedule[field] for field in ("policy", "priority") if field in schedule},
         **trace_of(schedule),
     }
 
@@ -375,6 +380,16 @@ def attempt_of(document: Mapping[str, Any]) -> int:
 def count_of(document: Mapping[str, Any], field: str) -> int:
     """A counter field, at least 0. Anything but a number counts as 0: documents may be written by hand."""
     return max(_whole(document.get(field)), 0)
+
+
+def priority_of(document: Mapping[str, Any]) -> int:
+    """How urgent the job is. Others may have written the document: anything but a number is normal."""
+    return min(count_of(document, "priority"), HIGHEST_PRIORITY) if "priority" in document else 0
+
+
+def any_urgent(documents: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether one of these jobs has a priority."""
+    return any("priority" in document for document in documents)
 
 
 def failures_before(document: Mapping[str, Any]) -> int:

@@ -53,6 +53,7 @@ _PIPELINE: list[dict[str, Any]] = [
             "operationType": 1,
             "job_id": "$documentKey._id",
             "name": "$fullDocument.name",
+            "priority": "$fullDocument.priority",
             "run_at": {"$ifNull": ["$fullDocument.nextRunAt", "$updateDescription.updatedFields.nextRunAt"]},
             "status": "$updateDescription.updatedFields.status",
         }
@@ -71,6 +72,8 @@ class Hint:
     run_at: datetime | None
     job_id: ObjectId | None = None
     """The job, if it can be claimed by its id."""
+    urgent: bool = False
+    """The job has a priority."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +168,7 @@ def hint_of(change: Mapping[str, Any]) -> Hint | CancelHint | None:
     if run_at == PARKED:
         return None
     # Without a job, the hint asks for a poll. That finds a job whatever its `_id` is.
-    return Hint(name, run_at, job_id if isinstance(job_id, ObjectId) else None)
+    return Hint(name, run_at, job_id if isinstance(job_id, ObjectId) else None, "priority" in change)
 
 
 def _abandon(task: asyncio.Task[Any]) -> None:

@@ -101,6 +101,13 @@ async def aggregate(collection: AsyncCollection[Document], pipeline: list[Docume
         ) from error
 
 
+async def set_priority_many(collection: AsyncCollection[Document], query: Document, *, priority: int) -> int:
+    """Change the priority of the pending jobs among those that match; return how many these are."""
+    transition = transitions.set_priority(priority=priority)
+    result = await collection.update_many({"$and": [query, transition.when]}, transition.then)
+    return result.matched_count
+
+
 async def cancel_many(
     collection: AsyncCollection[Document], query: Document, *, reason: str | None = None
 ) -> int:

@@ -18,7 +18,7 @@ from monque._store.refused import report_unclaimable
 
 # With more branches than this in one sorted query the server gives up merging index scans, and sorts
 # everything instead. Half of it would double the queries.
-_NAMES_IN_ONE_QUERY = 150
+NAMES_IN_ONE_QUERY = 150
 
 # All pending jobs are read at once, without a sort, where each name has no more than this many on average.
 # Twice as many make such a read twice as long where it turns out to be cut off; with half as many the last
@@ -86,7 +86,7 @@ class Poller:
             everything = await self._read_everything(names)
             if everything is not None:
                 return Poll(frozenset(names), everything, complete=True)
-        count = -(-len(names) // _NAMES_IN_ONE_QUERY)
+        count = -(-len(names) // NAMES_IN_ONE_QUERY)
         # Deal the names out in turns: neighbours often have jobs that follow each other, too, and then all
         # that is due first would be in one part, cut off.
         parts = [names[at::count] for at in range(count)]

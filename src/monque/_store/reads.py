@@ -59,6 +59,8 @@ def matching(jobs: JobFilter) -> Document:
         if bounds:
             # A parked job has no time, so it is never due, whatever the bounds are.
             query[field] = {**bounds, "$ne": PARKED} if field == "nextRunAt" else bounds
+    if jobs.priority is not None:
+        query["priority"] = {"$gte": jobs.priority}
     more = []
     if jobs.cancelled_by is not None:
         more.append(_cancelled_by(jobs.cancelled_by))

@@ -18,7 +18,7 @@ from monque._time.cron import Cron
 _CLOCK_SLACK = timedelta(minutes=1)
 
 # Fields that the newest declaration of a schedule replaces as a whole.
-_KEPT = ("data", "policy")
+_KEPT = ("data", "policy", "priority")
 
 
 async def insert_or_update_schedule(

@@ -68,10 +68,10 @@ class Store:
         self.server = Server(self.collection, clock)
         self.inserter = Inserter(self.collection)
         naive = _handle(database, options.collection, NAIVE_CODEC_OPTIONS)
-        self.claimer = Claimer(self.collection, naive, options, clock, instance_id)
         self.settler = Settler(self.collection, clock)
         self.control = ControlDocument(_handle(database, options.collection + SUFFIX, CODEC_OPTIONS))
         self.uses = Uses(self._create, self.server.indexes, self.control, options)
+        self.claimer = Claimer(self.collection, naive, options, clock, instance_id, self.uses.is_noted)
         self.silence = allowed_silence(
             tolerance=options.heartbeat_tolerance, interval=options.heartbeat_interval
         ).total_seconds()
@@ -95,7 +95,7 @@ class Store:
 
     async def create_indexes(self) -> None:
         """Create the indexes that are missing, also those of uses that have begun, here or elsewhere."""
-        noted = (await self.control.read_if_allowed()).uses
+        noted = await self.uses.read()
         await self._create(indexes.wanted(self.options, noted | self.uses.begun))
         await self.uses.note_again(noted)
 

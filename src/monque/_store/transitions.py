@@ -787,13 +787,14 @@ def _accepted_window(new: Document, terms: Terms) -> list[Document]:
 
 
 def change_schedule(schedule: Mapping[str, Any], *, changes: Document) -> Transition:
-    """pending or processing -> the same, with another cron, zone, payload or policy.
+    """pending or processing -> the same, with another cron, zone, payload, policy or priority.
 
     It applies only if nobody changed the schedule since it was read. A running one keeps its claim, and
-    its settlement goes by the new values. A policy of None is removed: it was declared without settings.
+    its settlement goes by the new values. Settings that are None are removed: it was declared without them.
     """
-    removal: Document = {"$unset": {"policy": ""}} if changes.get("policy", ...) is None else {}
-    kept = {field: value for field, value in changes.items() if field != "policy" or not removal}
+    removed = [field for field in ("policy", "priority") if changes.get(field, ...) is None]
+    kept = {field: value for field, value in changes.items() if field not in removed}
+    removal: Document = {"$unset": dict.fromkeys(removed, "")} if removed else {}
     return Transition(
         to=JobStatus.PROCESSING if schedule["status"] == "processing" else JobStatus.PENDING,
         when=as_read(schedule, ("status", "updatedAt", "repeatInterval")),
@@ -865,6 +866,16 @@ def retry_by_operator(*, spread: timedelta = timedelta(0)) -> Transition:
             *([{"$set": {"movedTo": "$nextRunAt"}}] if spread else []),
             {"$unset": [*CLAIM_FIELDS, *_CRASH_FIELDS, "failReason", "snoozeCount", "cancel"]},
         ],
+    )
+
+
+def set_priority(*, priority: int) -> Transition:
+    """pending -> pending, more or less urgent; a normal job has no such field."""
+    change: Document = {"$set": {"priority": priority}} if priority else {"$unset": {"priority": ""}}
+    return Transition(
+        to=JobStatus.PENDING,
+        when={"status": "pending"},
+        then={**change, "$currentDate": {"updatedAt": True}},
     )
 
 

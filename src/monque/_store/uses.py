@@ -45,6 +45,21 @@ class Uses:
         self._one_at_a_time = asyncio.Lock()
         self._waiting = dict(USES)
         """The uses that have not begun here."""
+        self._noted: frozenset[str] = frozenset()
+        """The uses in the control document, as far as this instance knows."""
+
+    def is_noted(self, name: str) -> bool:
+        """Whether the collection is used for this: by whichever process, so that its index is there."""
+        return name in self._noted
+
+    def learn(self, noted: frozenset[str]) -> None:
+        """Take in the uses that the control document has."""
+        self._noted = noted
+
+    async def read(self) -> frozenset[str]:
+        """The uses that the control document has; none if the user may not read it."""
+        self._noted = (await self._control.read_if_allowed()).uses
+        return self._noted
 
     @property
     def begun(self) -> frozenset[str]:
@@ -73,8 +88,9 @@ class Uses:
             else:
                 await self._require(use)
             # Who may not write there can store such jobs where somebody else has begun the use.
-            is_noted = name in (await self._control.read_if_allowed()).uses
+            is_noted = name in await self.read()
             settings = None if is_noted else await self._control.begin_use(name)
+            self._noted |= {name}
             del self._waiting[name]
             return settings
 
@@ -82,6 +98,7 @@ class Uses:
         """Note what has begun here and is not *noted*: somebody has dropped the database, and we go on."""
         for name in self.begun - noted:
             await self._control.begin_use(name)
+            self._noted |= {name}
 
     async def _create_index(self, use: Use, *, in_transaction: bool) -> None:
         """Create the index, which changes nothing if it is there.

@@ -34,6 +34,8 @@ class Action:
     """The states it applies to; None for all."""
     leaves_running: bool = False
     """Whether it passes over jobs that run, which an option would include."""
+    creates_indexes: bool = False
+    """Whether it may need an index that is not there yet."""
     one: Callable[[SyncMonque, Any], object]
     many: Callable[[SyncMonque, JobFilter, int, Tell], BulkResult]
 
@@ -63,7 +65,7 @@ def perform(
     """Do it to the jobs that are meant; what is meant must be said in exactly one way."""
     if [bool(ids), bool(selection), everything].count(True) != 1:
         raise click.UsageError(f"say which jobs to {action.verb}: by ID, by filters, or --all")
-    with database.open() as monque:
+    with database.open(create_indexes=action.creates_indexes) as monque:
         if ids:
             _by_id(action, monque, ids, as_json)
         else:
@@ -201,6 +203,18 @@ def retrying(spread: timedelta) -> Action:
         among=frozenset({JobStatus.FAILED, JobStatus.CANCELLED}),
         one=SyncMonque.retry_job,
         many=_in_one_go(functools.partial(SyncMonque.retry_jobs, spread=spread)),
+    )
+
+
+def prioritizing(priority: int) -> Action:
+    """Let jobs come before others, or stand in line again."""
+    return Action(
+        verb="prioritize",
+        done="prioritized",
+        among=frozenset({JobStatus.PENDING}),
+        creates_indexes=True,
+        one=functools.partial(SyncMonque.set_priority, priority=priority),
+        many=_in_one_go(functools.partial(SyncMonque.set_priorities, priority=priority)),
     )
 
 

@@ -31,6 +31,7 @@ from monque.cli.times import duration, later, moment, stamp
 @click.option("--at", type=moment, help="When, with a zone, for example 2030-05-01T09:00+02:00.")
 @click.option("--unique-key", help="If a job with this name and key is pending or processing, store none.")
 @click.option("--max-attempts", type=click.IntRange(min=1), help="Run it so often at most, if it fails.")
+@click.option("--priority", type=click.IntRange(0, 9), help="From 0 (normal) to 9, which comes first.")
 @click.option("--expires", type=later, metavar="TIME|DURATION", help="Do not start it after this.")
 @as_json
 @connects
@@ -42,6 +43,7 @@ def enqueue(
     at: datetime | None,
     unique_key: str | None,
     max_attempts: int | None,
+    priority: int | None,
     expires: datetime | timedelta | None,
     as_json: bool,
     database: Database,
@@ -57,13 +59,15 @@ def enqueue(
       monque enqueue send-email '{"to": "ada@example.org"}' --delay 5m
       monque enqueue sync-user 7 --unique-key user-7 --max-attempts 3
       monque enqueue send-code '{"to": "ada@example.org"}' --expires 5m
+      monque enqueue send-email '{"to": "ada@example.org"}' --priority 5
       monque enqueue send-email --from addresses.jsonl
     """
     if delay is not None and at is not None:
         raise click.UsageError("--delay and --at cannot be given together; give one of them")
     if path is not None:
         _check_alone(unique_key)
-        make = partial(NewJob, name, delay=delay, run_at=at, max_attempts=max_attempts, expires=expires)
+        settings = {"max_attempts": max_attempts, "priority": priority, "expires": expires}
+        make = partial(NewJob, name, delay=delay, run_at=at, **settings)
         load_lines(path, make, name, database, as_json=as_json)
         return
     before = ObjectId()
@@ -75,6 +79,7 @@ def enqueue(
             run_at=at,
             unique_key=unique_key,
             max_attempts=max_attempts,
+            priority=priority,
             expires=expires,
         )
     stored = _was_made(job.id, after=before)

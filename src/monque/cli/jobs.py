@@ -9,7 +9,16 @@ from typing import Any
 import click
 
 from monque import Job
-from monque.cli.actions import DELETE, acts, cancelling, perform, rescheduling, retrying, unknown_id
+from monque.cli.actions import (
+    DELETE,
+    acts,
+    cancelling,
+    perform,
+    prioritizing,
+    rescheduling,
+    retrying,
+    unknown_id,
+)
 from monque.cli.output import (
     as_json,
     clean,
@@ -29,7 +38,7 @@ SORTS = click.Choice(["id", "created_at", "updated_at", "next_run_at"])
 
 @click.group()
 def jobs() -> None:
-    """List, show, cancel, retry, reschedule and delete jobs.
+    """List, show, cancel, retry, reschedule, prioritize and delete jobs.
 
     Filters are options. Times are given with a zone (2030-05-01T09:00Z) or as an age (2h).
 
@@ -120,7 +129,7 @@ def _says_something(field: str, value: object) -> bool:
 
 
 # What nearly every job has; a line about it would only push the others away.
-_USUAL = [("is_parked", False), ("snooze_count", 0)]
+_USUAL = [("is_parked", False), ("priority", 0), ("snooze_count", 0)]
 
 
 def _shown(value: object) -> str:
@@ -181,6 +190,25 @@ def reschedule(database: Database, at: datetime | None, delay: timedelta | None,
     if (at is None) == (delay is None):
         raise click.UsageError("say when: give either --at or --delay")
     perform(rescheduling(at, delay), database, **wish)
+
+
+@jobs.command()
+@click.argument("number", metavar="PRIORITY", type=click.IntRange(0, 9))
+@acts
+@as_json
+@connects
+def priority(database: Database, number: int, **wish: Any) -> None:
+    """Let pending jobs come before others: those named by ID, or all that match the filters.
+
+    PRIORITY is a number from 0 (normal) to 9, which comes first.
+
+    \b
+    Examples:
+      monque jobs priority 9 65f1c0ffee65f1c0ffee0001
+      monque jobs priority 1 --name send-invoice --created-before 1h --yes
+      monque jobs priority 0 --priority 1 --yes
+    """
+    perform(prioritizing(number), database, **wish)
 
 
 @jobs.command()

@@ -60,6 +60,7 @@ def job_fields(job: Job[Any]) -> dict[str, Any]:
         "data": job.data,
         "next_run_at": job.next_run_at,
         "is_parked": job.is_parked,
+        "priority": job.priority,
         "fail_count": job.fail_count,
         "fail_reason": job.fail_reason,
         "snooze_count": job.snooze_count,

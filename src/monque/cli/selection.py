@@ -37,9 +37,11 @@ class Selection:
     times: dict[str, datetime | timedelta]
     expired: bool
     cancelled_by: Canceller | None
+    priority: int | None
 
     def __bool__(self) -> bool:
-        return self.name is not None or bool(self.status or self.times or self.expired or self.cancelled_by)
+        given = (self.status, self.times, self.expired, self.cancelled_by, self.priority)
+        return self.name is not None or any(given)
 
     def filter(self, *, now: datetime, among: frozenset[str] | None = None) -> JobFilter | None:
         """The filter, narrowed to the statuses *among*; None if no job can match."""
@@ -54,6 +56,7 @@ class Selection:
             status=None if whole else statuses,
             expired=self.expired or None,
             cancelled_by=self.cancelled_by,
+            priority=self.priority,
             **times,
         )
 
@@ -64,6 +67,7 @@ class Selection:
         words += [f"{field.replace('_', ' ')} {_shown(when)}" for field, when in self.times.items()]
         words += ["expired"] if self.expired else []
         words += [f"cancelled by {self.cancelled_by}"] if self.cancelled_by is not None else []
+        words += [f"priority {self.priority} or higher"] if self.priority is not None else []
         return ", ".join(words) or "all names"
 
 
@@ -78,16 +82,18 @@ def selects(command: F) -> F:
     def selecting(*args: Any, **kwargs: Any) -> Any:
         times = {field: kwargs.pop(field) for field in _TIMES}
         given = {field: moment for field, moment in times.items() if moment is not None}
-        others = {field: kwargs.pop(field) for field in ("name", "status", "expired", "cancelled_by")}
+        others = {field: kwargs.pop(field) for field in _OTHERS}
         return command(*args, selection=Selection(times=given, **others), **kwargs)
 
     # click calls it by keywords
     return functools.reduce(lambda function, option: option(function), _OPTIONS, selecting)  # type: ignore[return-value]
 
 
+_OTHERS = ("name", "status", "expired", "cancelled_by", "priority")
 _STATUSES = click.Choice([status.value for status in JobStatus])
 _CANCELLERS = click.Choice(get_args(Canceller))
 _OPTIONS = [
+    click.option("--priority", type=click.IntRange(1, 9), help="With this priority or a higher one."),
     click.option("--cancelled-by", type=_CANCELLERS, help="Cancelled by whom."),
     click.option("--expired", is_flag=True, help="Pending, and past the time until which they may start."),
     *(

@@ -619,7 +619,16 @@ class TestAssertEnqueued:
         assert await assert_enqueued(monque, "send", {"at": {"hour": 2}}) == wanted
         assert await assert_enqueued(monque, "send", {"cc": ["eve", "mallory"]}) == wanted
         assert await assert_enqueued(monque, "send", unique_key="a") == wanted
+        assert await assert_enqueued(monque, "send", priority=0) == other
         assert await assert_enqueued(monque, "send", {"to": "bob"}, unique_key="b") == other
+
+    async def test_it_knows_how_urgent_a_job_is(self, monque: Monque) -> None:
+        await monque.enqueue("send")
+        urgent = await monque.enqueue("send", priority=4)
+
+        assert await assert_enqueued(monque, "send", priority=4) == urgent
+        with pytest.raises(AssertionError, match=r"with priority 9 was enqueued(.|\n)*, priority 4"):
+            await assert_enqueued(monque, "send", priority=9)
 
     @pytest.mark.parametrize(
         "description",
@@ -634,6 +643,7 @@ class TestAssertEnqueued:
             {"data": {"to": "ada"}, "unique_key": "b"},
             {"due": timedelta(minutes=1)},
             {"due": datetime(2030, 1, 1, tzinfo=UTC)},
+            {"priority": 3},
         ],
         ids=str,
     )

@@ -52,6 +52,7 @@ FIELDS = [
     *("timezone", "crashCount", "createdAt", "updatedAt", "lockedAt", "lastHeartbeat", "claimedBy"),
     *("heartbeatInterval", "lostAttempt", "startedAt", "finishedAt", "scheduleId", "data", "policy"),
     *("snoozeCount", "history", "cancel", "stuck", "again", "askedAt", "windowKey", "windowUntil"),
+    "priority",
 ]
 WIRE: dict[Sort, str] = {
     "id": "_id",

@@ -43,6 +43,7 @@ from monque._store.transitions import (
     retry_by_operator,
     run_again,
     run_again_crashed,
+    set_priority,
     snooze,
     stale,
     stale_fields,
@@ -926,6 +927,17 @@ TABLE: dict[str, Row] = {
             "movedTo": FromNow(at_most=timedelta(hours=1)),
             "updatedAt": STAMP,
         },
+    ),
+    "set_priority": Row(
+        of=lambda _: set_priority(priority=7),
+        before=JOB,
+        after={"priority": 7, "updatedAt": STAMP},
+        not_with={"a claim": {"status": "processing"}, **FINISHED},
+    ),
+    "set_priority to normal": Row(
+        of=lambda _: set_priority(priority=0),
+        before={**JOB, "priority": 3},
+        after={"priority": GONE, "updatedAt": STAMP},
     ),
     "reschedule_by_operator": Row(
         of=reschedule,
