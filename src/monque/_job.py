@@ -36,7 +36,7 @@ class Job(Generic[T]):
             where a document that somebody else wrote has no date.
         priority: How urgent it is, from 0 (normal) to 9, which comes first.
         is_parked: Whether it is pending without a time: it waits for something else than a date.
-        fail_count: Failures since the last success or the last retry by an operator.
+        fail_count: Failures so far; a retry by an operator and the end of a schedule's run set it to 0.
         fail_reason: Type and text of the last error; None after a success.
         snooze_count: How often its handler has put it off since it was stored, or since the last retry by an
             operator or the last success of a schedule.
