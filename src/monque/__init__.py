@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from monque._api.subscribe import EventKind
     from monque._attempts import Attempt
     from monque._diagnosis import Diagnosis, DueJobs, IndexView, UseView
+    from monque._ended import JobCancelledError, JobFailedError
     from monque._errors import (
         AggregationTimeoutError,
         ClaimLostError,
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
         PayloadError,
         PayloadTooLargeError,
         ProcessDiedError,
+        ResultError,
+        WaitTimeoutError,
         WorkerRegistrationError,
     )
     from monque._events import (
@@ -58,10 +61,12 @@ if TYPE_CHECKING:
         WatchUnavailable,
     )
     from monque._job import Job
+    from monque._observe.job_log import JobLogHandler
     from monque._observe.logs import JobLogFilter, current_job
     from monque._observe.observer import Observer
     from monque._options import Options, Retention, UseName
     from monque._pause import Pause
+    from monque._progress import LogLine, Progress
     from monque._retry import Retry
     from monque._settings import JobSettings, WorkerSettings
     from monque._shutdown import ShutdownTimeoutError
@@ -115,15 +120,18 @@ __all__ = [
     "InvalidJobIdentifierError",
     "Job",
     "JobCancelled",
+    "JobCancelledError",
     "JobCancelling",
     "JobCompleted",
     "JobDeduplicated",
     "JobDeleted",
     "JobError",
     "JobFailed",
+    "JobFailedError",
     "JobFilter",
     "JobInterrupted",
     "JobLogFilter",
+    "JobLogHandler",
     "JobNotFoundError",
     "JobPage",
     "JobRetried",
@@ -137,6 +145,7 @@ __all__ = [
     "JobsCancelled",
     "JobsDeleted",
     "JobsRetried",
+    "LogLine",
     "Monque",
     "MonqueError",
     "NamePaused",
@@ -150,9 +159,11 @@ __all__ = [
     "PayloadError",
     "PayloadTooLargeError",
     "ProcessDiedError",
+    "Progress",
     "QueueDepth",
     "QueueStats",
     "QueueView",
+    "ResultError",
     "Retention",
     "Retry",
     "RetryAfter",
@@ -171,6 +182,7 @@ __all__ = [
     "UseName",
     "UseView",
     "Verdict",
+    "WaitTimeoutError",
     "WatchClosed",
     "WatchConnected",
     "WatchFailed",
@@ -195,7 +207,9 @@ _HOMES = (
         "_state",
         "_job",
         "_pause",
+        "_progress",
         "_shutdown",
+        "_ended",
         "_options",
         "_retry",
         "_timeout",
@@ -207,7 +221,14 @@ _HOMES = (
         "_diagnosis",
         "_events",
     ),
-    *("_workers.home", "_workers.workers", "_api.newjob", "_api.subscribe", "_observe.observer"),
+    *(
+        "_workers.home",
+        "_workers.workers",
+        "_api.newjob",
+        "_api.subscribe",
+        "_observe.observer",
+        "_observe.job_log",
+    ),
     *("_api.monque", "sync", "embedded"),
 )
 

@@ -15,6 +15,10 @@ MonqueError
 ├── ClaimLostError
 ├── NotCommittedError
 ├── JobTimeoutError
+├── ResultError
+├── WaitTimeoutError
+├── JobFailedError                  it carries the job, so it stands in `_ended`
+├── JobCancelledError               the same
 ├── ProcessDiedError
 ├── InvalidCursorError
 ├── AggregationTimeoutError
@@ -238,6 +242,32 @@ class JobTimeoutError(MonqueError, TimeoutError):
         super().__init__(f"ran longer than {limit.total_seconds():g} s{given_up}")
         self.job_id = job_id
         self.limit = limit
+
+
+class ResultError(MonqueError):
+    """The result of a job was not stored: it could not be, or nobody asked for it.
+
+    Attributes:
+        job_id: The job.
+    """
+
+    def __init__(self, message: str, *, job_id: ObjectId) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+
+
+class WaitTimeoutError(MonqueError, TimeoutError):
+    """A job had not ended when the time was up that its caller wanted to wait; the job goes on.
+
+    Attributes:
+        job_id: The job.
+        timeout: How long the caller waited.
+    """
+
+    def __init__(self, *, job_id: ObjectId | str, timeout: timedelta) -> None:
+        super().__init__(f"job {job_id} has not ended within {timeout.total_seconds():g} s; it goes on")
+        self.job_id = job_id
+        self.timeout = timeout
 
 
 class ProcessDiedError(MonqueError):

@@ -11,6 +11,7 @@ from bson import ObjectId
 
 from monque._attempts import Attempt
 from monque._errors import JobStateError
+from monque._progress import LogLine, Progress
 from monque._state import State
 from monque._status import CancelledBy, Enqueued, Interruption, JobStatus
 
@@ -61,6 +62,13 @@ class Job(Generic[T]):
         enqueued: What became of the call of `enqueue`, `now` or `enqueue_many` that returned it: `new`,
             `kept`, `replaced`, `again` or `throttled`. None of a job that was read. It does not count when
             jobs are compared.
+        progress: How far its run is, or its last run was, if the handler has reported that.
+        log: The newest 100 lines that its handler has written, the oldest first. Empty if the job was read
+            with others (`list_jobs`, `get_jobs`, `iter_jobs`).
+        result: What its handler returned, as it is stored, if `store_result` was set: dataclasses and models
+            are dicts. Of a schedule, that of the last run. `Monque.result_of` tells a result of None from
+            none at all.
+        result_error: Why the result could not be stored; None if it was, or was not to be.
         created_at: When it was stored.
         updated_at: When it last changed, heartbeats included.
     """
@@ -90,6 +98,10 @@ class Job(Generic[T]):
     cancel_reason: str | None = None
     cancelled_by: CancelledBy | None = None
     enqueued: Enqueued | None = field(default=None, compare=False)
+    progress: Progress | None = None
+    log: tuple[LogLine, ...] = ()
+    result: Any = None
+    result_error: str | None = None
     created_at: datetime
     updated_at: datetime
 
@@ -160,6 +172,51 @@ class Job(Generic[T]):
         """
         raise self._not_in_handler("extend_timeout")
 
+    def report_progress(
+        self,
+        done: float,  # noqa: ARG002 - the job of a running handler uses it
+        total: float | None = None,  # noqa: ARG002
+        message: str | None = None,  # noqa: ARG002
+    ) -> None:
+        """Say how far this run is: `Job.progress` shows it to everybody, within about a second.
+
+        It may be called as often as wanted, in any thread: it does no I/O. At most once a second the newest
+        progress of all jobs of the instance is written, which also counts as a heartbeat.
+
+        Args:
+            done: How much is done, in whatever unit.
+            total: How much there is to do, if that is known.
+            message: What it is doing; of a longer text, the first 500 characters.
+
+        Raises:
+            ConfigurationError: A number is negative or no number, or the message is no text.
+            JobStateError: No handler runs this job here and now.
+
+        Examples:
+            >>> @monque.worker("import-rows")
+            ... def import_rows(job: Job[Import]) -> None:
+            ...     for done, row in enumerate(rows):
+            ...         job.report_progress(done, len(rows), f"row {row.number}")
+            ...         store(row)
+        """
+        raise self._not_in_handler("report_progress")
+
+    def add_log(self, text: str, level: str = "info") -> None:  # noqa: ARG002 - as above
+        """Add a line to `Job.log`, for whoever looks at the job later. The newest 100 lines are kept.
+
+        It does no I/O; lines are written as progress is. `JobLogHandler` does this for whatever a handler
+        logs.
+
+        Args:
+            text: The line; of a longer text, the first 500 characters.
+            level: A short text such as `info` or `warning`.
+
+        Raises:
+            ConfigurationError: The text is no text, or the level no short one.
+            JobStateError: No handler runs this job here and now.
+        """
+        raise self._not_in_handler("add_log")
+
     def _not_in_handler(self, method: str, action: str | None = None) -> JobStateError:
         return JobStateError(
             f"{method} was used on job {self.id} ({self.name!r}), which no handler runs here and "
@@ -170,14 +227,16 @@ class Job(Generic[T]):
         )
 
     @overload
-    def complete_in(self, session: AsyncClientSession) -> Coroutine[Any, Any, None]: ...
+    def complete_in(self, session: AsyncClientSession, *, result: Any = ...) -> Coroutine[Any, Any, None]: ...
 
     @overload
-    def complete_in(self, session: ClientSession) -> None: ...
+    def complete_in(self, session: ClientSession, *, result: Any = ...) -> None: ...
 
     def complete_in(
         self,
         session: AsyncClientSession | ClientSession,  # noqa: ARG002 - the job of a running handler uses it
+        *,
+        result: Any = ...,  # noqa: ARG002
     ) -> Coroutine[Any, Any, None] | None:
         """Complete the job inside the handler's own transaction: both commit, or neither.
 
@@ -190,6 +249,8 @@ class Job(Generic[T]):
         Args:
             session: Of `monque.client`, or of the blocking or Motor client that was handed to Monque; in a
                 transaction.
+            result: The result to store with the job, whether or not `store_result` is set; what the handler
+                returns is not stored then.
 
         Raises:
             ClaimLostError: The job is not this run's any more. Let the transaction abort.

@@ -11,6 +11,12 @@ from monque._rules import check_count, check_duration, check_fraction
 
 UseName: TypeAlias = Literal["priority", "window"]
 """What a collection may be used for beyond plain jobs; `_store/indexes.py` has the index of each."""
+# What every job keeps free for its result. With half of it, the answer of an HTTP API would often not fit;
+# with twice, documents get large enough to slow down every read of them.
+DEFAULT_RESULT_SIZE = 64 * 1024
+
+# A document has 16 MiB, and the payload needs some of them.
+_LARGEST_RESULT = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +68,8 @@ class Options:
         instance_id: The name of this instance; None makes a random one.
         retention: Remove finished jobs after a while; None keeps them.
         max_payload_size: The largest payload in bytes of BSON; None is what MongoDB takes.
+        max_result_size: The largest result in bytes of BSON that `store_result` stores, up to 8 MiB. A larger
+            one than the default leaves as much less room for payloads.
         create_indexes: Create the indexes at open.
         listing_indexes: Also create the indexes that let `list_jobs` page through very many jobs by any
             sort, and `queue_stats` count one name, without reading the others. They cost every write.
@@ -89,6 +97,7 @@ class Options:
     instance_id: str | None = None
     retention: Retention | None = None
     max_payload_size: int | None = None
+    max_result_size: int = DEFAULT_RESULT_SIZE
     create_indexes: bool = True
     listing_indexes: bool = False
     uses: tuple[UseName, ...] = ()
@@ -105,6 +114,7 @@ class Options:
         if self.max_payload_size is not None:
             check_count("max_payload_size", self.max_payload_size, limit=2**31 - 1)
         check_uses(self.uses)
+        check_count("max_result_size", self.max_result_size, limit=_LARGEST_RESULT)
         check_fraction("retry_jitter", self.retry_jitter)
         check_count("attempt_history", self.attempt_history, least=0, limit=100)
         for name in _SWITCHES:

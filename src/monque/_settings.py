@@ -23,6 +23,7 @@ from monque._retry import DEFAULT, Errors, Retry, says_wait, waits_of, worker_on
 from monque._rules import (
     check_count,
     check_duration,
+    check_flag,
     check_fraction,
     check_number,
     check_priority,
@@ -50,6 +51,8 @@ class WorkerSettings(TypedDict, total=False):
     unique: Unique | None
     """When two calls mean the same job, for calls of programs that know the worker and give neither `unique`
     nor `unique_key` themselves. Not for schedules."""
+    store_result: bool | None
+    """Store what the handler returns, for `Monque.result_of` and `Job.result`. Default: no."""
 
 
 class JobSettings(TypedDict, total=False):
@@ -77,6 +80,9 @@ class JobSettings(TypedDict, total=False):
     debounce: Debounce | timedelta | None
     """Run it when no call with the same key has come for this long: the last one counts. It needs a
     `unique_key` or `unique`. Not for schedules."""
+    store_result: bool | None
+    """Store what the handler returns, for `Monque.result_of` and `Job.result`; default: what the worker says,
+    else no."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +98,7 @@ class Policy:
     timeout: timedelta | None = None
     hard_timeout: timedelta | None = None
     expires_at: datetime | None = None
+    keep_result: bool | None = None
 
     @classmethod
     def of_stored(cls, values: Mapping[str, Any]) -> Policy:
@@ -125,6 +132,7 @@ _STORED_CHECKS: dict[str, Callable[[str, Any], object]] = {
     "timeout": check_duration,
     "hard_timeout": check_duration,
     "expires_at": check_time,
+    "keep_result": check_flag,
 }
 
 
@@ -186,6 +194,13 @@ def timeout_of(policy: Policy | None, settings: WorkerSettings) -> Timeout | Non
     return None if given is None else Timeout.of(given)
 
 
+def stores_result(policy: Policy | None, settings: WorkerSettings) -> bool:
+    """Whether to store what the handler returns: as the call said, else the worker; by default not."""
+    if policy is not None and policy.keep_result is not None:
+        return policy.keep_result
+    return settings.get("store_result") or False
+
+
 def _check_max_attempts(settings: Mapping[str, Any]) -> None:
     attempts, retry = check_count("max_attempts", settings["max_attempts"]), settings.get("retry")
     if isinstance(retry, Retry) and not retry.delays and retry.max_attempts not in (None, attempts):
@@ -232,6 +247,10 @@ def _check_debounce(settings: Mapping[str, Any]) -> None:
         check_duration("debounce", settings["debounce"])
 
 
+def _check_store_result(settings: Mapping[str, Any]) -> None:
+    check_flag("store_result", settings["store_result"])
+
+
 # A check gets all settings of the call or the worker, because some belong together.
 _CHECKS: dict[str, Callable[[Mapping[str, Any]], None]] = {
     "max_attempts": _check_max_attempts,
@@ -241,6 +260,7 @@ _CHECKS: dict[str, Callable[[Mapping[str, Any]], None]] = {
     "expires": _check_expires,
     "unique": _check_unique,
     "debounce": _check_debounce,
+    "store_result": _check_store_result,
 }
 
 
@@ -320,6 +340,7 @@ def policy_of_call(settings: JobSettings, due: datetime | None = None) -> Policy
         timeout=None if timeout is None else timeout.soft,
         hard_timeout=None if timeout is None else timeout.hard,
         expires_at=_expires_at(settings.get("expires"), due),
+        keep_result=settings.get("store_result"),
     )
     return None if policy == Policy() else policy
 

@@ -595,6 +595,14 @@ class SyncMonque:
         """As `Monque.set_priorities`."""
         return self._call(self._monque.set_priorities(filter, priority))
 
+    def wait_for(self, job: Job[Any] | ObjectId | str, *, timeout: timedelta | None = None) -> Job[Any]:
+        """As `Monque.wait_for`; it blocks the thread that calls it, and no other."""
+        return self._call(self._monque.wait_for(job, timeout=timeout))
+
+    def result_of(self, job: Job[Any] | ObjectId | str, *, timeout: timedelta | None = None) -> Any:
+        """As `Monque.result_of`; it blocks the thread that calls it, and no other."""
+        return self._call(self._monque.result_of(job, timeout=timeout))
+
     def delete_job(self, id: ObjectId | str) -> None:  # noqa: A002 - part of the public API
         """As `Monque.delete_job`."""
         self._call(self._monque.delete_job(id))

@@ -23,15 +23,27 @@ from monque import (
     JobFilter,
     JobInterrupted,
     JobStatus,
+    LogLine,
     Monque,
     Options,
+    Progress,
     State,
     SyncMonque,
     Worker,
     Workers,
     WorkerSettings,
 )
-from monque._api.rehearsing import Rehearsed, attempt, begin, call, check_failures, judge, settings_of
+from monque._api.rehearsing import (
+    Rehearsed,
+    attempt,
+    begin,
+    call,
+    check_failures,
+    check_line,
+    check_progress,
+    judge,
+    settings_of,
+)
 
 _AWARE: CodecOptions[dict[str, Any]] = CodecOptions(tz_aware=True, tzinfo=UTC)
 # The jobs that a failed assertion lists. Half may leave out the one that was meant; twice fill the screen.
@@ -54,6 +66,9 @@ class JobCalls:
         completed_in: The sessions that it gave to `Job.complete_in`, as far as it awaited that.
         extended_by: The durations that it gave to `Job.extend_timeout`.
         checkpoints: How often it called `Job.checkpoint`.
+        progress: What it gave to `Job.report_progress`, each as a `Progress`.
+        log: The lines that it gave to `Job.add_log`, or that a `JobLogHandler` did, each as a `LogLine`.
+        results: What it gave to `Job.complete_in(..., result=...)`.
 
     Examples:
         >>> calls = JobCalls()
@@ -64,6 +79,9 @@ class JobCalls:
     completed_in: list[Any] = field(default_factory=list)
     extended_by: list[timedelta] = field(default_factory=list)
     checkpoints: int = 0
+    progress: list[Progress] = field(default_factory=list)
+    log: list[LogLine] = field(default_factory=list)
+    results: list[Any] = field(default_factory=list)
 
 
 async def run_handler(
@@ -230,19 +248,34 @@ class _RehearsedJob(Job[Any]):
             run.extend(by)
             self._calls.extended_by.append(by)
 
-    def complete_in(self, session: Any) -> Any:
+    def report_progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
+        if self._run is None:
+            super().report_progress(done, total, message)
+        self._calls.progress.append(check_progress(done, total, message, datetime.now(UTC)))
+
+    def add_log(self, text: str, level: str = "info") -> None:
+        if self._run is None:
+            super().add_log(text, level)
+        self._calls.log.append(check_line(text, level, datetime.now(UTC)))
+
+    def complete_in(self, session: Any, *, result: Any = ...) -> Any:
         if self._run is None:
             super().complete_in(session)
         if not session.in_transaction:
             raise ConfigurationError("complete_in needs a transaction, and this session has none")
         if not isinstance(session, ClientSession):
-            return self._complete_in(session)
-        self._calls.completed_in.append(session)
+            return self._complete_in(session, result)
+        self._completed(session, result)
         return None
 
-    async def _complete_in(self, session: Any) -> None:
+    async def _complete_in(self, session: Any, result: Any) -> None:
         await asyncio.sleep(0)
+        self._completed(session, result)
+
+    def _completed(self, session: Any, result: Any) -> None:
         self._calls.completed_in.append(session)
+        if result is not ...:
+            self._calls.results.append(result)
 
     @property
     def _run(self) -> Rehearsed | None:

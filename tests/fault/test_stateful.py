@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar, cast
 
 import pytest
 from bson import ObjectId
@@ -48,6 +48,7 @@ from monque._store.contention import Contention
 from monque._store.document import Document, failed_occurrence, is_cancel_requested, with_request
 from monque._store.settling import LOST, Lost, Settled, find_requests
 from monque._store.transitions import Transition
+from monque._workers.results import Kept
 from monque.embedded import EmbeddedMongo
 from support.clocks import ago, ahead
 from support.invariants import violations
@@ -569,10 +570,11 @@ class Jobs(RuleBasedStateMachine):
             now,
             audience=None,
             variables=contextvars.copy_context(),
-            lent=Lent(lambda *_: None, State()),
+            lent=Lent(lambda *_: None, State(), cast("Any", None)),
         )
         told: dict[str, Interruption] = {"release": "shutdown", "timeout": "timeout"}
-        outcome = Outcome(0.001, ENDS[end], told.get(end))
+        kept = Kept("result", 20) if end == "success" and key[1] % 2 else None
+        outcome = Outcome(0.001, ENDS[end], told.get(end), kept=kept)
         settlement = Settlement.of(run, outcome, context.store)
         answer = await context.store.settler.settle(settlement.claim, settlement.transition)
         return (await insist(settlement, answer, context))[1]

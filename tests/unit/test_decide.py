@@ -14,6 +14,7 @@ from monque._engine.decide import Outcome, decide, ending, report, report_unread
 from monque._store import transitions
 from monque._store.lazy_job import to_job
 from monque._store.transitions import Transition
+from monque._workers.results import Kept
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 OPTIONS = Options(
@@ -60,6 +61,26 @@ def decided(what: Any, outcome: Outcome) -> Transition:
 
 def test_a_success_completes_the_job() -> None:
     assert decided(claim(), SUCCESS) is transitions.complete(claim(), ran=0.02)
+
+
+def test_a_result_is_stored_with_the_success() -> None:
+    transition = decided(claim(), Outcome(0.02, kept=Kept("result", 9)))
+
+    assert transition.base is transitions.complete(claim(), ran=0.02, kept=Kept("other", 9)).base
+    assert transition.value == Kept("result", 9)
+
+
+def test_a_result_of_a_schedule_is_stored_with_its_next_time() -> None:
+    transition = decided(schedule(), Outcome(0.02, kept=Kept("result", 9)))
+
+    assert isinstance(transition.then, dict)
+    assert transition.then["$set"]["result"] == "result"
+
+
+def test_a_schedule_that_was_told_to_end_stores_no_result() -> None:
+    cancelled = schedule(cancel=REQUEST)
+
+    assert decided(cancelled, Outcome(0.02, kept=Kept("result", 9))) is transitions.cancel_run(cancelled)
 
 
 def test_a_success_of_a_schedule_moves_it_to_its_next_time() -> None:

@@ -165,7 +165,7 @@ class Run:
     is_cancel_requested = False
     state = State(answer=42)
 
-    def complete_in(self, session: object) -> None: ...
+    def complete_in(self, session: object, result: object) -> None: ...
 
 
 def test_only_the_job_that_a_handler_was_given_has_a_state() -> None:

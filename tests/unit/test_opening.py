@@ -13,6 +13,7 @@ from monque import ConfigurationError, NotOpenError, Options
 from monque._api.opening import Opened, Opening
 from monque._connect.connector import Connection, Connector
 from monque._engine.context import Context
+from monque._engine.waits import Waits
 from monque._events import EventBus
 from monque._observe.telemetry import Telemetry
 from monque._state import State
@@ -41,7 +42,7 @@ class Preparing:
         if self._fails:
             raise OSError("no")
         store = Store(connection.database, Options(), Clock(), "me")
-        return Context(store, EventBus(), Telemetry(), State())
+        return Context(store, EventBus(), Telemetry(), State(), Waits(store))
 
 
 @pytest.fixture

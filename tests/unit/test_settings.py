@@ -54,6 +54,7 @@ EXAMPLES: dict[str, Any] = {
     "expires": 90 * SECOND,
     "unique": Unique("k"),
     "debounce": Debounce(5 * SECOND),
+    "store_result": True,
 }
 WRONG: dict[str, Any] = {
     "max_attempts": 0,
@@ -63,6 +64,7 @@ WRONG: dict[str, Any] = {
     "expires": 0 * SECOND,
     "unique": "k",
     "debounce": 5,
+    "store_result": "yes",
 }
 OF_A_WORKER: Any = {name: value for name, value in EXAMPLES.items() if name in WorkerSettings.__annotations__}
 

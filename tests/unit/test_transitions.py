@@ -23,6 +23,7 @@ from monque._store.transitions import (
     abandon_occurrence,
     abandon_schedule,
     as_read,
+    by_id,
     cancel,
     cancel_run,
     cancel_stale,
@@ -54,6 +55,7 @@ from monque._store.transitions import (
     stopping,
     was_settled,
 )
+from monque._workers.results import Kept
 
 Document = dict[str, Any]
 Update = Document | list[Document]
@@ -73,6 +75,7 @@ SECOND = timedelta(seconds=1)
 # Texts that users choose. Each begins with a `$`, so a pipeline would read a bare one as an expression.
 OWNER, CRON, ZONE, REASON = "$owner", "$cron", "$zone", "$reason"
 USER_TEXTS = {OWNER, CRON, ZONE, REASON}
+RESULT = {"text": REASON}
 
 CLAIM: Document = {
     "_id": ObjectId(),
@@ -111,6 +114,10 @@ CLAIM_FIELDS = ["claimedBy", "lockedAt", "lastHeartbeat"]
 NO_CLAIM = {"claimedBy": "", "lockedAt": "", "lastHeartbeat": ""}
 NO_TROUBLE = {"failReason": "", "crashCount": "", "lastCrash": ""}
 AFRESH = {**NO_TROUBLE, "snoozeCount": ""}
+
+LEFT_BY_RUNS = ["result", "resultError", "progress", "log"]
+RECORDS = ["snoozeCount", "cancel"]
+DONE = {"status": "completed", "settledAttempt": 3, "updatedAt": "$$NOW"}
 
 # What a run adds to the history, and the stage that adds it.
 ENTRY = HistoryEntry("retried", "$Error", REASON, "$trace", 0.05, 7)
@@ -358,6 +365,64 @@ TABLE: dict[str, Row] = {
         then={
             "$set": {"status": "completed", "settledAttempt": 3, "startedAt": NOW, "finishedAt": NOW},
             "$unset": {**NO_CLAIM, **NO_TROUBLE},
+            "$currentDate": STAMPED,
+        },
+    ),
+    "complete with a result": Row(
+        of=complete(CLAIM, ran=0.05, kept=Kept(RESULT, 20)),
+        to=COMPLETED,
+        when=OWNED,
+        then=[
+            {
+                "$set": {
+                    **DONE,
+                    "startedAt": NOW - timedelta(milliseconds=50),
+                    "finishedAt": NOW,
+                    "result": {"$literal": RESULT},
+                }
+            },
+            {"$unset": [*CLAIM_FIELDS, "resultError"]},
+        ],
+    ),
+    "complete with a result that cannot be stored, after a failure": Row(
+        of=complete({**CLAIM, "failReason": REASON}, kept=Kept(error=REASON)),
+        to=COMPLETED,
+        when=OWNED,
+        then=[
+            {
+                "$set": {
+                    **DONE,
+                    "startedAt": NOW,
+                    "finishedAt": NOW,
+                    "resultError": {"$literal": REASON},
+                }
+            },
+            {"$unset": [*CLAIM_FIELDS, "crashCount", "lastCrash", "failReason", "result"]},
+        ],
+    ),
+    "repeat with a result": Row(
+        of=repeat(SCHEDULE, run_at=LATER, kept=Kept(RESULT, 20)),
+        to=PENDING,
+        when=SAME_SCHEDULE,
+        then={
+            "$set": {
+                "status": "pending",
+                "nextRunAt": LATER,
+                "failCount": 0,
+                "settledAttempt": 3,
+                "result": RESULT,
+            },
+            "$unset": {**NO_CLAIM, **AFRESH, "resultError": ""},
+            "$currentDate": STAMPED,
+        },
+    ),
+    "repeat without the result of an earlier run": Row(
+        of=repeat({**SCHEDULE, "result": None}, run_at=LATER),
+        to=PENDING,
+        when=SAME_SCHEDULE,
+        then={
+            "$set": {"status": "pending", "nextRunAt": LATER, "failCount": 0, "settledAttempt": 3},
+            "$unset": {**NO_CLAIM, **AFRESH, "result": ""},
             "$currentDate": STAMPED,
         },
     ),
@@ -757,7 +822,7 @@ TABLE: dict[str, Row] = {
                     "updatedAt": "$$NOW",
                 }
             },
-            {"$unset": [*CLAIM_FIELDS, "crashCount", "lastCrash", "failReason", "snoozeCount", "cancel"]},
+            {"$unset": [*CLAIM_FIELDS, "crashCount", "lastCrash", *LEFT_BY_RUNS, "failReason", *RECORDS]},
         ],
     ),
     "retry_by_operator within a spread": Row(
@@ -776,7 +841,7 @@ TABLE: dict[str, Row] = {
                 }
             },
             {"$set": {"movedTo": "$nextRunAt"}},
-            {"$unset": [*CLAIM_FIELDS, "crashCount", "lastCrash", "failReason", "snoozeCount", "cancel"]},
+            {"$unset": [*CLAIM_FIELDS, "crashCount", "lastCrash", *LEFT_BY_RUNS, "failReason", *RECORDS]},
         ],
     ),
     "set_priority": Row(
@@ -1005,6 +1070,7 @@ def test_a_reason_in_a_pipeline_is_a_literal(transition: Transition) -> None:
 SHARED: dict[str, Callable[[Document], Transition]] = {
     "heartbeat": heartbeat,
     "complete": complete,
+    "complete without a result": lambda claim: complete(claim, kept=Kept(error=REASON)),
     "retry": lambda claim: retry(claim, delay=SECOND, reason=REASON),
     "retry with a history": lambda claim: retry(claim, delay=SECOND, reason=REASON, entry=ENTRY),
     "fail": lambda claim: fail(claim, reason=REASON, entry=ENTRY),
@@ -1055,6 +1121,25 @@ def test_ends_that_differ_in_what_they_write_are_different_transitions(
 ) -> None:
     assert one is not other
     assert one.update(NOW) != other.update(NOW)
+
+
+def test_results_that_differ_share_a_write_with_two_lists() -> None:
+    one, other = (complete(CLAIM, ran=0.05, kept=Kept(value, 9)) for value in (RESULT, "$other"))
+
+    assert one is not other
+    assert one.base is other.base is not None
+    update = one.base.update(NOW, by_id([1, 2], [RESULT, "$other"]))
+    assert written(update)["result"] == {
+        "$arrayElemAt": [{"$literal": [RESULT, "$other"]}, {"$indexOfArray": [{"$literal": [1, 2]}, "$_id"]}]
+    }
+
+
+def test_a_completion_without_room_says_so_and_removes_what_is_long() -> None:
+    lean = complete(CLAIM, kept=Kept(RESULT, 9)).lean
+
+    assert lean is not None
+    assert "no room" in written(lean)["resultError"]
+    assert {"history", "log", "result", *CLAIM_FIELDS} <= removed(lean)
 
 
 def test_a_shared_completion_is_stamped_anew_for_each_write() -> None:

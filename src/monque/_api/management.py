@@ -9,11 +9,12 @@ from typing import Any
 
 from bson import ObjectId
 
-from monque._api import acting
+from monque._api import acting, waiting
 from monque._api.listing import listing, read_page
 from monque._api.opening import Opening
 from monque._api.processing import Processing
 from monque._diagnosis import Diagnosis
+from monque._engine.waits import Waits
 from monque._errors import JobNotFoundError, driver_errors
 from monque._events import (
     EventBus,
@@ -68,7 +69,7 @@ class Management:
         """The job with this id (an `ObjectId` or 24 hex characters), or None.
 
         A document that others wrote may have any `_id`: give the one that `Job.id` shows. Its history has
-        tracebacks, too.
+        tracebacks, and its log its lines.
         """
         store = self._store()
         with driver_errors("read the job"), suppress(JobNotFoundError):
@@ -85,7 +86,7 @@ class Management:
     ) -> list[Job[Any]]:
         """Jobs by name and status, the earliest `next_run_at` first. For many, use `iter_jobs`.
 
-        Their history has no tracebacks; `get_job` reads those.
+        Their history has no tracebacks, and their log no lines; `get_job` reads those.
         """
         store = self._store()
         check_range("limit", limit, 1, 100_000)
@@ -107,7 +108,7 @@ class Management:
     ) -> JobPage:
         """One page of jobs, stable while others are stored, deleted and change state.
 
-        Their history has no tracebacks; `get_job` reads those.
+        Their history has no tracebacks, and their log no lines; `get_job` reads those.
 
         Args:
             filter: Which jobs.
@@ -146,7 +147,7 @@ class Management:
     ) -> AsyncIterator[Job[Any]]:
         """All jobs, page by page (*limit* jobs each); backward, from the last to the first.
 
-        Their history has no tracebacks; `get_job` reads those.
+        Their history has no tracebacks, and their log no lines; `get_job` reads those.
 
         Examples:
             >>> async for job in monque.iter_jobs(JobFilter(name="send-email")):
@@ -407,6 +408,50 @@ class Management:
         if priority and (settings := await store.uses.begin("priority")) is not None:
             self._processing.learn(settings, sent)
 
+    async def wait_for(self, job: Job[Any] | ObjectId | str, *, timeout: timedelta | None = None) -> Job[Any]:
+        """Wait until a job is completed, failed or cancelled, and return it as it then is.
+
+        Whoever runs the job: it works in processes that never call `start()`, and survives failovers of the
+        database. The answer comes at once if this instance runs the job, and else late by a tenth of the time
+        waited at most, and by a second at most. All waits of an instance share one read.
+
+        Args:
+            job: The job, or its id. One that was stored in a transaction exists when that has committed.
+            timeout: How long to wait; None for any time.
+
+        Raises:
+            WaitTimeoutError: The time is up; the job goes on.
+            JobNotFoundError: There is no such job, or it was deleted meanwhile.
+            JobStateError: It is a schedule, which has no end.
+            NotOpenError: The instance was closed meanwhile.
+
+        Examples:
+            >>> await monque.cancel_job(job.id, running=True)
+            >>> job = await monque.wait_for(job, timeout=timedelta(minutes=1))
+        """
+        return to_job(await waiting.ended(self._waits(), job, timeout))
+
+    async def result_of(self, job: Job[Any] | ObjectId | str, *, timeout: timedelta | None = None) -> Any:
+        """Wait for the end of a job as `wait_for` does, and return what its handler returned.
+
+        The result is as it is stored: dataclasses and models are dicts, times are in UTC.
+
+        Args:
+            job: The job, or its id. Its worker, or the call that stored it, has set `store_result`.
+            timeout: How long to wait; None for any time.
+
+        Raises:
+            JobFailedError: It failed for good; the error has the `job`.
+            JobCancelledError: It was cancelled; the error has the `job`.
+            ResultError: No result was stored: nobody asked for it, or it could not be stored.
+            WaitTimeoutError: As in `wait_for`, and so are the other errors.
+
+        Examples:
+            >>> job = await monque.enqueue(render, Page(3), store_result=True)
+            >>> pdf = await monque.result_of(job, timeout=timedelta(minutes=2))
+        """
+        return waiting.result_in(await waiting.ended(self._waits(), job, timeout))
+
     async def delete_job(self, id: ObjectId | str) -> None:  # noqa: A002 - part of the public API
         """Remove a job in any state. If it runs, its handler is cancelled as soon as its instance notices.
 
@@ -478,6 +523,9 @@ class Management:
         if count:
             self._bus.emit(JobsDeleted(count=count))
         return BulkResult(count=count, errors=[])
+
+    def _waits(self) -> Waits:
+        return self._opening.here().context.waits
 
     def _store(self) -> Store:
         """Return the jobs collection, for a call that works in the running event loop."""

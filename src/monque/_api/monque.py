@@ -24,6 +24,7 @@ from monque._api.subscribe import EventKind, subscribe, subscribes
 from monque._connect.connector import Connection, Connector
 from monque._connect.sessions import Session
 from monque._engine.context import Context
+from monque._engine.waits import Waits
 from monque._errors import ConfigurationError
 from monque._events import Event, EventBus, Listener
 from monque._job import Job
@@ -163,7 +164,7 @@ class Monque(Management):
         return self
 
     async def close(self) -> None:
-        """Stop if running, then disconnect. Idempotent.
+        """Stop if running, then disconnect. Idempotent. It ends calls of `wait_for` with a `NotOpenError`.
 
         A handler cannot close the instance that runs it, as its own result could not be stored then; it
         may call `stop()`.
@@ -571,7 +572,7 @@ class Monque(Management):
     async def _prepare(self, connection: Connection) -> Context:
         database, lender = connection.database, connection.lender
         store = Store(database, self._options, Clock(), self._instance_id, lender=lender)
-        context = Context(store, self._bus, self._telemetry, self._state)
+        context = Context(store, self._bus, self._telemetry, self._state, Waits(store))
         await prepare(context, timeout=connection.open_timeout, own_claims=self._processing.claims)
         return context
 

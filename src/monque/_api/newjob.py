@@ -10,7 +10,7 @@ import bson
 
 from monque._api.uniqueness import key_of, meant, terms_of
 from monque._errors import ConfigurationError, PayloadError, PayloadTooLargeError
-from monque._options import Options
+from monque._options import DEFAULT_RESULT_SIZE, Options
 from monque._retry import Retry
 from monque._rules import check_name, check_time, check_unique_key
 from monque._settings import JobSettings, check_job_settings, policy_of_call, priority_of_call
@@ -26,9 +26,9 @@ from monque._workers.workers import Worker, Workers
 T = TypeVar("T")
 
 # A document may have 16 MiB. The fields of a claim, the reason of a failure (8,000 characters of up to four
-# bytes) and the history of failed attempts (60 kB by default) must fit beside the payload, and later a result
-# and a log: a job that could be stored but never claimed would stay for ever. With half of the 256 KiB these
-# would not fit; twice as many would refuse payloads for nothing.
+# bytes), the history of failed attempts (60 kB by default), the log (60 kB) and a result (64 KiB by default)
+# must fit beside the payload: a job that could be stored but never claimed would stay for ever. With half of
+# the 256 KiB these would not fit; twice as many would refuse payloads for nothing.
 _LARGEST_PAYLOAD = 16 * 1024 * 1024 - 256 * 1024
 _SETTINGS = tuple(JobSettings.__annotations__)
 _EMPTY_SIZE = len(bson.encode({"data": None}))
@@ -56,6 +56,7 @@ class NewJob(Generic[T]):
     expires: datetime | timedelta | None = None
     unique: Unique | None = None
     debounce: Debounce | timedelta | None = None
+    store_result: bool | None = None
 
     if TYPE_CHECKING:  # a worker with a payload needs one; at run time a dataclass has no such overloads
 
@@ -172,7 +173,8 @@ def _encoded(data: Any, name: str, worker: Worker[Any] | None, options: Options)
     """The payload as BSON can hold it, and its bytes; checked against the worker's type if that is known."""
     encode = payload.encode if worker is None else worker.codec.encode
     encoded = encode(data, job_name=name)
-    limit = min(options.max_payload_size or _LARGEST_PAYLOAD, _LARGEST_PAYLOAD)
+    largest = _LARGEST_PAYLOAD - max(options.max_result_size - DEFAULT_RESULT_SIZE, 0)
+    limit = min(options.max_payload_size or largest, largest)
     if encoded is None and limit >= _EMPTY_SIZE:
         return None, _EMPTY_SIZE
     try:

@@ -91,6 +91,7 @@ class Opening:
             opened, self._opened = self._opened, None
             self._bond.is_closed = True
             if opened is not None:
+                opened.context.waits.close()
                 await opened.connection.close()
 
     def _one_at_a_time(self) -> asyncio.Lock:

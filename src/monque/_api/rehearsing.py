@@ -14,8 +14,10 @@ from monque._engine.decide import ended_by, wait_after
 from monque._engine.threads import ThreadPool
 from monque._errors import ConfigurationError, JobTimeoutError
 from monque._job import Job
+from monque._observe.logs import running
 from monque._observe.observer import Ending
 from monque._options import Options
+from monque._progress import check_line, check_progress
 from monque._rules import check_count, check_duration
 from monque._settings import WorkerSettings, check_worker_settings, resolve, timeout_of
 from monque._state import State
@@ -23,6 +25,8 @@ from monque._status import Interruption
 from monque._verdicts import Cancel, Snooze
 from monque._workers.signature import refuse_generator
 from monque._workers.workers import Worker
+
+__all__ = ["check_line", "check_progress"]  # for `monque.testing`, which uses public names and this module
 
 # As those of a worker: a handler that never returns does not keep the process of the tests alive.
 _threads = ThreadPool()
@@ -70,12 +74,16 @@ def settings_of(worker: Worker[Any], instead: Mapping[str, object]) -> WorkerSet
 async def call(worker: Worker[Any], job: Job[Any]) -> Any:
     """Call the handler as a worker does, and return what it returns."""
     __tracebackhide__ = True
-    if worker.is_async:
-        result = await worker.handler(job)
-    else:
-        result = await _threads.run(worker.handler, job)
-        if inspect.isawaitable(result):
-            result = await result
+    before = running.set(job)
+    try:
+        if worker.is_async:
+            result = await worker.handler(job)
+        else:
+            result = await _threads.run(worker.handler, job)
+            if inspect.isawaitable(result):
+                result = await result
+    finally:
+        running.reset(before)
     refuse_generator(result)
     return result
 

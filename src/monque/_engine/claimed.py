@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from bson import ObjectId
 from pymongo.asynchronous.client_session import AsyncClientSession
@@ -17,6 +17,7 @@ from monque._engine.decide import Outcome, decide
 from monque._errors import JobTimeoutError
 from monque._job import Job
 from monque._observe.telemetry import Audience
+from monque._progress import Report
 from monque._state import State
 from monque._status import Interruption
 from monque._store.document import Claim, attempt_of, is_cancel_requested, key_of
@@ -24,6 +25,7 @@ from monque._store.lazy_job import to_job
 from monque._store.store import Store
 from monque._store.transitions import Transition
 from monque._timeout import Timeout
+from monque._workers.results import Kept
 from monque._workers.workers import Worker
 
 Key: TypeAlias = tuple[bytes, int]
@@ -112,15 +114,31 @@ class Completion:
 
     transition: Transition
     session: AsyncClientSession
+    kept: Kept | None = None
+    """The result that the transaction stores."""
     is_done: bool = False
     """The transaction is known to have committed."""
+
+
+class Reports(Protocol):
+    """Where handlers report, see `_engine/reporting.py`."""
+
+    def add_progress(self, run: Run, done: object, total: object, message: object) -> None:
+        """Remember how far a run is."""
+
+    def add_line(self, run: Run, text: object, level: object) -> None:
+        """Remember a line for the job's log."""
+
+    def unwritten(self, run: Run) -> Report | None:
+        """What a run has reported and is not written yet; None if there is nothing."""
 
 
 class Lent(NamedTuple):
     """What handlers reach through their jobs; one for all runs of an instance."""
 
-    complete_in: Callable[[object, Run], Any]
+    complete_in: Callable[[object, object, Run], Any]
     state: State
+    reporting: Reports
 
 
 @dataclass(slots=True, eq=False)
@@ -165,9 +183,9 @@ class Run:
         self._job = job = to_job(self.claim, data=data)
         return job
 
-    def complete_in(self, session: object) -> Any:
+    def complete_in(self, session: object, result: object) -> Any:
         """Complete the job inside its handler's own transaction, see `Job.complete_in`."""
-        return self.lent.complete_in(session, self)
+        return self.lent.complete_in(session, result, self)
 
     @property
     def state(self) -> State:
@@ -203,6 +221,14 @@ class Run:
         """See `Job.extend_timeout`."""
         if self.limit is not None:
             self.limit.extend(by)
+
+    def report_progress(self, done: object, total: object, message: object) -> None:
+        """See `Job.report_progress`."""
+        self.lent.reporting.add_progress(self, done, total, message)
+
+    def add_log(self, text: object, level: object) -> None:
+        """See `Job.add_log`."""
+        self.lent.reporting.add_line(self, text, level)
 
     @property
     def is_lost(self) -> bool:

@@ -24,10 +24,12 @@ from monque._observe.logs import about
 from monque._raised import bounded
 from monque._store import transitions
 from monque._store.document import Document
+from monque._store.reporting import report
 from monque._store.settling import settle_in
 from monque._store.store import Store
 from monque._store.transitions import Transition
 from monque._time.clock import elapsed
+from monque._workers.results import Kept, keep
 
 logger = logging.getLogger("monque")
 
@@ -36,7 +38,9 @@ logger = logging.getLogger("monque")
 _HEARTBEAT_LIMIT = 1.0
 
 
-def complete_in(session: object, run: Run, context: Context) -> Coroutine[Any, Any, None] | None:
+def complete_in(
+    session: object, result: object, run: Run, context: Context
+) -> Coroutine[Any, Any, None] | None:
     """Settle a running job as part of a transaction: at once in a blocking session, else when awaited."""
     if run.is_abandoned:
         raise _given_up(run)
@@ -49,7 +53,9 @@ def complete_in(session: object, run: Run, context: Context) -> Coroutine[Any, A
         )
     # Set before anything is written: from now on heartbeats leave the job alone. They would wait for the
     # transaction's end, or make it abort.
-    run.completion = Completion(_success(run, context), joined)
+    limit = context.store.options.max_result_size
+    kept = None if result is ... else keep(result, job_name=run.worker.name, limit=limit)
+    run.completion = Completion(_success(run, kept, context), joined, kept)
     settling = _settle_in(run.completion, run, store, context)
     if not blocking:
         return settling
@@ -57,17 +63,19 @@ def complete_in(session: object, run: Run, context: Context) -> Coroutine[Any, A
     return None
 
 
-def _success(run: Run, context: Context) -> Transition:
-    return Settlement.of(run, Outcome(time.perf_counter() - run.started), context.store).transition
+def _success(run: Run, kept: Kept | None, context: Context) -> Transition:
+    outcome = Outcome(time.perf_counter() - run.started, kept=kept)
+    return Settlement.of(run, outcome, context.store).transition
 
 
 async def _settle_in(completion: Completion, run: Run, store: Store, context: Context) -> None:
     session = completion.session
     with driver_errors("complete the job"):
+        await _report_in(completion, run, store)
         while not await settle_in(store.collection, run.claim, completion.transition, session, store.clock):
             seen = await store.get(run.claim["_id"], session)
             if (changed := transitions.take_over(run.claim, seen)) is not None:
-                run.claim, completion.transition = changed, _success(run, context)
+                run.claim, completion.transition = changed, _success(run, completion.kept, context)
                 continue
             if not transitions.was_settled(run.claim, completion.transition, seen):
                 raise _lost(run)
@@ -76,6 +84,16 @@ async def _settle_in(completion: Completion, run: Run, store: Store, context: Co
             if not transitions.is_owned(run.claim, await store.get(run.claim["_id"])):
                 raise _completed_before(run)
             return
+
+
+async def _report_in(completion: Completion, run: Run, store: Store) -> None:
+    """Write what the handler has reported as part of its transaction, which holds the document from now on.
+
+    It is kept in case that the transaction does not commit.
+    """
+    if (reported := run.lent.reporting.unwritten(run)) is not None:
+        transition = report([run.claim], [reported])
+        await settle_in(store.collection, run.claim, transition, completion.session, store.clock)
 
 
 def _finish(settling: Coroutine[Any, Any, None]) -> None:
@@ -146,7 +164,7 @@ async def conclude_transaction(
             await tries.rest()
     if document is not None:
         _report_late_failure(run, outcome, context)
-        success = Outcome(outcome.seconds, ended=outcome.ended)
+        success = Outcome(outcome.seconds, ended=outcome.ended, kept=completion.kept)
         return Settlement(run.claim, completion.transition, run, success), document
     if outcome.error is not None:
         return outcome

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from pymongo.errors import PyMongoError
 
+from monque._engine.waits import Waits
 from monque._events import EventBus, JobError
 from monque._explain import explain
 from monque._observe.telemetry import Telemetry
@@ -17,7 +18,7 @@ logger = logging.getLogger("monque")
 
 
 class Context(NamedTuple):
-    """The database, the listeners, the observers, and what hooks have made.
+    """The database, the listeners, the observers, what hooks have made, and who waits for the end of jobs.
 
     Options, clock and instance id belong to the store.
     """
@@ -26,6 +27,7 @@ class Context(NamedTuple):
     bus: EventBus
     telemetry: Telemetry
     state: State
+    waits: Waits
 
     def log(self, level: int, text: str, *, error: BaseException | None = None, **fields: object) -> None:
         """Log a line of this instance's life."""

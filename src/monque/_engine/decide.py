@@ -40,6 +40,7 @@ from monque._store.policy import policy_of
 from monque._store.transitions import Transition
 from monque._time.backoff import backoff
 from monque._verdicts import Cancel, Fail, RetryAfter, Snooze, Verdict
+from monque._workers.results import Kept
 
 _NO_SETTINGS = WorkerSettings()
 
@@ -54,6 +55,8 @@ class Outcome:
     """The handler was told to stop and ended by that, or was never called."""
     ended: datetime | None = None
     """When the handler returned, by the server's clock; only if somebody observes the run."""
+    kept: Kept | None = None
+    """What is stored of what the handler returned; None if nothing is to be stored."""
 
     @property
     def duration(self) -> timedelta:
@@ -120,8 +123,10 @@ def decide(
         if not is_recurring(claim):
             if has_again(claim):
                 return transitions.run_again(claim)
-            return transitions.complete(claim, ran=outcome.seconds)
-        return transitions.cancel_run(claim) if is_cancel_requested(claim) else _repeat(claim, now())
+            return transitions.complete(claim, ran=outcome.seconds, kept=outcome.kept)
+        if is_cancel_requested(claim):
+            return transitions.cancel_run(claim)
+        return _repeat(claim, now(), kept=outcome.kept)
     if is_cancel_requested(claim):
         return _cancel_asked(claim, outcome, outcome.error, options)
     if outcome.is_released(claim):
@@ -264,9 +269,11 @@ def _ask(
 _DEFAULT = timedelta(-1)
 
 
-def _repeat(claim: Claim, now: datetime, entry: HistoryEntry | None = None) -> Transition:
+def _repeat(
+    claim: Claim, now: datetime, entry: HistoryEntry | None = None, kept: Kept | None = None
+) -> Transition:
     try:
-        return transitions.repeat(claim, run_at=next_time(claim, now), entry=entry)
+        return transitions.repeat(claim, run_at=next_time(claim, now), entry=entry, kept=kept)
     except ConfigurationError as unreadable:
         return transitions.fail(claim, reason=f"its schedule cannot be continued: {unreadable}")
 
@@ -305,7 +312,7 @@ def ending(outcome: Outcome, transition: Transition) -> Ending:
 
 def report_unread(job: Job[Any], outcome: Outcome, now: datetime) -> Event:
     """The event for a completion that was not read back, because it was one of a batch."""
-    return JobCompleted(job=completed(job, now), duration=outcome.duration)
+    return JobCompleted(job=completed(job, now, outcome.kept), duration=outcome.duration)
 
 
 def report(

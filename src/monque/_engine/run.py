@@ -19,19 +19,21 @@ from monque._engine.decide import Outcome, ended_by, ending, reason_of, report, 
 from monque._engine.gates import gate
 from monque._engine.insist import insist
 from monque._engine.runs import Runs
+from monque._errors import ResultError
 from monque._events import JobCancelled, JobCompleted, JobError, JobFailed, JobSnoozed, JobStarted
 from monque._explain import explain
 from monque._job import Job
 from monque._observe.logs import about, log_cancelled, log_failure, log_snoozed, log_success, running
 from monque._raised import is_closing, is_ctrl_c, text_of
-from monque._settings import timeout_of
+from monque._settings import stores_result, timeout_of
 from monque._status import Interruption, JobStatus
-from monque._store.document import Document, cancel_reason_of, is_cancel_requested
+from monque._store.document import Document, cancel_reason_of, is_cancel_requested, result_error_of
 from monque._store.lazy_job import hand, take_back
 from monque._store.policy import policy_of
 from monque._store.settling import Answer, Lost, Settled
 from monque._time.clock import elapsed
 from monque._verdicts import Cancel, Snooze
+from monque._workers.results import Kept, keep
 from monque._workers.signature import refuse_generator
 
 logger = logging.getLogger("monque")
@@ -106,8 +108,9 @@ async def _call_if_owned(run: Run, runs: Runs) -> Outcome:
 async def _call(run: Run, runs: Runs) -> Outcome:
     """Call the handler with the decoded job and catch whatever it raises."""
     run.started = time.perf_counter()
+    keeps_result = False
     if "policy" in run.claim or run.worker.settings:
-        _limit(run, runs)
+        keeps_result = _apply_settings(run, runs)
     error: BaseException | None = None
     worker, task = run.worker, run.task
     try:
@@ -135,14 +138,20 @@ async def _call(run: Run, runs: Runs) -> Outcome:
         error = failure
     take_back(run.job)
     seconds = time.perf_counter() - run.started
-    return Outcome(seconds) if error is None else _outcome(run, seconds, error)
+    if error is not None:
+        return _outcome(run, seconds, error)
+    if not keeps_result:
+        return Outcome(seconds)
+    limit = runs.context.store.options.max_result_size
+    return Outcome(seconds, kept=keep(result, job_name=worker.name, limit=limit))
 
 
-def _limit(run: Run, runs: Runs) -> None:
-    """Watch the time if the job or its worker has a limit."""
-    timeout = timeout_of(policy_of(run.claim), run.worker.settings)
-    if timeout is not None:
+def _apply_settings(run: Run, runs: Runs) -> bool:
+    """Watch the time if the job or its worker has a limit; whether to store what the handler returns."""
+    policy, settings = policy_of(run.claim), run.worker.settings
+    if (timeout := timeout_of(policy, settings)) is not None:
         runs.owner.limit(run, timeout)
+    return stores_result(policy, settings)
 
 
 def _outcome(run: Run, seconds: float, error: BaseException) -> Outcome:
@@ -205,7 +214,9 @@ def settle(run: Run, outcome: Outcome, runs: Runs) -> None:
     less. It is also safer: the task of the handler ends here, so a cancellation that the handler has left
     behind, or that a library sends too late, cannot hit the write.
     """
-    if isinstance(outcome.error, Snooze) and outcome.error.whole_name and not outcome.interrupted:
+    if runs.owner.reporting.is_used and runs.owner.reporting.has(run):
+        runs.continue_in_task(run, _report_and_settle(run, outcome, runs))
+    elif isinstance(outcome.error, Snooze) and outcome.error.whole_name and not outcome.interrupted:
         runs.continue_in_task(run, _pause_and_settle(outcome.error, run, outcome, runs))
     else:
         _settle(run, outcome, runs)
@@ -213,6 +224,12 @@ def settle(run: Run, outcome: Outcome, runs: Runs) -> None:
 
 def _settle(run: Run, outcome: Outcome, runs: Runs) -> None:
     runs.context.store.settler.put(Settlement.of(run, outcome, runs.context.store), runs.on_answer)
+
+
+async def _report_and_settle(run: Run, outcome: Outcome, runs: Runs) -> None:
+    """Write the last progress and log lines first: after the settlement the job is not ours any more."""
+    await runs.owner.reporting.write_last(run)
+    settle(run, outcome, runs)
 
 
 async def _pause_and_settle(verdict: Snooze, run: Run, outcome: Outcome, runs: Runs) -> None:
@@ -251,6 +268,8 @@ async def _insist(settlement: Settlement, answer: Answer, runs: Runs) -> None:
 def _settled(settlement: Settlement, answer: Settled | Lost, runs: Runs) -> None:
     if isinstance(answer, Settled):
         tell(settlement, answer.document, runs.context)
+    if runs.context.waits.are_any:
+        runs.context.waits.hint(settlement.claim["_id"])
     runs.finish(settlement.run, settlement.transition)
 
 
@@ -288,6 +307,17 @@ def tell(settlement: Settlement, document: Document | None, context: Context) ->
         else:
             event = report(run.job, settlement.claim, outcome, settlement.transition, document)
         run.variables.run(bus.emit, event)
+    if outcome.kept is not None:
+        run.variables.run(_report_result, run, outcome.kept, document, context)
+
+
+def _report_result(run: Run, kept: Kept, document: Document | None, context: Context) -> None:
+    """Report a result that could not be stored: it was wrong or too large, or the document had no room."""
+    why = kept.error or (None if document is None else result_error_of(document))
+    if why is not None:
+        message = "job %s (%s) is completed, but its result is not stored: %s"
+        logger.warning(message, run.job.id, run.job.name, why, extra=about(run.job))
+        context.bus.emit(JobError(error=ResultError(why, job_id=run.job.id), job=run.job))
 
 
 def _record(settlement: Settlement) -> None:

@@ -19,6 +19,7 @@ from monque._engine.control import Control
 from monque._engine.interrupts import Abandoned, Interrupts
 from monque._engine.loops import Loops
 from monque._engine.repair import IndexRepair
+from monque._engine.reporting import Reporting
 from monque._engine.run import answered, execute
 from monque._engine.runs import Runs
 from monque._engine.stopping import Stopping
@@ -62,6 +63,7 @@ class Runner:
         control = Control(
             context, workers, self._loops.spawn, lambda: self.is_running, self._on_pauses_changed
         )
+        self.reporting = Reporting(context, self._on_lost)
         self._runs = Runs(
             context, workers, active, threads, control, owner=self, execute=execute, on_answer=answered
         )
@@ -154,6 +156,7 @@ class Runner:
         self.claiming.task = self._loops.spawn(self.claiming.loop())
         self._loops.spawn(self._upkeep.heartbeats())
         self._loops.spawn(self._upkeep.requests.loop(self.claiming.relies_on_stream))
+        self._loops.spawn(self.reporting.loop())
         self._loops.spawn(self.contact.watch())
         self._loops.spawn(self._upkeep.survey())
         self._loops.spawn(self._upkeep.prune_regularly())
@@ -163,6 +166,10 @@ class Runner:
     def learn(self, settings: Settings, sent: float) -> None:
         """Somebody has changed the control document here, at *sent* or later."""
         self._runs.capacity.control.learn_written(settings, sent)
+
+    def _on_lost(self, run: Run) -> None:
+        """A write has shown that the job of this run is not ours any more."""
+        self._upkeep.interrupts.lose(run)
 
     def _on_pauses_changed(self) -> None:
         self.claiming.on_pauses_changed()

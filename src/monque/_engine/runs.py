@@ -19,6 +19,7 @@ from monque._engine.control import Control
 from monque._engine.decide import Outcome
 from monque._engine.gates import gate
 from monque._engine.prefetch import Prefetch
+from monque._engine.reporting import Reporting
 from monque._engine.threads import ThreadPool
 from monque._job import Job
 from monque._status import JobStatus
@@ -36,6 +37,10 @@ _STARTS_IN_ONE_TURN = 16
 
 class Owner(Protocol):
     """The runner, as its runs see it."""
+
+    @property
+    def reporting(self) -> Reporting:
+        """Where handlers report how far they are."""
 
     def on_room(self) -> None:
         """A slot is free, and the claim loop waits for one."""
@@ -78,7 +83,7 @@ class Runs:
         self.context = context
         self.threads = threads
         self._execute = execute
-        self._lent = Lent(partial(complete_in, context=context), context.state)
+        self._lent = Lent(partial(complete_in, context=context), context.state, owner.reporting)
         self.on_answer = partial(on_answer, self)
         """Called with a settlement and the answer to its first write."""
         self.empty = asyncio.Event()
@@ -250,6 +255,8 @@ class Runs:
     def finish(self, run: Run, transition: Transition | None = None) -> None:
         """Nothing is left to do for this run; the *transition* says what became of its job."""
         self._forget(run)
+        if self.owner.reporting.is_used:
+            self.owner.reporting.forget(run)
         if (run.key[0], run.key[1] + 1) in self.all:  # the next attempt waits for this one
             self._fill_slot(run.worker.name)
         if transition is not None and transition.to is JobStatus.PENDING:

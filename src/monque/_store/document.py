@@ -44,6 +44,10 @@ class Claim(TypedDict, total=False):
     priority: Any
     snoozeCount: Any
     history: Any
+    result: Any
+    resultError: Any
+    progress: Any
+    log: Any
 
 
 class Entry(TypedDict):
@@ -303,6 +307,17 @@ def cancel_reason_of(document: Mapping[str, Any]) -> str | None:
     cancel = document.get("cancel")
     reason = cancel.get("reason") if isinstance(cancel, Mapping) else None
     return reason if isinstance(reason, str) else None
+
+
+def has_result(document: Mapping[str, Any]) -> bool:
+    """Whether a result is stored; it may be null."""
+    return "result" in document
+
+
+def result_error_of(document: Mapping[str, Any]) -> str | None:
+    """Why the result of the job is not stored; None if it is, or if nobody wanted it to be."""
+    error = document.get("resultError")
+    return error if isinstance(error, str) else None
 
 
 def expires_at_of(document: Mapping[str, Any]) -> datetime | None:

@@ -27,11 +27,15 @@ from monque._store.document import (
     is_cancel_requested,
     is_parked,
     priority_of,
+    made_aware,
+    result_error_of,
     status_of,
     stuck_since,
     time_of,
 )
 from monque._store.history import attempts_of
+from monque._store.reporting import log_of, progress_of
+from monque._workers.results import Kept
 
 T = TypeVar("T")
 
@@ -79,6 +83,10 @@ def _fields(document: Mapping[str, Any]) -> dict[str, Any]:
         "cancel_reason": cancel_reason_of(document),
         "cancelled_by": cancelled_by(document),
         "enqueued": None,
+        "progress": progress_of(document),
+        "log": log_of(document),
+        "result": made_aware(get("result")),
+        "result_error": result_error_of(document),
         "created_at": time_of(document, "createdAt"),
         "updated_at": time_of(document, "updatedAt"),
     }
@@ -105,8 +113,8 @@ class Controls(Protocol):
     def state(self) -> State:
         """See `Job.state`."""
 
-    def complete_in(self, session: Any) -> Any:
-        """See `Job.complete_in`."""
+    def complete_in(self, session: Any, result: Any) -> Any:
+        """See `Job.complete_in`; *result* is `...` if none was given."""
 
     @property
     def why_interrupted(self) -> Interruption | None:
@@ -119,6 +127,12 @@ class Controls(Protocol):
     def extend(self, by: timedelta) -> None:
         """See `Job.extend_timeout`."""
 
+    def report_progress(self, done: object, total: object, message: object) -> None:
+        """See `Job.report_progress`."""
+
+    def add_log(self, text: object, level: object) -> None:
+        """See `Job.add_log`."""
+
 
 class LazyJob(Job[T]):
     """Behaves like a `Job` in everything: comparing, hashing, printing, copying, `replace`.
@@ -127,10 +141,10 @@ class LazyJob(Job[T]):
     `_run` while its handler runs.
     """
 
-    def complete_in(self, session: Any) -> Any:
+    def complete_in(self, session: Any, *, result: Any = ...) -> Any:
         """See `Job.complete_in`."""
         run = self._controls
-        return Job.complete_in(self, session) if run is None else run.complete_in(session)
+        return Job.complete_in(self, session) if run is None else run.complete_in(session, result)
 
     @property
     def state(self) -> State:
@@ -159,6 +173,22 @@ class LazyJob(Job[T]):
             Job.extend_timeout(self, by)
         else:
             run.extend(check_duration("by", by))
+
+    def report_progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
+        """See `Job.report_progress`."""
+        run = self._controls
+        if run is None:
+            Job.report_progress(self, done, total, message)
+        else:
+            run.report_progress(done, total, message)
+
+    def add_log(self, text: str, level: str = "info") -> None:
+        """See `Job.add_log`."""
+        run = self._controls
+        if run is None:
+            Job.add_log(self, text, level)
+        else:
+            run.add_log(text, level)
 
     @property
     def _controls(self) -> Controls | None:
@@ -227,11 +257,13 @@ def take_back(job: Job[Any]) -> None:
     vars(job).pop("_run", None)
 
 
-def completed(job: Job[T], now: datetime) -> Job[T]:
+def completed(job: Job[T], now: datetime, kept: Kept | None = None) -> Job[T]:
     """Return a claimed job as it is after it was completed; the stamp may be milliseconds off."""
     after: LazyJob[T] = LazyJob.__new__(LazyJob)
     known = {"status": JobStatus.COMPLETED, "updated_at": now, "_read": _completed, "_source": job}
     known["data"] = job.data
+    if kept is not None:
+        known.update(result=kept.value, result_error=kept.error)
     object.__setattr__(after, "__dict__", known)
     return after
 

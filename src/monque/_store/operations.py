@@ -31,8 +31,8 @@ _BATCH = 1000
 _KEYED: Document = {"uniqueKey": {"$exists": True}}
 _KEYLESS: Document = {"uniqueKey": {"$exists": False}}
 
-# Pages are read without what is long and seldom looked at: ten traces of each job would be 40 kB.
-_IN_PAGES: Document = {"history.trace": 0}
+# Pages are read without what is long and seldom looked at: ten traces would be 40 kB, and a log 60.
+_IN_PAGES: Document = {"history.trace": 0, "log": 0}
 
 # Keeps times as stored, to the millisecond: a cursor that is made from a clamped time would lead nowhere.
 _EXACT: CodecOptions[RawBSONDocument] = CodecOptions(

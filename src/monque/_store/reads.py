@@ -30,6 +30,7 @@ _FIELDS: dict[Sort, str] = {
     "updated_at": "updatedAt",
     "next_run_at": "nextRunAt",
 }
+ENDED = frozenset({JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED})
 _STATUSES = frozenset(status.value for status in JobStatus)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, TypeVar, cast
+from datetime import datetime
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 import pymongo
 from pymongo import ReturnDocument
@@ -14,20 +15,28 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError
 
 from monque._connect.deadlines import limited
+from monque._progress import Report
 from monque._status import JobStatus
-from monque._store import transitions
+from monque._store import reporting, transitions
 from monque._store.batching import Batching
 from monque._store.document import TOO_LARGE, Claim, Document, is_cancel_requested, key_of
 from monque._store.reads import with_id
 from monque._store.transitions import Transition
 from monque._time.clock import Clock
+from monque._workers.results import Kept
 
 # No caller waits for a settlement, so it can wait for a batch. Twice as many gain nothing; half as many cost
 # the server about a twentieth more for each job.
 _BATCH = 1_000
 
-# What an event need not have: the payload is known, and traces are long.
-_READ_BACK = {"data": 0, "history.trace": 0}
+# What an event need not have: the payload is known, traces and logs are long.
+_READ_BACK = {"data": 0, "history.trace": 0, "log": 0}
+
+# The results that share one update, and their bytes. The server searches its list of ids for each job: with
+# twice as many that takes longer than a second update, with half as many there are twice the updates. The
+# bytes leave room for one more result of the largest size in a command.
+_VALUES = 100
+_VALUE_BYTES = 4 * 1024 * 1024
 
 # Beside the claims, two writes at a time get in each other's way: they cost the server a tenth more a job.
 _WRITES_AT_ONCE = 1
@@ -102,14 +111,26 @@ class Settler:
         lost: list[Claim] = []
         beats = _by_transition((claim, transitions.heartbeat(claim)) for claim in claims)
         with limited():
-            for transition, group in beats:
-                when = _matching(transition, group)
-                result = await self._collection.update_many(when, transition.then, hint="_id_")
-                if result.matched_count < len(group):
+            for group in beats:
+                when = group.query
+                result = await self._collection.update_many(when, group.transition.then, hint="_id_")
+                if result.matched_count < len(group.claims):
                     found = self._collection.find(when, {"_id": 1}, hint="_id_")
                     kept = {key_of(document["_id"]) async for document in found}
-                    lost += [claim for claim in group if key_of(claim["_id"]) not in kept]
+                    lost += [claim for claim in group.claims if key_of(claim["_id"]) not in kept]
         return lost
+
+    async def report(self, claims: Sequence[Claim], reports: Sequence[Report]) -> list[Claim]:
+        """Write what running jobs report; return the claims that do not hold any more."""
+        writes = [reporting.report(*part) for part in _of_one_attempt(claims, reports)]
+        updates = [pymongo.UpdateMany(write.when, write.then, hint="_id_") for write in writes]
+        with limited():
+            result = await self._collection.bulk_write(updates, ordered=False)
+            if result.matched_count == len(claims):
+                return []
+            found = self._collection.find({"$or": [write.when for write in writes]}, {"_id": 1}, hint="_id_")
+            kept = {key_of(document["_id"]) async for document in found}
+        return [claim for claim in claims if key_of(claim["_id"]) not in kept]
 
     async def _send(self, batch: list[Settlement]) -> Sequence[Answer]:
         if not any(settlement.transition.leaves for settlement in batch):
@@ -176,24 +197,20 @@ class Settler:
         """Settle in one write. Completions are not read back if all of them matched."""
         groups = _by_transition((each.claim, each.transition) for each in batch)
         matched = await self._write(groups)
-        completes_all = all(transition.to is JobStatus.COMPLETED for transition, _ in groups)
+        completes_all = all(group.transition.to is JobStatus.COMPLETED for group in groups)
         if matched == len(batch) and completes_all:
             return [_NOT_READ_BACK] * len(batch)
         found = self._collection.find({"_id": {"$in": [each.claim["_id"] for each in batch]}}, _READ_BACK)
         after = {key_of(document["_id"]): document async for document in found}
         return [_answer(each, after.get(key_of(each.claim["_id"]))) for each in batch]
 
-    async def _write(self, groups: list[tuple[Transition, list[Claim]]]) -> int:
+    async def _write(self, groups: list[_Group]) -> int:
         """Perform each transition on its claims; how many claims matched."""
         now = self._clock.now()
         if len(groups) == 1:
-            [(transition, claims)] = groups
-            query, update = _matching(transition, claims), transition.update(now)
+            query, update = groups[0].query, groups[0].update(now)
             return (await self._collection.update_many(query, update, hint="_id_")).matched_count
-        writes = [
-            pymongo.UpdateMany(_matching(transition, claims), transition.update(now), hint="_id_")
-            for transition, claims in groups
-        ]
+        writes = [pymongo.UpdateMany(group.query, group.update(now), hint="_id_") for group in groups]
         return (await self._collection.bulk_write(writes, ordered=False)).matched_count
 
 
@@ -247,14 +264,61 @@ def _answer(settlement: Settlement, document: Document | None) -> Answer:
     return Settled(document) if is_settled else LOST
 
 
-def _matching(transition: Transition, claims: list[Claim]) -> Document:
-    return {"_id": {"$in": [claim["_id"] for claim in claims]}, **transition.when}
+class _Group(NamedTuple):
+    """Claims that one update settles."""
+
+    transition: Transition
+    claims: list[Claim]
+    values: list[Kept] | None = None
+    """The result of each, if the transition stores one."""
+
+    @property
+    def query(self) -> Document:
+        return {"_id": {"$in": [claim["_id"] for claim in self.claims]}, **self.transition.when}
+
+    def update(self, now: datetime) -> Document | list[Document]:
+        if self.values is None:
+            return self.transition.update(now)
+        ids = [claim["_id"] for claim in self.claims]
+        return self.transition.update(now, transitions.by_id(ids, [kept.value for kept in self.values]))
 
 
-def _by_transition(
-    pairs: Iterable[tuple[Claim, Transition]],
-) -> list[tuple[Transition, list[Claim]]]:
+def _by_transition(pairs: Iterable[tuple[Claim, Transition]]) -> list[_Group]:
+    """Group the claims whose transitions are the same, or differ in their values alone."""
     groups: dict[Transition, list[Claim]] = {}
+    values: dict[Transition, list[Kept]] = {}
     for claim, transition in pairs:
-        groups.setdefault(transition, []).append(claim)
-    return list(groups.items())
+        shared = transition.base or transition
+        groups.setdefault(shared, []).append(claim)
+        if transition.value is not None:
+            values.setdefault(shared, []).append(transition.value)
+    if not values:
+        return [_Group(*each) for each in groups.items()]
+    return [part for each in groups.items() for part in _parts(_Group(*each, values.get(each[0])))]
+
+
+def _of_one_attempt(
+    claims: Sequence[Claim], reports: Sequence[Report]
+) -> Iterator[tuple[list[Claim], list[Report]]]:
+    """The reports that can share an update: those of equal attempts, a hundred at most."""
+    groups: dict[object, list[tuple[Claim, Report]]] = {}
+    for claim, report in zip(claims, reports, strict=True):
+        groups.setdefault((claim["claimedBy"], claim["attempt"]), []).append((claim, report))
+    for group in groups.values():
+        for start in range(0, len(group), _VALUES):
+            part = group[start : start + _VALUES]
+            yield [claim for claim, _ in part], [report for _, report in part]
+
+
+def _parts(group: _Group) -> Iterator[_Group]:
+    """Split a group with values, so that no update gets too long."""
+    if group.values is None:
+        yield group
+        return
+    start = size = 0
+    for end, kept in enumerate(group.values):
+        if end - start == _VALUES or size + kept.size > _VALUE_BYTES:
+            yield _Group(group.transition, group.claims[start:end], group.values[start:end])
+            start, size = end, 0
+        size += kept.size
+    yield _Group(group.transition, group.claims[start:], group.values[start:])

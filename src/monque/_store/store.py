@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from copy import copy
 from typing import Any
 
-from bson import ObjectId
+from bson import ObjectId, Regex
 from bson.codec_options import CodecOptions
 from pymongo import IndexModel, MongoClient, ReadPreference, ReturnDocument, WriteConcern
 from pymongo.asynchronous.client_session import AsyncClientSession
@@ -27,6 +28,7 @@ from monque._store.document import (
     EXACT_CODEC_OPTIONS,
     NAIVE_CODEC_OPTIONS,
     Document,
+    key_of,
 )
 from monque._store.inserting import Inserter
 from monque._store.owners import allowed_silence
@@ -122,8 +124,21 @@ class Store:
 
     async def get_majority(self, job_id: Any) -> Document | None:
         """Read with majority concern: a deposed primary could return a write that is rolled back."""
+        return (await self.read_majority([job_id])).get(key_of(job_id))
+
+    async def read_majority(
+        self, ids: Sequence[Any], fields: Document | None = None
+    ) -> dict[bytes, Document]:
+        """The documents with these ids, by the keys of their ids, read with majority concern."""
         lasting = self.collection.with_options(read_concern=ReadConcern("majority"))
-        return await lasting.find_one({"_id": job_id})
+        # No `_id` is a pattern; in an `$in` it would match texts.
+        these = [job_id for job_id in ids if not isinstance(job_id, Regex | re.Pattern)]
+        found = await lasting.find({"_id": {"$in": these}}, fields, hint="_id_").to_list()
+        return {key_of(document["_id"]): document for document in found}
+
+    async def read_states(self, ids: Sequence[Any]) -> dict[bytes, Document]:
+        """The states of jobs, and whether they recur: for whoever waits for their end."""
+        return await self.read_majority(ids, {"status": 1, "repeatInterval": 1})
 
     async def holder(self, document: Document) -> Document | None:
         """The active job with this document's name and key, whatever these hold."""

@@ -51,6 +51,7 @@ from monque._store.document import (
 )
 from monque._store.owners import allowed_silence_of
 from monque._store.terms import Terms
+from monque._workers.results import Kept
 
 _NO_CLAIM = dict.fromkeys(CLAIM_FIELDS, "")
 
@@ -65,6 +66,14 @@ _IS_NOTED: Document = {"$eq": [{"$type": "$again"}, "object"]}
 # The longest reason in a document that has no room for more: others may store such. Half would say too
 # little; twice could be too long as well.
 _SHORT_REASON = 200
+
+# What runs leave behind for people: an operator's retry begins without it.
+RESULT_FIELDS = ("result", "resultError")
+_RUN_FIELDS = (*RESULT_FIELDS, "progress", "log")
+
+# A settlement for which there is no room is repeated without these.
+_LONG_FIELDS = ("history", "log")
+_NO_ROOM = "the document of this job has no room for its result"
 
 # Recovery counts crashes in these fields. Success and an operator's retry remove them.
 _CRASH_FIELDS = ("crashCount", "lastCrash")
@@ -90,15 +99,37 @@ class Transition:
     ran: timedelta | None = None
     """How long the handler ran: `finishedAt` is the time of the write, `startedAt` that long before it."""
     lean: Document | list[Document] | None = None
-    """The same change with no history and a short reason, for a document that has no room for more."""
+    """The same change with no history, log or result and a short reason, for a document that has no room for
+    more."""
+    value: Kept | None = None
+    """The result of this very job."""
+    base: Transition | None = None
+    """Of a transition with a value, the same without it. Those that share a base share a write."""
 
-    def update(self, now: datetime) -> Document | list[Document]:
-        """The update to send at *now*, by the server's clock."""
-        if self.ran is None or isinstance(self.then, list):
+    def update(self, now: datetime, results: Any = None) -> Document | list[Document]:
+        """The update to send at *now*, by the server's clock.
+
+        *results* is the expression of what differs from job to job, if they share the write (`by_id`).
+        """
+        if self.ran is None:
             return self.then
         # Both from one clock: the server's own stamp would add the time that the write takes to get there.
-        stamps = {"startedAt": now - self.ran, "finishedAt": now}
-        return {**self.then, "$set": {**self.then["$set"], **stamps}}
+        stamps: Document = {"startedAt": now - self.ran, "finishedAt": now}
+        if isinstance(self.then, dict):
+            return {**self.then, "$set": {**self.then["$set"], **stamps}}
+        if self.value is not None:
+            results = {"$literal": self.value.value}
+        if results is not None:
+            stamps["result"] = results
+        first, *others = self.then
+        return [{"$set": {**first["$set"], **stamps}}, *others]
+
+
+def by_id(ids: list[Any], values: list[Any]) -> Document:
+    """The value of each job in an update of many, as an expression. It is searched for in order of the ids:
+    with some hundreds of them, that costs more than a second update.
+    """
+    return {"$arrayElemAt": [{"$literal": values}, {"$indexOfArray": [{"$literal": ids}, "$_id"]}]}
 
 
 def claim(*, instance_id: str, heartbeat_interval: timedelta) -> Transition:
@@ -179,14 +210,18 @@ def _heartbeat(claimed_by: str, attempt: int) -> Transition:
     )
 
 
-def complete(claim: Mapping[str, Any], *, ran: float = 0.0) -> Transition:
-    """processing -> completed.
+def complete(claim: Mapping[str, Any], *, ran: float = 0.0, kept: Kept | None = None) -> Transition:
+    """processing -> completed, with the result that is *kept*, if any, or why that is not stored.
 
     Jobs that ran about equally long (*ran*, in seconds) share one transition, and so one write.
     """
     had_trouble = "failReason" in claim or "crashCount" in claim
-    keyed = "uniqueKey" in claim
-    return _complete(claim["claimedBy"], attempt_of(claim), _rounded(round(ran * 1000)), had_trouble, keyed)
+    keyed, attempt, rounded = "uniqueKey" in claim, attempt_of(claim), _rounded(round(ran * 1000))
+    plain = _complete(claim["claimedBy"], attempt, rounded, had_trouble, keyed)
+    if kept is None:
+        return plain
+    base = _with_result_of(plain, kept.error)
+    return base if kept.error is not None else replace(base, value=kept, base=base)
 
 
 def _rounded(duration: int) -> int:
@@ -214,19 +249,57 @@ def _complete(claimed_by: str, attempt: int, ran: int, had_trouble: bool, keyed:
     )
 
 
-def repeat(claim: Mapping[str, Any], *, run_at: datetime, entry: HistoryEntry | None = None) -> Transition:
+@lru_cache(maxsize=1024)
+def _with_result_of(plain: Transition, error: str | None) -> Transition:
+    """A completion that stores a result in addition, or why there is none."""
+    fields: Document = {**cast("Document", plain.then)["$set"], "updatedAt": "$$NOW"}
+    removed = list(cast("Document", plain.then)["$unset"])
+    said = {} if error is None else {"resultError": {"$literal": error}}
+    other = "resultError" if error is None else "result"
+    ran = milliseconds(plain.ran or timedelta(0))
+    times = {"startedAt": {"$subtract": ["$$NOW", ran]}, "finishedAt": "$$NOW"}
+    lean = {**fields, **times, "resultError": said.get("resultError", _NO_ROOM)}
+    return replace(
+        plain,
+        then=[{"$set": {**fields, **said}}, {"$unset": [*removed, other]}],
+        lean=[{"$set": lean}, {"$unset": [*removed, *_LONG_FIELDS, "result"]}],
+    )
+
+
+def repeat(
+    claim: Mapping[str, Any],
+    *,
+    run_at: datetime,
+    entry: HistoryEntry | None = None,
+    kept: Kept | None = None,
+) -> Transition:
     """processing -> pending, at the next time of the schedule; with *entry* after a run that was cancelled.
 
     It applies only while the schedule is the one that this run knew: if somebody changed it meanwhile,
-    *run_at* is wrong and has to be computed again (see `take_over`).
+    *run_at* is wrong and has to be computed again (see `take_over`). The result that is *kept* takes the
+    place of that of an earlier run.
     """
     update = _next_time(run_at, {"settledAttempt": attempt_of(claim)})
-    return Transition(
-        to=JobStatus.PENDING,
-        when=_same_schedule(claim),
-        then=update if entry is None else _with_history(update, history.append(entry, claim)),
-        lean=None if entry is None else update,
-    )
+    lean = None if entry is None and kept is None else _without_long_fields(update)
+    if entry is not None:
+        then: Document | list[Document] = _with_history(update, history.append(entry, claim))
+    else:
+        then = _with_result(update, claim, kept)
+    return Transition(to=JobStatus.PENDING, when=_same_schedule(claim), then=then, lean=lean)
+
+
+def _with_result(update: Document, claim: Mapping[str, Any], kept: Kept | None) -> Document:
+    """An update of a schedule that stores the result of its last run, or why there is none."""
+    if kept is None:
+        earlier = {field: "" for field in RESULT_FIELDS if field in claim}
+        return {**update, "$unset": {**update["$unset"], **earlier}} if earlier else update
+    fields: Document = {"result": kept.value} if kept.error is None else {"resultError": kept.error}
+    other = {field: "" for field in RESULT_FIELDS if field not in fields}
+    return {**update, "$set": {**update["$set"], **fields}, "$unset": {**update["$unset"], **other}}
+
+
+def _without_long_fields(update: Document) -> Document:
+    return {**update, "$unset": {**update["$unset"], **dict.fromkeys((*_LONG_FIELDS, "result"), "")}}
 
 
 def retry(
@@ -284,7 +357,7 @@ def _shared_failure(
         to=to,
         when=_ends(claimed_by, attempt, keyed),
         then=stages if entry is None else [history.append(entry, claim), *stages],
-        lean=[*_ended(short), {"$unset": ["history"]}],
+        lean=[*_ended(short), {"$unset": [*_LONG_FIELDS, "result"]}],
     )
 
 
@@ -336,7 +409,7 @@ def cancel_run(
         to=JobStatus.CANCELLED,
         when=owned(claim),
         then=stages if entry is None else [history.append(entry, claim), *stages],
-        lean=[*lean, {"$unset": ["history"]}],
+        lean=[*lean, {"$unset": [*_LONG_FIELDS, "result"]}],
     )
 
 
@@ -407,7 +480,7 @@ def give_up_occurrence(
         when=_same_schedule(claim),
         then=update if entry is None else _with_history(update, history.append(entry, claim)),
         leaves=leaves,
-        lean=None if entry is None else update,
+        lean=None if entry is None else _without_long_fields(update),
     )
 
 
@@ -864,7 +937,7 @@ def retry_by_operator(*, spread: timedelta = timedelta(0)) -> Transition:
             },
             # `movedTo` marks a later time as intended, so that nobody repairs it (see `schedules.py`).
             *([{"$set": {"movedTo": "$nextRunAt"}}] if spread else []),
-            {"$unset": [*CLAIM_FIELDS, *_CRASH_FIELDS, "failReason", "snoozeCount", "cancel"]},
+            {"$unset": [*CLAIM_FIELDS, *_CRASH_FIELDS, *_RUN_FIELDS, "failReason", "snoozeCount", "cancel"]},
         ],
     )
 

@@ -24,6 +24,7 @@ from typing import (
     Annotated,
     Any,
     Generic,
+    Literal,
     TypeVar,
     get_args,
     get_origin,
@@ -52,8 +53,8 @@ _LONGEST_SHOWN_KEY = 60
 _MOST_REMEMBERED_TYPES = 1000
 
 
-def encode(data: Any, *, job_name: str) -> Any:
-    """Return *data* as a BSON value from which a `Codec` can rebuild it.
+def encode(data: Any, *, job_name: str, what: Literal["payload", "result"] = "payload") -> Any:
+    """Return *data* as a BSON value from which a `Codec` can rebuild it; errors call it *what* it is.
 
     Raises:
         PayloadError: Something in it cannot be stored; the message names where it is.
@@ -65,8 +66,9 @@ def encode(data: Any, *, job_name: str) -> Any:
     try:
         return _bson(data, 0)
     except _UnfitError as unfit:
+        path = _path(reversed(unfit.keys), "data" if what == "payload" else what)
         raise PayloadError(
-            f"the payload of {job_name!r} cannot be stored: {_path(reversed(unfit.keys))} {unfit}",
+            f"the {what} of {job_name!r} cannot be stored: {path} {unfit}",
             job_name=job_name,
         ) from None
 
@@ -216,7 +218,7 @@ class _UnfitError(Exception):
         self.keys: list[Any] = []
 
 
-def _path(keys: Iterable[Any]) -> str:
+def _path(keys: Iterable[Any], whole: str = "data") -> str:
     def step(key: Any) -> str:
         plain = isinstance(key, str) and key.isidentifier() and len(key) <= _LONGEST_SHOWN_KEY
         return f".{key}" if plain else f"[{reprlib.repr(key)}]"
@@ -224,7 +226,7 @@ def _path(keys: Iterable[Any]) -> str:
     steps = [step(key) for key in keys]
     if len(steps) > 12:
         steps[6:-6] = ["[...]"]
-    return "data" + "".join(steps)
+    return whole + "".join(steps)
 
 
 def _bson(value: Any, depth: int) -> Any:

@@ -373,7 +373,10 @@ class TestOptions:
         "heartbeat_interval",
         "heartbeat_tolerance",
     )
-    COUNTS = ("max_retries", "worker_concurrency", "instance_concurrency", "max_payload_size")
+    COUNTS = (
+        *("max_retries", "worker_concurrency", "instance_concurrency", "max_payload_size"),
+        "max_result_size",
+    )
     FLAGS = ("recover_stale_jobs", "create_indexes", "listing_indexes", "change_streams", "attempt_traces")
     OTHERS: tuple[tuple[str, list[Any], str], ...] = (
         ("collection", ["", "a$b", "a\0b", "system.jobs", ".jobs", "jobs.", "a..b", None, 7], "collection"),

@@ -1,0 +1,41 @@
+"""What a handler returned, as it is stored with its job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import bson
+
+from monque._raised import describe, storable
+from monque._workers.payload import encode
+
+# Characters of the reason why a result is not stored. Half would cut the path to the value that is wrong;
+# twice as many tell nobody more.
+_LONGEST_ERROR = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The result of a run: its value as BSON can hold it, or why it is not stored."""
+
+    value: Any = None
+    size: int = 0
+    """Its bytes as BSON."""
+    error: str | None = None
+
+
+def keep(result: Any, *, job_name: str, limit: int) -> Kept:
+    """What is stored of a result. The work is done whatever it is, so a wrong one raises nothing."""
+    try:
+        value = encode(result, job_name=job_name, what="result")
+        size = len(bson.encode({"result": value}))
+    except Exception as error:  # noqa: BLE001 - it runs the user's serialisers, which may raise anything
+        reason = describe(error).removeprefix("PayloadError: ")
+        return Kept(error=storable(reason[:_LONGEST_ERROR]))
+    if size > limit:
+        return Kept(
+            error=f"the result of {job_name!r} has {size:,} bytes as BSON; Options.max_result_size allows "
+            f"{limit:,}: store large results elsewhere, and return where"
+        )
+    return Kept(value, size)
