@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import EllipsisType
-from typing import Any, Literal, Protocol, TypeVar, Unpack, overload
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, Unpack, overload
 
 import bson
 from bson import CodecOptions, ObjectId
@@ -19,6 +19,7 @@ from pymongo.client_session import ClientSession
 
 from monque import (
     ConfigurationError,
+    Enqueued,
     Job,
     JobFilter,
     JobInterrupted,
@@ -49,6 +50,7 @@ _AWARE: CodecOptions[dict[str, Any]] = CodecOptions(tz_aware=True, tzinfo=UTC)
 # The jobs that a failed assertion lists. Half may leave out the one that was meant; twice fill the screen.
 _SHOWN = 10
 R = TypeVar("R")
+EnqueuedName: TypeAlias = Literal["new", "kept", "replaced", "again", "throttled"]
 
 
 class Declared(Protocol):
@@ -310,6 +312,7 @@ def assert_enqueued(
     unique_key: str | EllipsisType | None = ...,
     due: datetime | timedelta | EllipsisType = ...,
     priority: int | EllipsisType = ...,
+    enqueued: Enqueued | EnqueuedName | EllipsisType = ...,
 ) -> Coroutine[Any, Any, Job[Any]]: ...
 
 
@@ -322,6 +325,7 @@ def assert_enqueued(
     unique_key: str | EllipsisType | None = ...,
     due: datetime | timedelta | EllipsisType = ...,
     priority: int | EllipsisType = ...,
+    enqueued: Enqueued | EnqueuedName | EllipsisType = ...,
 ) -> Job[Any]: ...
 
 
@@ -333,6 +337,7 @@ def assert_enqueued(
     unique_key: str | EllipsisType | None = ...,
     due: datetime | timedelta | EllipsisType = ...,
     priority: int | EllipsisType = ...,
+    enqueued: Enqueued | EnqueuedName | EllipsisType = ...,
 ) -> Coroutine[Any, Any, Job[Any]] | Job[Any]:
     """Return the first stored job that is as described; fail with what is there if none is.
 
@@ -345,14 +350,18 @@ def assert_enqueued(
         unique_key: Its key; None for a job without one.
         due: When it runs: at a time, or this duration after it was stored.
         priority: How urgent it is; 0 for a normal job.
+        enqueued: What became of the last call for it by this very Monque: `new`, `kept`, `replaced`, `again`
+            or `throttled`. It remembers the last 1,000 calls that stored no new job.
 
     Examples:
         >>> await assert_enqueued(monque, "send-email", {"to": "ada@example.org"}, due=timedelta(minutes=5))
     """
     __tracebackhide__ = True
-    wanted = _Wanted(job, data, unique_key, due, priority)
+    wanted = _Wanted(job, data, unique_key, due, priority, enqueued)
     if isinstance(monque, SyncMonque):
+        wanted.answers = monque._monque._storing.answers
         return wanted.among(list(monque.iter_jobs(wanted.filter)))
+    wanted.answers = getattr(getattr(monque, "_storing", None), "answers", None)
     return _look(monque, wanted, wanted.among)
 
 
@@ -403,6 +412,7 @@ class _Wanted:
         unique_key: Any = ...,
         due: Any = ...,
         priority: Any = ...,
+        enqueued: Any = ...,
     ) -> None:
         self.name = job if isinstance(job, str) else job.name
         self.filter = JobFilter(name=self.name)
@@ -410,7 +420,10 @@ class _Wanted:
         self._unique_key = unique_key
         self._due = due
         self._priority = priority
-        self._description = _description(data, unique_key, due, priority)
+        self._enqueued = enqueued if enqueued is ... else _answer(enqueued)
+        self.answers: Any = None
+        """What the Monque remembers of its calls."""
+        self._description = _description(data, unique_key, due, priority, enqueued)
 
     def among(self, jobs: list[Job[Any]]) -> Job[Any]:
         """The first of the jobs that is as described."""
@@ -434,6 +447,7 @@ class _Wanted:
             and (self._unique_key is ... or job.unique_key == self._unique_key)
             and (self._due is ... or _is_due(job, self._due))
             and (self._priority is ... or job.priority == self._priority)
+            and (self._enqueued is ... or self.answers.of(job.id) is self._enqueued)
         )
 
 
@@ -474,8 +488,16 @@ def _is_due(job: Job[Any], due: datetime | timedelta) -> bool:
     return abs(job.next_run_at - when) < timedelta(milliseconds=1)  # what BSON keeps of a time
 
 
-def _description(data: Any, unique_key: Any, due: Any, priority: Any) -> str:
+def _answer(enqueued: Any) -> Enqueued:
+    if enqueued not in list(Enqueued):
+        names = ", ".join(repr(each.value) for each in Enqueued)
+        raise ConfigurationError(f"enqueued must be one of {names}, got {enqueued!r}")
+    return Enqueued(enqueued)
+
+
+def _description(data: Any, unique_key: Any, due: Any, priority: Any, enqueued: Any) -> str:
     conditions = {"data": data, "unique_key": unique_key, "due": due, "priority": priority}
+    conditions["enqueued"] = enqueued if enqueued is ... else str(enqueued)
     wanted = [f"{what} {value!r}" for what, value in conditions.items() if value is not ...]
     return f" with {', '.join(wanted)}" if wanted else ""
 

@@ -25,7 +25,7 @@ Jobs = Collection[dict[str, Any]]
 CHECKS = [
     *("server", "replica set", "change streams", "transactions", "clock"),
     *("indexes", "superfluous indexes", "uses", "paused names", "jobs without a worker"),
-    *("stale jobs", "stuck jobs", "expired jobs", "oldest due job", "finished jobs"),
+    *("stale jobs", "stuck jobs", "expired jobs", "lost calls", "oldest due job", "finished jobs"),
 ]
 
 
@@ -143,7 +143,7 @@ def test_a_server_that_stands_alone_is_named() -> None:
     assert checks(told)["replica set"]["message"] == "this server stands alone"
 
 
-def test_expired_and_stuck_jobs_are_found(call: Call, opened: None, jobs: Jobs) -> None:
+def test_expired_and_stuck_jobs_and_lost_calls_are_found(call: Call, opened: None, jobs: Jobs) -> None:
     asked = {"at": ago(minutes=5), "by": "operator"}
     mark = {"why": "timeout", "since": ago(minutes=5), "by": "me", "attempt": 1}
     jobs.insert_many(
@@ -156,6 +156,7 @@ def test_expired_and_stuck_jobs_are_found(call: Call, opened: None, jobs: Jobs) 
             claimed("me", name="later claim", stuck={**mark, "attempt": 0}),
             claimed("typescript", name="other owner", stuck=mark),
             document(name="ended", status="failed", stuck=mark),
+            document(status="completed", uniqueKey="k", again={"data": 1}),
         ]
     )
     found = checks(call("doctor", "--json"))
@@ -163,6 +164,7 @@ def test_expired_and_stuck_jobs_are_found(call: Call, opened: None, jobs: Jobs) 
     assert (found["expired jobs"]["level"], found["expired jobs"]["message"][:6]) == ("warning", "1 wait")
     assert found["expired jobs"]["advice"].endswith("run: monque jobs cancel --expired")
     assert found["stuck jobs"]["level"] == "warning"
+    assert found["lost calls"]["message"] == "1 ended job(s) should have run once more for a later call"
     assert found["stuck jobs"]["message"] == f"render {stuck['_id']} of me, late {late['_id']} of me"
 
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 from pymongo.collection import Collection
 
-from support.clocks import now
+from support.clocks import ahead, now
 
 Call = Callable[..., Result]
 Jobs = Collection[dict[str, Any]]
@@ -73,6 +73,17 @@ def test_a_unique_key_is_stored_once(call: Call, jobs: Jobs) -> None:
     assert other.stderr == ""
 
 
+def test_of_debounced_jobs_the_last_one_counts(call: Call, jobs: Jobs) -> None:
+    debounced = ("--unique-key", "shop-7", "--debounce", "1h")
+    first = json.loads(call("enqueue", "reindex", "1", *debounced, "--json").stdout)
+    second = call("enqueue", "reindex", "2", *debounced)
+    [stored] = jobs.find()
+
+    assert (first["enqueued"], first["stored"], stored["data"]) == ("new", True, 2)
+    assert "this one was replaced: it holds the key 'shop-7'" in second.stderr
+    assert stored["nextRunAt"] > ahead(minutes=59)
+
+
 def test_json_tells_the_whole_job(call: Call) -> None:
     told = json.loads(call("enqueue", "work", '{"n": 1}', "--json").stdout)
 
@@ -80,7 +91,7 @@ def test_json_tells_the_whole_job(call: Call) -> None:
         *("id", "name", "status", "data", "next_run_at", "fail_count", "fail_reason", "cron", "timezone"),
         *("unique_key", "claimed_by", "locked_at", "last_heartbeat", "heartbeat_interval", "attempt"),
         *("created_at", "updated_at", "snooze_count", "history", "stored", "expires_at", "is_parked"),
-        *("stuck_since", "cancel_requested", "cancelled_by", "cancel_reason", "priority"),
+        *("stuck_since", "cancel_requested", "cancelled_by", "cancel_reason", "priority", "enqueued"),
     }
     assert (told["name"], told["status"], told["data"], told["attempt"]) == ("work", "pending", {"n": 1}, 0)
 
@@ -143,6 +154,8 @@ def test_a_schedule_is_stored_and_changed_by_the_same_name(call: Call, jobs: Job
         ),
         (["enqueue", "work", "--at", "2031-05-01T09:00Z", "--delay", "5m"], "cannot be given together"),
         (["enqueue", "work", "--unique-key", " "], "must not be blank"),
+        (["enqueue", "work", "--debounce", "5s"], "--debounce needs --unique-key"),
+        (["enqueue", "work", "--debounce", "5s", "--unique-key", "k", "--delay", "5m"], "debounce says when"),
         (["schedule", "* * *", "work"], "has 3 fields instead of 5"),
         (["schedule", "0 25 * * *", "work"], "hour"),
         (["schedule", "0 9 31 2 *", "work"], "never"),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from bson import Decimal128, Int64, ObjectId
 
-from monque import Cancel, Job, Monque, NewJob, Options, Retry, Snooze, Timeout
+from monque import Cancel, Job, Monque, NewJob, Options, Retry, Snooze, Timeout, Unique
 from support.aliases import Collection, Make
 from support.clocks import ago, ahead
 from support.jobs import claimed, document, find_one, only
@@ -381,6 +381,33 @@ class TestSettling:
         for job_id in (job.id, asked["_id"]):
             kinds = {"at": "date", "by": "string", "reason": "string"}
             assert await _types_of(collection, job_id, "$cancel") == kinds
+
+    async def test_a_noted_call_and_what_it_makes_of_the_job(
+        self, monque: Monque, collection: Collection
+    ) -> None:
+        latest = Unique("k", on_conflict="replace")
+
+        async def work(job: Job[Any]) -> None:
+            if job.attempt == 1:
+                await monque.enqueue("work", {}, unique=latest, max_attempts=3, priority=2)
+                noted.append(await _types_of(collection, job.id, "$again"))
+
+        noted: list[Any] = []
+        monque.worker("work", work)
+        job = await monque.enqueue("work", {}, unique_key="k")
+        await monque.run_until_idle()
+
+        times = {"runAt": "date", "since": "date", "count": "int"}
+        assert noted == [{"data": "object", **times, "policy": "object", "priority": "int"}]
+        stored = await types(collection, job.id)
+        assert stored.items() >= {"policy": "object", "priority": "int", "askedAt": "date"}.items()
+        assert "again" not in stored
+
+    async def test_a_window_adds_its_key_and_its_end(self, monque: Monque, collection: Collection) -> None:
+        job = await monque.enqueue("work", {}, unique=Unique("k", window=timedelta(hours=1)))
+
+        window = {"uniqueKey": "string", "windowKey": "string", "windowUntil": "date"}
+        assert await types(collection, job.id) == {**ENQUEUED, **window}
 
     async def test_a_snooze_adds_only_its_count(self, monque: Monque, collection: Collection) -> None:
         async def snooze(job: Job[Any]) -> None:

@@ -23,11 +23,14 @@ from pymongo.client_session import ClientSession
 from monque import (
     BulkResult,
     ConnectionError,
+    Debounce,
+    Enqueued,
     EnqueueOptions,
     Event,
     EventKind,
     Job,
     JobCompleted,
+    JobDeduplicated,
     JobFailed,
     JobFilter,
     JobStatus,
@@ -42,6 +45,7 @@ from monque import (
     Retry,
     State,
     Timeout,
+    Unique,
     Worker,
     Workers,
     WorkerSettings,
@@ -208,6 +212,26 @@ async def wrong_settings() -> None:
     await monque.enqueue(charge, Order(number=1), priority="high")  # type: ignore[call-overload]  # a text
     await monque.set_priority("65f1c0ffee65f1c0ffee0001", "high")  # type: ignore[arg-type]  # a text
     Options(uses=("priority", "window"))
+    latest = Unique("k", on_conflict="replace")
+    assert_type(await monque.enqueue(charge, Order(number=1), unique=latest), Job[Order])
+    assert_type(
+        await charge.enqueue(Order(number=1), unique_key="k", debounce=timedelta(seconds=1)), Job[Order]
+    )
+    assert_type(NewJob(charge, Order(number=1), unique=latest), NewJob[Order])
+    assert_type((await monque.now(charge, Order(number=1))).enqueued, Enqueued | None)
+    await monque.enqueue(charge, Order(number=1), unique="k")  # type: ignore[call-overload]  # a text
+    await monque.enqueue(charge, Order(number=1), debounce=5)  # type: ignore[call-overload]  # a number
+    Unique("k", on_conflict="drop")  # type: ignore[arg-type]  # there is no such choice
+    Unique("k", until="end")  # type: ignore[arg-type]  # there is no such choice
+    Debounce(timedelta(seconds=1), max_wait=timedelta(minutes=1))
+
+    @monque.worker("refund", unique=Unique(data=["number"], window=timedelta(hours=1)))
+    async def refund(job: Job[Order]) -> None: ...
+
+    @monque.on("job:deduplicated")
+    async def on_deduplicated(event: JobDeduplicated) -> None:
+        assert_type(event.how, Enqueued)
+
     Options(uses=("speed",))  # type: ignore[arg-type]  # no such use
     await monque.now(charge, Order(number=1), retry=3)  # type: ignore[call-overload]  # not a Retry
     await charge.enqueue(Order(number=1), retry=3)  # type: ignore[arg-type]  # not a Retry

@@ -13,6 +13,8 @@ async def right_calls(monque: Monque, blocking: SyncMonque) -> None:
     assert_type(await assert_enqueued(monque, "send", {"to": "ada"}), Job[Any])
     assert_type(assert_enqueued(blocking, "send", {"to": "ada"}), Job[Any])
     await assert_enqueued(monque, "send", priority=5)
+    await assert_enqueued(monque, "send", enqueued="replaced")
+    await assert_enqueued(monque, "send", enqueued="stored")  # type: ignore[call-overload]  # no such answer
     await assert_enqueued(monque, "send", priority="high")  # type: ignore[call-overload]  # a text
     await assert_not_enqueued(monque, "send")
     assert_not_enqueued(blocking, "send")

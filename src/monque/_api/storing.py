@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import Any, TypeAlias
 
 from pymongo.asynchronous.client_session import AsyncClientSession
 
+from monque._api.answers import Answers
 from monque._api.chunks import Chunk, Chunker
 from monque._api.loading import Loading
 from monque._api.newjob import NewJob, build, decode
@@ -49,6 +50,7 @@ class Storing:
     telemetry: Telemetry
     processing: Processing
     bus: EventBus
+    answers: Answers = field(default_factory=Answers)
 
     async def enqueue(self, new: NewJob[Any], session: Session | None) -> Job[Any]:
         """Store one job."""
@@ -149,6 +151,9 @@ class Storing:
 
     def _report(self, jobs: Sequence[Job[Any]], session: AsyncClientSession | None) -> None:
         """Emit that the jobs were there; not in a transaction: nobody knows yet whether it commits."""
+        for job in jobs:
+            if job.enqueued not in (None, Enqueued.NEW):
+                self.answers.remember(job.id, job.enqueued)
         if session is not None and session.in_transaction:
             return
         if self.bus.has_listeners(JobDeduplicated):

@@ -34,6 +34,7 @@ async def examine(store: Store, options: Options, uses: Iterable[str]) -> Diagno
     build = await store.collection.database.client.admin.command("buildInfo")
     settings = await store.control.read_if_allowed()
     found = await _indexes(store, options, settings.uses.union(uses))
+    finished, lost_calls = await _finished(store)
     return Diagnosis(
         taken_at=hello["localTime"],
         server_version=build["version"],
@@ -44,7 +45,8 @@ async def examine(store: Store, options: Options, uses: Iterable[str]) -> Diagno
         indexes=found,
         stale=await _stale(store),
         due=await _due(store, now=hello["localTime"]),
-        finished=await _finished(store),
+        finished=finished,
+        lost_calls=lost_calls,
         expired=await _count(store, reads.expired()),
         stuck=await _stuck(store),
         retention=_has(found, indexes.RETENTION),
@@ -136,8 +138,17 @@ async def _use(store: Store, use: Use) -> UseView:
     return UseView(name=use.name, index=use.index_name, reason=use.reason, last_job_at=last)
 
 
-async def _finished(store: Store) -> int:
-    return await _count(store, {"status": {"$in": ["completed", "failed", "cancelled"]}})
+async def _finished(store: Store) -> tuple[int, int]:
+    """How many jobs have ended, and how many of them with a later call noted, in one pass."""
+    noted = {"$cond": [{"$eq": [{"$type": "$again"}, "object"]}, 1, 0]}
+    groups = await operations.aggregate(
+        store.collection,
+        [
+            {"$match": {"status": {"$in": ["completed", "failed", "cancelled"]}}},
+            {"$group": {"_id": None, "count": {"$sum": 1}, "noted": {"$sum": noted}}},
+        ],
+    )
+    return (groups[0]["count"], groups[0]["noted"]) if groups else (0, 0)
 
 
 async def _count(store: Store, query: Document) -> int:

@@ -91,6 +91,7 @@ def findings(facts: Diagnosis) -> Iterator[Finding]:
     yield _stale_jobs(facts)
     yield _stuck_jobs(facts)
     yield _expired_jobs(facts)
+    yield _lost_calls(facts)
     yield _oldest_due_job(facts)
     yield _finished_jobs(facts)
 
@@ -220,6 +221,14 @@ def _expired_jobs(facts: Diagnosis) -> Finding:
         "the next worker that comes to them cancels them; start one, or run: monque jobs cancel --expired"
     )
     return Finding("expired jobs", "warning", message, advice)
+
+
+def _lost_calls(facts: Diagnosis) -> Finding:
+    if not facts.lost_calls:
+        return Finding("lost calls", "ok", "none")
+    message = f"{facts.lost_calls:,} ended job(s) should have run once more for a later call"
+    advice = "TypeScript or an older version ran them: let instances of this version alone run these names"
+    return Finding("lost calls", "warning", message, advice)
 
 
 def _stuck_jobs(facts: Diagnosis) -> Finding:

@@ -7,10 +7,9 @@ from functools import partial
 from typing import Any
 
 import click
-from bson import ObjectId
 from click.core import ParameterSource
 
-from monque import NewJob
+from monque import Enqueued, NewJob
 from monque.cli.load import load_lines
 from monque.cli.output import as_json, job_fields, print_json
 from monque.cli.payload import payload
@@ -30,6 +29,11 @@ from monque.cli.times import duration, later, moment, stamp
 @click.option("--delay", type=duration, help="How long from now, for example 5m; 1h30m; 2d.")
 @click.option("--at", type=moment, help="When, with a zone, for example 2030-05-01T09:00+02:00.")
 @click.option("--unique-key", help="If a job with this name and key is pending or processing, store none.")
+@click.option(
+    "--debounce",
+    type=duration,
+    help="Run it when no job with this name and key was stored for that long; the last one counts.",
+)
 @click.option("--max-attempts", type=click.IntRange(min=1), help="Run it so often at most, if it fails.")
 @click.option("--priority", type=click.IntRange(0, 9), help="From 0 (normal) to 9, which comes first.")
 @click.option("--expires", type=later, metavar="TIME|DURATION", help="Do not start it after this.")
@@ -42,6 +46,7 @@ def enqueue(
     delay: timedelta | None,
     at: datetime | None,
     unique_key: str | None,
+    debounce: timedelta | None,
     max_attempts: int | None,
     priority: int | None,
     expires: datetime | timedelta | None,
@@ -58,19 +63,21 @@ def enqueue(
       monque enqueue clean-up
       monque enqueue send-email '{"to": "ada@example.org"}' --delay 5m
       monque enqueue sync-user 7 --unique-key user-7 --max-attempts 3
+      monque enqueue reindex '{"shop": 7}' --unique-key shop-7 --debounce 5s
       monque enqueue send-code '{"to": "ada@example.org"}' --expires 5m
       monque enqueue send-email '{"to": "ada@example.org"}' --priority 5
       monque enqueue send-email --from addresses.jsonl
     """
     if delay is not None and at is not None:
         raise click.UsageError("--delay and --at cannot be given together; give one of them")
+    if debounce is not None and unique_key is None:
+        raise click.UsageError("--debounce needs --unique-key: it says which jobs replace each other")
     if path is not None:
         _check_alone(unique_key)
         settings = {"max_attempts": max_attempts, "priority": priority, "expires": expires}
         make = partial(NewJob, name, delay=delay, run_at=at, **settings)
         load_lines(path, make, name, database, as_json=as_json)
         return
-    before = ObjectId()
     with database.open(create_indexes=True) as monque:
         job = monque.enqueue(
             name,
@@ -78,17 +85,24 @@ def enqueue(
             delay=delay,
             run_at=at,
             unique_key=unique_key,
+            debounce=debounce,
             max_attempts=max_attempts,
             priority=priority,
             expires=expires,
         )
-    stored = _was_made(job.id, after=before)
     if as_json:
-        print_json({**job_fields(job), "stored": stored})
+        print_json({**job_fields(job), "enqueued": job.enqueued, "stored": job.enqueued is Enqueued.NEW})
         return
     click.echo(f"{job.id} {job.name} is {job.status}, due at {stamp(job.next_run_at)}")
-    if not stored:
-        click.echo(f"nothing was stored: that job holds the key {unique_key!r}", err=True)
+    if job.enqueued in _INSTEAD:
+        click.echo(f"{_INSTEAD[job.enqueued]} holds the key {unique_key!r}", err=True)
+
+
+_INSTEAD = {
+    Enqueued.KEPT: "nothing was stored: that job",
+    Enqueued.REPLACED: "no new job was stored, this one was replaced: it",
+    Enqueued.AGAIN: "no new job was stored, this one runs and will run once more: it",
+}
 
 
 def _check_alone(unique_key: str | None) -> None:
@@ -98,8 +112,3 @@ def _check_alone(unique_key: str | None) -> None:
         raise click.UsageError("JSON and --from cannot be given together; the payloads are in the file")
     if unique_key is not None:
         raise click.UsageError("--unique-key and --from cannot be given together: all jobs had one key")
-
-
-def _was_made(job_id: object, *, after: ObjectId) -> bool:
-    """Whether this process made the id after that other one: both begin with the same random bytes then."""
-    return isinstance(job_id, ObjectId) and job_id.binary[4:9] == after.binary[4:9] and job_id > after

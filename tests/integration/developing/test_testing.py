@@ -24,6 +24,7 @@ from pymongo import MongoClient
 from monque import (
     Cancel,
     ConfigurationError,
+    Enqueued,
     Fail,
     Job,
     JobInterrupted,
@@ -39,6 +40,7 @@ from monque import (
     State,
     SyncMonque,
     Timeout,
+    Unique,
     Workers,
 )
 from monque.embedded import EmbeddedMongo
@@ -621,6 +623,19 @@ class TestAssertEnqueued:
         assert await assert_enqueued(monque, "send", unique_key="a") == wanted
         assert await assert_enqueued(monque, "send", priority=0) == other
         assert await assert_enqueued(monque, "send", {"to": "bob"}, unique_key="b") == other
+
+    async def test_it_knows_what_became_of_the_last_call(self, monque: Monque) -> None:
+        other = await monque.enqueue("send", {"to": "bob"}, unique_key="b")
+        wanted = await monque.enqueue("send", {"to": "ada"})
+        await monque.enqueue("send", {"to": "eve"}, unique=Unique("b", on_conflict="replace"))
+        assert (await assert_enqueued(monque, "send", enqueued="new")).id == wanted.id
+        assert (
+            await assert_enqueued(monque, "send", {"to": "eve"}, enqueued=Enqueued.REPLACED)
+        ).id == other.id
+        with pytest.raises(AssertionError, match="with enqueued 'kept' was enqueued"):
+            await assert_enqueued(monque, "send", enqueued="kept")
+        with pytest.raises(ConfigurationError, match="enqueued must be one of 'new', 'kept'"):
+            await assert_enqueued(monque, "send", enqueued="stored")  # type: ignore[call-overload]
 
     async def test_it_knows_how_urgent_a_job_is(self, monque: Monque) -> None:
         await monque.enqueue("send")

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+from collections import Counter
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -24,9 +28,11 @@ from monque import (
     Retry,
     Unique,
 )
-from support.aliases import Collection, Make
+from monque.embedded import EmbeddedMongo
+from support.aliases import Collection, Database, Make
 from support.clocks import ago, ahead, now
 from support.jobs import claimed, document, find_one, only
+from support.programs.child import child, uri_of
 from support.waiting import Events
 
 SECOND = timedelta(seconds=1)
@@ -588,3 +594,39 @@ class TestWindow:
         await monque.enqueue("work", 1, unique=WINDOW)
 
         assert "monque_window" in await collection.index_information()
+
+
+async def test_calls_of_each_kind_from_many_processes_at_once(
+    server: EmbeddedMongo, database: Database, collection: Collection, monque: Monque
+) -> None:
+    """A small twin; MONQUE_TEST_CALLERS=20 makes it twenty processes with 200 calls of each kind."""
+    processes = int(os.environ.get("MONQUE_TEST_CALLERS", "3"))
+    calls = 200 // processes * processes if processes > 3 else 30
+    await collection.insert_one(claimed("somebody", uniqueKey="running", data="old"))
+    arguments = ("unique_caller", uri_of(server, database), str(calls))
+    async with AsyncExitStack() as running:
+        callers = [await running.enter_async_context(child(*arguments)) for _ in range(processes)]
+        for caller in callers:
+            await caller.wait_for("ready")
+        for caller in callers:
+            caller.write("go")
+        assert [await caller.ends(within=120) for caller in callers] == [0] * processes
+        for caller in callers:
+            await caller.finished()
+
+    answers: dict[str, Counter[str]] = {}
+    for caller in callers:
+        for kind, counts in json.loads(caller.said[-1]).items():
+            answers[kind] = answers.get(kind, Counter()) + Counter(counts)
+    others = calls * processes - 1
+    assert answers == {
+        "keep": {"new": 1, "kept": others},
+        "start": {"new": 1, "kept": others},
+        "replace": {"new": 1, "replaced": others},
+        "debounce": {"new": 1, "replaced": others},
+        "raise": {"new": 1, "raised": others},
+        "window": {"new": 1, "throttled": others},
+        "running": {"again": others + 1},
+    }
+    assert (await find_one(collection, {"uniqueKey": "running"}))["again"]["count"] == others + 1
+    assert await collection.count_documents({}) == len(answers)
