@@ -30,6 +30,16 @@ def test_a_name_is_paused_listed_and_resumed(call: Call, uri: str) -> None:
     assert len(call("paused").output.splitlines()) == 1
 
 
+def test_a_pause_says_who_typed_it(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("getpass.getuser", lambda: "ada")
+    monkeypatch.setattr("socket.gethostname", lambda: "laptop")
+    named = json.loads(call("pause", "send-email", "--json").output)["by"]
+    monkeypatch.setattr("getpass.getuser", lambda: {}["a user without a name, as in some containers"])
+    nameless = json.loads(call("pause", "send-email", "--json").output)["by"]
+
+    assert (named, nameless) == ("ada@laptop (command line)", "unknown@laptop (command line)")
+
+
 def test_all_names_are_paused_and_resumed(call: Call) -> None:
     assert call("pause", "--all").output == "all names: paused until it is resumed\n"
     assert "all names" in call("paused").output

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import getpass
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -48,7 +50,7 @@ class Database:
             retention=own.retention or (Retention() if retention else None),
             uses=tuple({*own.uses, *uses}) if create_indexes else (),
             recover_stale_jobs=False,
-            instance_id=None,
+            instance_id=_who(),
         )
         try:
             monque.reconfigure(database=self.uri, options=options)
@@ -57,6 +59,15 @@ class Database:
                 raise
             # The app has opened it already, with what it names itself: that is the database that was meant.
         return monque.open()
+
+
+def _who() -> str:
+    """Who types the command and where, for example in `Pause.by`: a random id would tell nobody anything."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, ImportError, OSError):  # a container may have users without names
+        user = "unknown"
+    return f"{user}@{socket.gethostname()} (command line)"
 
 
 def _require_embedded_data() -> None:
