@@ -37,15 +37,23 @@ ENDS: dict[str, BaseException | None] = {
 FAILURES = ("failure", "timeout", "retry later", "final failure")
 
 
+How = Literal["keep", "start", "replace", "raise", "window"]
+"""What a call with a key wants if its job is there. With `start`, it runs once more if it runs already."""
+
+
 @dataclass(frozen=True)
 class New:
     """What a call says about its job."""
 
     name: str
     key: str | None = None
-    due: bool = True
+    due: bool | None = True
+    """Whether its time has come; None: the call does not say, so it is due unless a job waits already."""
     tries: int | None = None
     expiry: Expiry | None = None
+    how: How = "keep"
+    data: int = 0
+    """The number of the call."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +77,33 @@ class Model:
     history: int = 0
     cancel: str | None = None
     """Who wants its end, or has ended it."""
+    data: int | None = 0
+    again: New | None = None
+    """The newest call that came while it ran."""
+    window: Literal["open", "over"] | None = None
 
     @classmethod
     def stored(cls, new: New) -> Model:
-        return cls(new.name, new.key, due=new.due, tries=new.tries, expiry=new.expiry)
+        said = {"due": new.due is not False, "tries": new.tries, "expiry": new.expiry, "data": new.data}
+        return cls(new.name, new.key, window="open" if new.key and new.how == "window" else None, **said)
+
+    def replaced(self, new: New) -> Model:
+        """The job that waits, for another call; one that waits for its retry becomes as new."""
+        due = new.due if new.due is not None else self.due or self.fail_count > 0
+        said = {"due": due, "tries": new.tries, "expiry": new.expiry, "data": new.data}
+        afresh = {"fail_count": 0, "crash_count": 0, "reason": False, "cancel": None, "again": None}
+        return replace(self, **said, **afresh)
+
+    def called_again(self, new: New) -> Model:
+        """The job that runs, with another call noted in it; of several calls the newest counts."""
+        before = True if self.again is None else self.again.due
+        return replace(self, again=replace(new, due=before if new.due is None else new.due))
+
+    def run_again(self) -> Model:
+        """The job of the call that was noted."""
+        assert self.again is not None
+        new = Model.stored(self.again)
+        return replace(new, attempt=self.attempt, history=self.history, window=self.window)
 
     @property
     def kind(self) -> str:
@@ -90,38 +121,64 @@ class Model:
         """The job if it must not start; a request counts before the expiry."""
         if self.requested:
             return self.cancelled("operator")
-        return self.cancelled("expiry") if self.expiry == "past" else None
+        return self._expired() if self.expiry == "past" else None
 
-    def ended(self, end: str, *, tries: int | None, is_known: bool, is_changed: bool) -> Model:
-        """The job after a run that knew *tries*, and perhaps of a request. Its schedule may have changed."""
+    def ended(
+        self, end: str, *, tries: int | None, is_known: bool, knows_call: bool, is_changed: bool
+    ) -> tuple[Model, Model | None]:
+        """The job after a run, and that run as it is kept if it failed for good.
+
+        The run knew how many *tries* there are, and perhaps of a request and of another call. Its schedule
+        may have changed.
+        """
+        if self._meets_call(end) and not knows_call:
+            is_known = self.requested  # its first write did not apply: it has read the job since
         if is_known and end != "success":
-            return self.noted().cancelled("operator")
-        if end == "release":
-            return self._left("pending")
+            return self.noted().cancelled("operator"), None
         if end in FAILURES:
             return self._failed(end, tries=tries, is_changed=is_changed)
+        return self._ended_well(end), None
+
+    def _meets_call(self, end: str) -> bool:
+        """Whether the run wants to end the job, in which a call is noted."""
+        ends = end == "success" or end in FAILURES or (end == "snooze" and self.expiry == "near")
+        return self.again is not None and ends
+
+    def _ended_well(self, end: str) -> Model:
+        """The job after a run that did not fail."""
+        if end == "release":
+            return self._left("pending")
         if end == "snooze":
             later = self._left("pending", due=False, snoozes=self.snoozes + 1)
-            return self.cancelled("expiry") if self.expiry == "near" else later
+            return self._expired() if self.expiry == "near" else later
         ended = self.noted() if end == "cancel" else self
         # A schedule that goes on meets a request that its owner has not heard of in its own write.
         if self.cron is not None:
             return ended.cancelled("operator") if self.requested else ended.next_time()
         if end == "cancel":
             return ended.cancelled("handler")
-        return self._left("completed", crash_count=0, reason=False)
+        return self.run_again() if self.again else self._left("completed", crash_count=0, reason=False)
 
-    def _failed(self, end: str, *, tries: int | None, is_changed: bool) -> Model:
+    def _failed(self, end: str, *, tries: int | None, is_changed: bool) -> tuple[Model, Model | None]:
         failed = replace(self.noted(), fail_count=self.fail_count + 1)
         gives_up = self.gives_up(end, tries)
         if gives_up and self.cron is not None:
             if self.requested:
-                return self.noted().cancelled("operator")
+                return self.noted().cancelled("operator"), None
             # Giving up means to plan the next time: if the schedule has changed, the run decides anew.
-            gives_up = self.gives_up(end, self.tries) if is_changed else gives_up
+            tries = self.tries if is_changed else tries
+            gives_up = self.gives_up(end, tries)
+        kept = self.occurrence(failed.fail_count, tries) if gives_up else None
+        if self.again is not None:
+            return failed.run_again(), kept
         if not gives_up:
-            return failed._left("pending", due=False, reason=True)
-        return failed._left("failed", reason=True) if self.cron is None else self.noted().next_time()
+            return failed._left("pending", due=False, reason=True), None
+        if self.cron is None:
+            return failed._left("failed", reason=True), None
+        return self.noted().next_time(), kept
+
+    def _expired(self) -> Model:
+        return self.cancelled("expiry") if self.again is None else self.run_again()
 
     def gives_up(self, end: str, tries: int | None) -> bool:
         """Whether this failure is the last: by its kind, by their number, or because a retry is too late."""
@@ -129,15 +186,18 @@ class Model:
             end == "final failure" or self.fail_count + 1 >= (tries or MAX_RETRIES) or (self.expiry == "near")
         )
 
-    def crashed(self) -> Model:
-        """The job after its owner has died."""
+    def crashed(self) -> tuple[Model, Model | None]:
+        """The job after its owner has died, and the run as it is kept if that was once too often."""
         crashes = self.crash_count + 1
         lost = self.noted()
         if self.requested:
-            return replace(lost, crash_count=crashes).cancelled("operator")
+            return replace(lost, crash_count=crashes).cancelled("operator"), None
         if not self.is_last_crash:
-            return lost._left("pending", crash_count=crashes)
-        return lost.next_time() if self.cron else lost._left("failed", crash_count=crashes, reason=True)
+            return lost._left("pending", crash_count=crashes), None
+        if self.cron is None and self.again is None:
+            return lost._left("failed", crash_count=crashes, reason=True), None
+        kept = self.occurrence(self.fail_count, self.tries)
+        return (lost.run_again() if self.again else lost.next_time()), kept
 
     @property
     def is_last_crash(self) -> bool:
@@ -150,7 +210,8 @@ class Model:
 
     def cancelled(self, by: str | None) -> Model:
         """The job when it is cancelled; the request of an operator that is there stays."""
-        return self._left("cancelled", cancel=self.cancel if self.requested else by or self.cancel)
+        by = self.cancel if self.requested else by or self.cancel
+        return self._left("cancelled", cancel=by, again=None)
 
     def next_time(self) -> Model:
         """A schedule that goes on."""
@@ -159,7 +220,9 @@ class Model:
     def occurrence(self, fail_count: int, tries: int | None) -> Model:
         """The run of a schedule that was given up, as it is kept."""
         kept = {"status": "failed", "fail_count": fail_count, "attempt": self.attempt, "tries": tries}
-        return Model(self.name, reason=True, history=self.noted().history, **kept)
+        return Model(
+            self.name, reason=True, history=self.noted().history, data=self.data, expiry=self.expiry, **kept
+        )
 
     def noted(self) -> Model:
         """The job with one more run in its history."""
@@ -179,5 +242,10 @@ class Model:
             "crashCount": self.crash_count or None,
             "snoozeCount": self.snoozes or None,
         }
-        required = {"name": self.name, "status": self.status, "failCount": self.fail_count}
+        required = {
+            "name": self.name,
+            "data": self.data,
+            "status": self.status,
+            "failCount": self.fail_count,
+        }
         return required | {field: value for field, value in optional.items() if value is not None}
