@@ -302,9 +302,19 @@ def _check(settings: Mapping[str, object], known: Any, whose: str) -> dict[str, 
 
 def _suggestion(name: str, known: Collection[str]) -> str:
     """What the caller may have meant: a name that other job systems have, or a misspelt one."""
-    meant = _NAMES_ELSEWHERE.get(name) or next(iter(get_close_matches(name, known, n=1)), None)
-    return f" (did you mean {meant}?)" if meant in known else ""
+    if name in _ARGUMENTS:
+        return f" (that is an argument of {_ARGUMENTS[name]})"
+    names = [*known, *_ARGUMENTS]
+    meant = _NAMES_ELSEWHERE.get(name) or next(iter(get_close_matches(name, names, n=1)), None)
+    return f" (did you mean {meant}?)" if meant in names else ""
 
+
+# They look like settings, and belong to one function alone.
+_ARGUMENTS = {
+    **dict.fromkeys(("run_at", "delay", "unique_key", "session"), "enqueue"),
+    **dict.fromkeys(("concurrency", "replace"), "worker"),
+    "timezone": "schedule",
+}
 
 _NAMES_ELSEWHERE = {
     "retries": "max_attempts",

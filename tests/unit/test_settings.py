@@ -162,11 +162,19 @@ class TestWrongOnes:
             ("time_limit", "timeout"),
             ("timout", "timeout"),
             ("expire", "expires"),
+            ("dealy", "delay"),
         ],
     )
     def test_what_was_meant_is_suggested(self, given: str, meant: str) -> None:
         with pytest.raises(ConfigurationError, match=rf"'{given}' \(did you mean {meant}\?\)"):
             check_job_settings({given: 3})
+
+    @pytest.mark.parametrize(
+        ("name", "function"), [("delay", "enqueue"), ("concurrency", "worker"), ("timezone", "schedule")]
+    )
+    def test_an_argument_of_another_function_is_said_to_be_one(self, name: str, function: str) -> None:
+        with pytest.raises(ConfigurationError, match=rf"'{name}' \(that is an argument of {function}\)"):
+            check_job_settings({name: 3})
 
     @pytest.mark.parametrize(
         "retry",
