@@ -131,7 +131,7 @@ class Interrupts:
         outcome = Outcome(seconds, limit.passed(run.job.id), "timeout")
         slots_freed = self._abandoned.slots_freed(name)
         self._abandoned.tasks[run] = run.task
-        message = "gave up a run of job %s (%s): %s; it may run twice at once from now on"
+        message = "job %s (%s) %s; from now on it may run twice at once"
         logger.warning(message, run.job.id, name, outcome.error, extra=about(run.job))
         if slots_freed < self.runs.capacity.slots_of(run.worker):
             self.runs.free_slot(run, outcome)

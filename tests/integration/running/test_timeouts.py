@@ -324,6 +324,7 @@ async def test_a_run_is_given_up_though_its_handler_still_runs(
     assert stored["history"][0]["outcome"] == "timed_out"
     assert await find_one(collection, {"_id": job.id}) == stored
     assert monque.is_healthy()
+    assert f"job {job.id} (work) {failed.error}; from now on it may run twice at once" in caplog.text
 
 
 def ended_late(caplog: pytest.LogCaptureFixture, count: int) -> None:
