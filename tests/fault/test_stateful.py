@@ -71,7 +71,8 @@ EXAMPLES = 100
 STEPS = 30
 
 NAMES = ["red", "blue"]
-MOST_AT_ONCE = 10
+# Of eight jobs that are taken at once, one would be taken for its age before urgent ones.
+MOST_AT_ONCE = 7
 CRONS = ["@yearly", "0 0 29 2 *"]
 # What the examples must have met, all of it: otherwise they show less than they seem to.
 EVERYTHING = [
@@ -80,9 +81,9 @@ EVERYTHING = [
     *("again, and a run that is kept", "again, and a crash"),
     "a schedule was refused",
     "a schedule was changed",
-    *(f"{action} one" for action in ("cancel", "retry", "reschedule", "delete")),
+    *(f"{action} one" for action in ("cancel", "retry", "reschedule", "prioritize", "delete")),
     *(f"{action} many" for action in ("cancel", "retry", "delete")),
-    *(f"{action} was refused" for action in ("cancel", "retry", "reschedule")),
+    *(f"{action} was refused" for action in ("cancel", "retry", "reschedule", "prioritize")),
     "retry many met a taken key",
     *(f"{end} of a {kind}" for end in ENDS for kind in KINDS),
     *(f"the last {end} of a {kind}" for end in ("failure", "timeout", "retry later") for kind in KINDS),
@@ -110,6 +111,7 @@ names = st.sampled_from(NAMES)
 keys = st.sampled_from([None, None, "k", "k", "red"])  # "red" is also the key of the schedule of that name
 some_names = st.lists(names, min_size=1, max_size=2, unique=True)
 tries = st.sampled_from([None, None, None, 1, 3])
+priorities = st.sampled_from([0, 0, 0, 1, 9])
 hows = st.sampled_from(["keep", "start", "replace", "replace", "raise", "window"])
 news = st.builds(
     New,
@@ -118,6 +120,7 @@ news = st.builds(
     due=st.sampled_from([None, True, False]),
     tries=tries,
     expiry=st.sampled_from([None, None, "near", "far"]),
+    priority=priorities,
     how=hows,
 )
 picks = st.integers(0, 100)
@@ -319,13 +322,17 @@ class Jobs(RuleBasedStateMachine):
         cron=st.sampled_from(CRONS),
         data=st.sampled_from([None, 1]),
         most=tries,
+        priority=priorities,
     )
-    def schedule(self, instance: str, name: str, cron: str, data: int | None, most: int | None) -> None:
+    def schedule(
+        self, instance: str, name: str, cron: str, data: int | None, most: int | None, priority: int = 0
+    ) -> None:
         holder = self._holder(name, name)
-        call = self.monques[instance].schedule(cron, name, data, max_attempts=most)
+        call = self.monques[instance].schedule(cron, name, data, max_attempts=most, priority=priority)
+        said: dict[str, Any] = {"data": data, "tries": most, "priority": priority}
         if holder is None:
             job = self.run(call)
-            self._change(job.id, Model(name, name, cron, due=False, tries=most, data=data))
+            self._change(job.id, Model(name, name, cron, due=False, **said))
             return
         model = self.model[holder]
         if model.cron is None:
@@ -336,7 +343,7 @@ class Jobs(RuleBasedStateMachine):
         self.happened["a schedule was changed"] += 1
         recomputed = model.status == "pending" and model.cron != cron
         due = model.due and not recomputed
-        self._change(holder, replace(model, cron=cron, data=data, tries=most, due=due))
+        self._change(holder, replace(model, cron=cron, due=due, **said))
 
     # Operators
 
@@ -352,21 +359,30 @@ class Jobs(RuleBasedStateMachine):
     def reschedule_one(self, instance: str, which: Which, due: bool) -> None:
         self._act_on_one(instance, "reschedule", which, due=due)
 
+    @operation(instance=instances, which=whiches, priority=priorities)
+    def prioritize_one(self, instance: str, which: Which, priority: int) -> None:
+        self._act_on_one(instance, "prioritize", which, priority=priority)
+
+    @operation(instance=instances, name=names, priority=priorities)
+    def prioritize_many(self, instance: str, name: str, priority: int) -> None:
+        only = JobFilter(name=name)
+        waiting = [job_id for job_id in self._matching(only) if self.model[job_id].status == "pending"]
+        result = self.run(self.monques[instance].set_priorities(only, priority))
+        assert result.count == len(waiting)
+        for job_id in waiting:
+            self._act(job_id, "prioritize", priority=priority)
+
     @operation(instance=instances, which=whiches)
     def delete_one(self, instance: str, which: Which) -> None:
         self._act_on_one(instance, "delete", which)
 
-    def _act_on_one(
-        self, instance: str, action: str, which: Which, *, due: bool = True, reason: str | None = None
-    ) -> None:
+    def _act_on_one(self, instance: str, action: str, which: Which, **how: Any) -> None:
         """One of the jobs in a state, else any, else one that is not there."""
         status, pick = which
         there = [job_id for job_id, job in sorted(self.model.items()) if job.status == status]
         there = there or sorted(self.model)
         job_id = there[pick % len(there)] if there and status != "gone" else ObjectId()
-        arguments = (_when(due),) if action == "reschedule" else ()
-        keywords = {} if reason is None else {"reason": reason}
-        call = getattr(self.monques[instance], f"{action}_job")(job_id, *arguments, **keywords)
+        call = self._asking(self.monques[instance], action, job_id, how)
         model = self.model.get(job_id)
         if model is None:
             with pytest.raises(JobNotFoundError):
@@ -378,10 +394,25 @@ class Jobs(RuleBasedStateMachine):
             self.happened[f"{action} was refused"] += 1
         else:
             self.run(call)
-            self._act(job_id, action, due=due, reason=reason)
+            self._act(job_id, action, **how)
             self.happened[f"{action} one"] += 1
             kinds = {"cancel": "job:cancelled", "retry": "job:retried", "delete": "job:deleted"}
             self.expected_events += [kinds[action]] if action in kinds else []
+
+    def _asking(
+        self, monque: Monque, action: str, job_id: ObjectId, how: dict[str, Any]
+    ) -> Coroutine[Any, Any, Any]:
+        """What an operator asks for."""
+        match action:
+            case "cancel":
+                return monque.cancel_job(job_id, **how)
+            case "reschedule":
+                return monque.reschedule_job(job_id, _when(how["due"]))
+            case "prioritize":
+                return monque.set_priority(job_id, how["priority"])
+            case _:
+                call: Coroutine[Any, Any, Any] = getattr(monque, f"{action}_job")(job_id)
+                return call
 
     @operation(
         instance=instances,
@@ -425,11 +456,20 @@ class Jobs(RuleBasedStateMachine):
                 "cancel": ["pending"],
                 "retry": ["failed", "cancelled"],
                 "reschedule": ["pending"],
+                "prioritize": ["pending"],
                 "delete": list(JobStatus),
             }[action]
         )
 
-    def _act(self, job_id: ObjectId, action: str, *, due: bool = True, reason: str | None = None) -> None:
+    def _act(
+        self,
+        job_id: ObjectId,
+        action: str,
+        *,
+        due: bool = True,
+        reason: str | None = None,
+        priority: int = 0,
+    ) -> None:
         model = self.model[job_id]
         if action == "delete":
             del self.model[job_id]
@@ -439,6 +479,8 @@ class Jobs(RuleBasedStateMachine):
         elif action == "retry":
             self.happened["a request was forgotten"] += model.requested
             self._change(job_id, model.retried())
+        elif action == "prioritize":
+            self._change(job_id, replace(model, priority=priority))
         else:
             self._change(job_id, replace(model, due=due))
 
@@ -555,7 +597,8 @@ class Jobs(RuleBasedStateMachine):
     def claim(self, instance: str, of: list[str], slots: int, limit: int) -> None:
         wanted = self._due(of, slots, limit)
         documents = self.run(self._claim(instance, dict.fromkeys(of, slots), limit))
-        assert [document["_id"] for document in documents] == wanted
+        # What is taken together is held by its priority, and comes by its age.
+        assert [document["_id"] for document in documents] == sorted(wanted, key=self._age)
         clock = self.monques[instance]._opening.anywhere().context.store.clock
         for document in documents:
             model = self.model[document["_id"]].claimed(instance)
@@ -584,22 +627,29 @@ class Jobs(RuleBasedStateMachine):
         latest = max((moment for moment in times if moment < ahead(minutes=1)), default=ago(hours=1))
         await eventually(lambda: _is_later(context.store.clock.now(), latest))
         context.store.claimer.wake()
+        context.store.claimer.expect_urgent()
         # The other instance, and each new example, take jobs away; under contention, how many a claim takes
         # and of which age is not for certain.
         context.store.claimer._candidates._contention = Contention()
         return (await context.store.claimer.claim(slots, limit)).claimed
 
     def _due(self, of: Iterable[str], slots: int, limit: int) -> list[ObjectId]:
-        """What a claim must take: due, earliest first, no more than there is room for."""
+        """What a claim must take: due, urgent before earlier ones, no more than there is room for."""
         room = dict.fromkeys(of, slots)
         due = [job_id for job_id, job in self.model.items() if job.status == "pending" and job.due]
         taken: list[ObjectId] = []
-        for job_id in sorted(due, key=lambda job_id: (self.before[job_id]["nextRunAt"], job_id)):
+        for job_id in sorted(due, key=self._place):
             name = self.model[job_id].name
             if len(taken) < limit and room.get(name):
                 room[name] -= 1
                 taken.append(job_id)
         return taken
+
+    def _place(self, job_id: ObjectId) -> tuple[int, datetime, ObjectId]:
+        return -self.model[job_id].priority, *self._age(job_id)
+
+    def _age(self, job_id: ObjectId) -> tuple[datetime, ObjectId]:
+        return self.before[job_id]["nextRunAt"], job_id
 
     @operation(pick=picks, end=st.sampled_from([*ENDS, "success", "failure"]), again=st.booleans())
     def end_one(self, pick: int, end: str, again: bool) -> None:
@@ -647,7 +697,7 @@ class Jobs(RuleBasedStateMachine):
             lent=Lent(lambda *_: None, State(), cast("Any", None)),
         )
         told: dict[str, Interruption] = {"release": "shutdown", "timeout": "timeout"}
-        kept = Kept("result", 20) if end == "success" and key[1] % 2 else None
+        kept = Kept("result", 20) if end == "success" and _returns(claim) else None
         outcome = Outcome(0.001, ENDS[end], told.get(end), kept=kept)
         settlement = Settlement.of(run, outcome, context.store)
         answer = await context.store.settler.settle(settlement.claim, settlement.transition)
@@ -658,7 +708,7 @@ class Jobs(RuleBasedStateMachine):
         is_changed = model.cron != claim.document.get("repeatInterval")
         knows_call = "again" in claim.document
         knowledge = {"is_known": is_known, "knows_call": knows_call, "is_changed": is_changed}
-        after, kept = model.ended(end, tries=claim.tries, **knowledge)
+        after, kept = model.ended(end, tries=claim.tries, has_result=_returns(claim), **knowledge)
         self._change(claim.job_id, after)
         if kept is not None:  # with the payload of the run, which the schedule may have no more
             kept = replace(kept, data=claim.document["data"])
@@ -845,7 +895,15 @@ class Jobs(RuleBasedStateMachine):
 
     def _agree(self, document: Document, model: Model) -> None:
         shown = model.shows()
-        optional = ("uniqueKey", "repeatInterval", "claimedBy", "attempt", "crashCount", "snoozeCount")
+        optional = (
+            "uniqueKey",
+            "repeatInterval",
+            "claimedBy",
+            "attempt",
+            "crashCount",
+            "snoozeCount",
+            "priority",
+        )
         assert {field: document[field] for field in ("name", "data", "status", "failCount")} | {
             field: document[field] for field in optional if field in document
         } == shown
@@ -854,6 +912,7 @@ class Jobs(RuleBasedStateMachine):
         assert document.get("cancel", {}).get("by") == model.cancel
         assert document.get("policy", {}).get("maxAttempts") == model.tries
         assert ("expiresAt" in document.get("policy", {})) == (model.expiry is not None)
+        assert ("result" in document) == model.result
         assert (document.get("again") or {}).get("data") == (model.again and model.again.data)
         assert (document.get("windowKey") is not None) == (model.window is not None)
         if model.status == "pending":
@@ -899,8 +958,17 @@ def _is_later(moment: datetime, than: datetime) -> None:
     assert moment > than
 
 
+def _returns(claim: Claim) -> bool:
+    """Whether the handler returns something that is kept."""
+    return claim.attempt % 2 == 1
+
+
 def _arguments(new: New) -> dict[str, Any]:
-    settings = {"max_attempts": new.tries, "expires": new.expiry and _expiry(new.expiry)}
+    settings = {
+        "max_attempts": new.tries,
+        "expires": new.expiry and _expiry(new.expiry),
+        "priority": new.priority or None,
+    }
     time = {} if new.due is None else {"run_at": _when(new.due)}
     given = {name: value for name, value in settings.items() if value is not None}
     return {**time, **given, **_unique(new)}
@@ -986,6 +1054,23 @@ def call_again(jobs: Jobs, end: str, hears: bool) -> None:
     jobs.teardown()
 
 
+def call_in_a_window(jobs: Jobs) -> None:
+    """Calls in one window, whatever has become of the job that was accepted, and after it."""
+    call = New("red", "k", how="window")
+    for step in (
+        lambda: None,
+        lambda: jobs.claim_all("a"),
+        lambda: jobs.end_one(0, "success", again=True),
+        jobs.let_windows_end,
+        lambda: jobs.delete_one("a", ("pending", 0)),
+    ):
+        step()
+        jobs.enqueue("b", [call])
+        jobs.enqueue("a", [call, call])
+        jobs.check()
+    jobs.teardown()
+
+
 def change_a_running_schedule(jobs: Jobs, end: str, before: int | None, after: int | None) -> None:
     """A run ends, and neither its cron nor its policy is what the run knows."""
     jobs.schedule("a", "red", CRONS[0], None, before)
@@ -1022,6 +1107,7 @@ def test_any_order_of_operations_leaves_what_the_model_says(
                 request_in_a_run(Jobs(world), False, end, hears)
                 call_again(Jobs(world), end, hears)
             request_in_a_run(Jobs(world), True, "failure", hears)
+        call_in_a_window(Jobs(world))
         for end in ENDS:
             lose_a_claim(Jobs(world), end)
             fail_as_often_as_allowed(Jobs(world), end)

@@ -17,7 +17,9 @@ from monque import Cancel, Fail, JobTimeoutError, Options, RetryAfter, Snooze
 MAX_RETRIES = 2
 HOUR = timedelta(hours=1)
 # Every wait is longer than an expiry that is near, and shorter than one that is far.
-OPTIONS = Options(max_retries=MAX_RETRIES, base_retry_interval=HOUR, change_streams=False)
+OPTIONS = Options(
+    max_retries=MAX_RETRIES, base_retry_interval=HOUR, change_streams=False, uses=("priority", "window")
+)
 ACTIVE = ("pending", "processing")
 KINDS = ("job", "schedule")
 
@@ -51,9 +53,15 @@ class New:
     """Whether its time has come; None: the call does not say, so it is due unless a job waits already."""
     tries: int | None = None
     expiry: Expiry | None = None
+    priority: int = 0
     how: How = "keep"
     data: int = 0
     """The number of the call."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What is replaced as a whole by another call."""
+        return {name: getattr(self, name) for name in ("tries", "expiry", "priority", "data")}
 
 
 @dataclass(frozen=True)
@@ -81,18 +89,19 @@ class Model:
     again: New | None = None
     """The newest call that came while it ran."""
     window: Literal["open", "over"] | None = None
+    priority: int = 0
+    result: bool = False
 
     @classmethod
     def stored(cls, new: New) -> Model:
-        said = {"due": new.due is not False, "tries": new.tries, "expiry": new.expiry, "data": new.data}
+        said = {"due": new.due is not False, **new.settings}
         return cls(new.name, new.key, window="open" if new.key and new.how == "window" else None, **said)
 
     def replaced(self, new: New) -> Model:
         """The job that waits, for another call; one that waits for its retry becomes as new."""
         due = new.due if new.due is not None else self.due or self.fail_count > 0
-        said = {"due": due, "tries": new.tries, "expiry": new.expiry, "data": new.data}
         afresh = {"fail_count": 0, "crash_count": 0, "reason": False, "cancel": None, "again": None}
-        return replace(self, **said, **afresh)
+        return replace(self, due=due, **new.settings, **afresh)
 
     def called_again(self, new: New) -> Model:
         """The job that runs, with another call noted in it; of several calls the newest counts."""
@@ -124,7 +133,14 @@ class Model:
         return self._expired() if self.expiry == "past" else None
 
     def ended(
-        self, end: str, *, tries: int | None, is_known: bool, knows_call: bool, is_changed: bool
+        self,
+        end: str,
+        *,
+        tries: int | None,
+        is_known: bool,
+        knows_call: bool,
+        is_changed: bool,
+        has_result: bool,
     ) -> tuple[Model, Model | None]:
         """The job after a run, and that run as it is kept if it failed for good.
 
@@ -137,14 +153,14 @@ class Model:
             return self.noted().cancelled("operator"), None
         if end in FAILURES:
             return self._failed(end, tries=tries, is_changed=is_changed)
-        return self._ended_well(end), None
+        return self._ended_well(end, has_result=has_result), None
 
     def _meets_call(self, end: str) -> bool:
         """Whether the run wants to end the job, in which a call is noted."""
         ends = end == "success" or end in FAILURES or (end == "snooze" and self.expiry == "near")
         return self.again is not None and ends
 
-    def _ended_well(self, end: str) -> Model:
+    def _ended_well(self, end: str, *, has_result: bool) -> Model:
         """The job after a run that did not fail."""
         if end == "release":
             return self._left("pending")
@@ -154,10 +170,13 @@ class Model:
         ended = self.noted() if end == "cancel" else self
         # A schedule that goes on meets a request that its owner has not heard of in its own write.
         if self.cron is not None:
-            return ended.cancelled("operator") if self.requested else ended.next_time()
+            result = self.result if end == "cancel" else has_result
+            next_time = replace(ended.next_time(), result=result)
+            return ended.cancelled("operator") if self.requested else next_time
         if end == "cancel":
             return ended.cancelled("handler")
-        return self.run_again() if self.again else self._left("completed", crash_count=0, reason=False)
+        completed = self._left("completed", crash_count=0, reason=False, result=has_result)
+        return self.run_again() if self.again else completed
 
     def _failed(self, end: str, *, tries: int | None, is_changed: bool) -> tuple[Model, Model | None]:
         failed = replace(self.noted(), fail_count=self.fail_count + 1)
@@ -206,7 +225,7 @@ class Model:
     def retried(self) -> Model:
         """The job that an operator wants back: as if nothing had happened, but for its history."""
         afresh: dict[str, Any] = {"fail_count": 0, "crash_count": 0, "snoozes": 0}
-        return self._left("pending", due=True, reason=False, cancel=None, **afresh)
+        return self._left("pending", due=True, reason=False, cancel=None, result=False, **afresh)
 
     def cancelled(self, by: str | None) -> Model:
         """The job when it is cancelled; the request of an operator that is there stays."""
@@ -220,9 +239,8 @@ class Model:
     def occurrence(self, fail_count: int, tries: int | None) -> Model:
         """The run of a schedule that was given up, as it is kept."""
         kept = {"status": "failed", "fail_count": fail_count, "attempt": self.attempt, "tries": tries}
-        return Model(
-            self.name, reason=True, history=self.noted().history, data=self.data, expiry=self.expiry, **kept
-        )
+        said = {"data": self.data, "expiry": self.expiry, "priority": self.priority}
+        return Model(self.name, reason=True, history=self.noted().history, **said, **kept)
 
     def noted(self) -> Model:
         """The job with one more run in its history."""
@@ -241,6 +259,7 @@ class Model:
             "attempt": self.attempt or None,
             "crashCount": self.crash_count or None,
             "snoozeCount": self.snoozes or None,
+            "priority": self.priority or None,
         }
         required = {
             "name": self.name,
