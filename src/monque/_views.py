@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from bson import ObjectId
 
@@ -29,6 +30,15 @@ _TIMES = (
     "due_after",
     "due_before",
 )
+# A query with ten thousand ids takes 200 kB; with twice as many, a page of jobs would take a second.
+_MOST_IDS = 10_000
+
+# What the server has to compare in every job of the name. Twice as many paths would take twice as long.
+_MOST_PATHS = 3
+_PATH = re.compile(r"[\w-]+(\.[\w-]+){0,7}")
+
+Scalar: TypeAlias = str | int | float | bool | datetime | ObjectId | None
+"""What a filter may look for in a payload."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +58,14 @@ class JobFilter:
             them; the next one cancels them. False: all others.
         cancelled_by: Cancelled by an `operator`, by their `handler` or by `expiry`.
         priority: With this priority or a higher one, from 1 to 9.
+        unique_key: With this unique key.
+        ids: With one of these ids, as `get_job` takes them; 1 to 10,000 of them.
+        payload: With these values in their data, by path: `{"customer.id": 7}`. One to three paths to texts,
+            numbers, booleans, dates, ObjectIds or None. An array matches if one of its elements does. It
+            needs a *name*, because no index helps: the server reads all jobs of that name.
 
     Examples:
+        >>> JobFilter(name="send-email", payload={"customer.id": 7})
         >>> JobFilter(name="send-email", status=["failed", "cancelled"])
     """
 
@@ -64,6 +80,9 @@ class JobFilter:
     expired: bool | None = None
     cancelled_by: CancelledBy | None = None
     priority: int | None = None
+    unique_key: str | None = None
+    ids: Iterable[ObjectId | str] | None = None
+    payload: Mapping[str, Scalar] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         if self.name is not None and not _may_be_stored(self.name):
@@ -74,15 +93,23 @@ class JobFilter:
             object.__setattr__(self, "name", str.__str__(self.name))
         if self.status is not None:
             object.__setattr__(self, "status", _statuses(self.status))
-        for field in _TIMES:
-            if getattr(self, field) is not None:
-                check_time(field, getattr(self, field))
+        for time in _TIMES:
+            if getattr(self, time) is not None:
+                check_time(time, getattr(self, time))
         if self.expired is not None and not isinstance(self.expired, bool):
             raise ConfigurationError(f"a filter's expired must be True or False, got {self.expired!r}")
         if self.cancelled_by is not None:
             check_choice("cancelled_by", self.cancelled_by, CancelledBy)
         if self.priority is not None:
             check_count("a filter's priority", self.priority, limit=HIGHEST_PRIORITY)
+        if self.unique_key is not None and not _may_be_stored(self.unique_key):
+            raise ConfigurationError(
+                f"a filter's unique_key must be a key, got {self.unique_key!r}; leave it out to mean all jobs"
+            )
+        if self.ids is not None:
+            object.__setattr__(self, "ids", _ids(self.ids))
+        if self.payload is not None:
+            object.__setattr__(self, "payload", _payload(self.payload, self.name))
 
     @property
     def statuses(self) -> tuple[JobStatus, ...]:
@@ -96,6 +123,55 @@ def _may_be_stored(name: object) -> bool:
         return isinstance(name, str) and bool(name.strip()) and bool(name.encode())
     except UnicodeEncodeError:
         return False
+
+
+def _ids(given: Any) -> tuple[Any, ...]:
+    ids = () if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable) else tuple(given)
+    if not 1 <= len(ids) <= _MOST_IDS:
+        raise ConfigurationError(
+            f"a filter's ids must be 1 to {_MOST_IDS:,} job ids, such as [job.id], got "
+            f"{len(ids) if ids else repr(given)[:80]}; leave it out to mean all jobs"
+        )
+    return ids
+
+
+def _payload(given: Any, name: str | None) -> dict[str, Any]:
+    if not isinstance(given, Mapping) or not 1 <= len(given) <= _MOST_PATHS:
+        raise ConfigurationError(
+            f"a filter's payload must have 1 to {_MOST_PATHS} paths and their values, such as "
+            f"{{'customer.id': 7}}, got {repr(given)[:80]}"
+        )
+    if name is None:
+        raise ConfigurationError(
+            "a filter with a payload needs a name, too: the server has to read the data of every job that it "
+            "is about"
+        )
+    for path, value in given.items():
+        if not isinstance(path, str) or _PATH.fullmatch(path) is None:
+            raise ConfigurationError(
+                "a path of a filter's payload has 1 to 8 names of letters, digits, '_' and '-' between dots, "
+                f"such as 'customer.id', got {repr(path)[:80]}"
+            )
+        if not _is_scalar(value):
+            raise ConfigurationError(
+                f"the value of {path!r} in a filter's payload must be a text, a number, True, False, None, "
+                f"an aware datetime or an ObjectId, got {repr(value)[:80]}"
+            )
+    return dict(given)
+
+
+def _is_scalar(value: object) -> bool:
+    if isinstance(value, datetime):
+        return value.utcoffset() is not None
+    if isinstance(value, int) and not isinstance(value, bool):
+        return -(2**63) <= value < 2**63
+    if isinstance(value, str):
+        return not _is_lone_surrogate(value)
+    return value is None or isinstance(value, bool | float | ObjectId)
+
+
+def _is_lone_surrogate(text: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _statuses(given: Any) -> tuple[JobStatus, ...]:

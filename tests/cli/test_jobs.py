@@ -371,6 +371,26 @@ def test_many_jobs_are_rescheduled(call: Call, jobs: Jobs) -> None:
     assert jobs.count_documents({"nextRunAt": {"$gt": ahead(days=1)}}) == 30
 
 
+def test_everything_of_a_customer_is_cancelled(call: Call, jobs: Jobs) -> None:
+    jobs.insert_many(
+        [document(name="mail", data={"customer": {"id": 7}, "to": to}, uniqueKey=to) for to in ("ada", "bob")]
+    )
+    jobs.insert_one(document(name="mail", data={"customer": {"id": "7"}}))
+
+    selected = ("--name", "mail", "--payload", "customer.id=7")
+    assert len(call("jobs", "list", *selected, "--json").stdout.splitlines()) == 2
+    assert call("jobs", "cancel", *selected, "--payload", "to=ada", "--yes").output == "cancelled 1 job(s)\n"
+    asked = call("jobs", "delete", *selected, typed="n\n").output
+    assert "Delete 2 job(s) (name mail, customer.id 7)?" in asked
+    assert call("jobs", "delete", "--unique-key", "bob", "--yes").output == "deleted 1 job(s)\n"
+    assert (
+        call("jobs", "list", "--name", "mail", "--payload", 'customer.id="7"', "--json").stdout.count("\n")
+        == 1
+    )
+    assert "needs a name" in call("jobs", "list", "--payload", "customer.id=7").output
+    assert "is not PATH=VALUE" in call("jobs", "list", "--payload", "customer.id").output
+
+
 def test_jobs_are_prioritized_by_id_and_by_filters(call: Call, jobs: Jobs) -> None:
     jobs.insert_many([job := document(name="mail"), document(name="mail"), document(name="other")])
     job_id = str(job["_id"])

@@ -359,6 +359,9 @@ async def stops() -> None:
     await monque.enqueue(limited, timeout=timedelta(seconds=1), expires=datetime.now(UTC))
     assert_type(await monque.cancel_job("id", running=True, reason="enough"), Job[Any])
     assert_type((await monque.cancel_jobs(JobFilter(expired=True), running=True)).requested, int)
+    JobFilter(name="charge", payload={"customer.id": 7, "paid": True, "note": None}, unique_key="k")
+    JobFilter(ids=["65f1c0ffee65f1c0ffee0001", ObjectId()], priority=3)
+    JobFilter(name="charge", payload={"customer": {"id": 7}})  # type: ignore[dict-item]  # not a scalar
     JobFilter(cancelled_by="me")  # type: ignore[arg-type]  # nobody of that name cancels
 
 

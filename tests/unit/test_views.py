@@ -96,6 +96,86 @@ def test_what_is_no_status_is_refused(status: Any) -> None:
         JobFilter(status=status)
 
 
+@pytest.mark.parametrize("key", ["", " ", 5, b"k", "\ud800", {"$ne": ""}])
+def test_what_is_no_unique_key_is_refused(key: Any) -> None:
+    with pytest.raises(ConfigurationError, match="a filter's unique_key must be a key"):
+        JobFilter(unique_key=key)
+
+
+@pytest.mark.parametrize("ids", [[], "65f1c0ffee65f1c0ffee0001", b"x", 5, {}, {"a": 1}, range(10_001)])
+def test_ids_are_some_ids_and_never_none(ids: Any) -> None:
+    """An empty list must not mean all jobs."""
+    with pytest.raises(
+        ConfigurationError, match=r"ids must be 1 to 10,000 job ids.*leave it out to mean all"
+    ):
+        JobFilter(ids=ids)
+
+
+@pytest.mark.parametrize(
+    ("payload", "message"),
+    [
+        ({}, "must have 1 to 3 paths"),
+        ("customer.id=7", "must have 1 to 3 paths"),
+        (dict.fromkeys("abcd", 1), "must have 1 to 3 paths"),
+        ({"": 1}, "a path of a filter's payload has 1 to 8 names"),
+        ({"$where": 1}, "a path of a filter's payload has 1 to 8 names"),
+        ({"a..b": 1}, "a path of a filter's payload has 1 to 8 names"),
+        ({"a\n": 1}, "a path of a filter's payload has 1 to 8 names"),
+        ({"a.b.c.d.e.f.g.h.i": 1}, "a path of a filter's payload has 1 to 8 names"),
+        ({5: 1}, "a path of a filter's payload has 1 to 8 names"),
+        ({"a": {"$gt": 0}}, "the value of 'a' in a filter's payload must be a text, a number"),
+        ({"a": [1]}, "the value of 'a' in a filter's payload must be a text, a number"),
+        ({"a": 2**63}, "the value of 'a' in a filter's payload must be a text, a number"),
+        ({"a": "\ud800"}, "the value of 'a' in a filter's payload must be a text, a number"),
+        ({"a": NOW.replace(tzinfo=None)}, "an aware datetime"),
+    ],
+)
+def test_a_payload_has_few_paths_to_scalars(payload: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        JobFilter(name="work", payload=payload)
+
+
+def test_a_payload_needs_a_name() -> None:
+    with pytest.raises(ConfigurationError, match="a filter with a payload needs a name, too"):
+        JobFilter(payload={"a": 1})
+
+
+def test_what_a_filter_looks_for_in_a_payload_is_never_an_operator() -> None:
+    found = JobFilter(name="work", payload={"a.b": 7, "c": None, "d": "$x"}, ids=iter([ObjectId(b"x" * 12)]))
+
+    assert reads.matching(found) == {
+        "name": {"$eq": "work"},
+        "_id": {"$in": [ObjectId(b"x" * 12)]},
+        "data.a.b": {"$eq": 7},
+        "data.c": {"$type": "null"},
+        "data.d": {"$eq": "$x"},
+    }
+    assert found.ids == (ObjectId(b"x" * 12),)
+    assert isinstance(hash(found), int)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"expired": True},
+        {"cancelled_by": "expiry"},
+        {"priority": 1},
+        {"unique_key": "k"},
+        {"ids": ["a"]},
+        {"payload": {"a": 1}},
+    ],
+    ids=str,
+)
+def test_a_cursor_belongs_to_the_whole_filter(other: dict[str, Any]) -> None:
+    place = Position(ObjectId(b"x" * 12))
+    plain = Listing(JobFilter(name="work"), "id", descending=False)
+    narrow = Listing(JobFilter(name="work", **other), "id", descending=False)
+
+    assert narrow.read_cursor(narrow.write_cursor(place)) == place
+    with pytest.raises(InvalidCursorError):
+        plain.read_cursor(narrow.write_cursor(place))
+
+
 @pytest.mark.parametrize("field", TIMES)
 @pytest.mark.parametrize("moment", ["", "2030-01-01", 0, date(2030, 1, 1), NOW.replace(tzinfo=None)])
 def test_what_is_no_aware_time_is_refused(field: str, moment: Any) -> None:

@@ -20,6 +20,7 @@ from bson.datetime_ms import DatetimeMS
 from bson.errors import BSONError
 
 from monque._errors import InvalidCursorError
+from monque._rules import ids_meant
 from monque._status import CancelledBy, JobStatus
 from monque._store.document import EARLIEST, PARKED, Document, name_of
 from monque._views import Direction, JobFilter, QueueDepth, QueueStats, Sort
@@ -62,6 +63,13 @@ def matching(jobs: JobFilter) -> Document:
             query[field] = {**bounds, "$ne": PARKED} if field == "nextRunAt" else bounds
     if jobs.priority is not None:
         query["priority"] = {"$gte": jobs.priority}
+    if jobs.unique_key is not None:
+        query["uniqueKey"] = {"$eq": jobs.unique_key}
+    if jobs.ids is not None:
+        query["_id"] = {"$in": [meant for each in jobs.ids for meant in ids_meant(each)]}
+    for path, value in (jobs.payload or {}).items():
+        # A missing value would equal null.
+        query[f"data.{path}"] = {"$type": "null"} if value is None else {"$eq": value}
     more = []
     if jobs.cancelled_by is not None:
         more.append(_cancelled_by(jobs.cancelled_by))
@@ -81,6 +89,10 @@ def _cancelled_by(who: CancelledBy) -> Document:
     """As `document.cancelled_by` tells it: whoever left no record is an operator."""
     record: Any = {"$nin": ["handler", "expiry"]} if who == "operator" else who
     return {"status": "cancelled", "cancel.by": record}
+
+
+# What a filter has beside name, states and times.
+_OTHERS = ("expired", "cancelled_by", "priority", "unique_key", "ids", "payload")
 
 
 def _times(jobs: JobFilter) -> dict[str, tuple[datetime | None, datetime | None]]:
@@ -244,7 +256,11 @@ class Listing:
         jobs = self.jobs
         moments = [moment for bounds in _times(jobs).values() for moment in bounds]
         times = [None if moment is None else _milliseconds(moment) for moment in moments]
-        described = json.dumps([self.sort, self.descending, jobs.name, list(jobs.statuses), times])
+        others = {each: value for each in _OTHERS if (value := getattr(jobs, each)) is not None}
+        whole: list[object] = [self.sort, self.descending, jobs.name, list(jobs.statuses), times]
+        if others:
+            whole.append(others)
+        described = json.dumps(whole, sort_keys=True, default=repr)
         return hashlib.blake2b(described.encode() + b"\0" + place, digest_size=_SEAL_SIZE).digest()
 
     def _falls(self, direction: Direction) -> bool:

@@ -153,6 +153,7 @@ def cancel(database: Database, running: bool, reason: str | None, **wish: Any) -
       monque jobs cancel 65f1c0ffee65f1c0ffee0001 --running --reason "wrong customer"
       monque jobs cancel --name send-email --due-after 2030-01-01T00:00Z
       monque jobs cancel --expired
+      monque jobs cancel --name send-email --payload customer.id=7 --running
     """
     perform(cancelling(running, reason), database, **wish)
 

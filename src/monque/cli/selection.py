@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,6 +12,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args
 import click
 
 from monque import JobFilter, JobStatus
+from monque.cli.payload import parse
 from monque.cli.times import past, resolve, span, stamp
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -38,10 +40,12 @@ class Selection:
     expired: bool
     cancelled_by: Canceller | None
     priority: int | None
+    unique_key: str | None
+    payload: dict[str, Any]
 
     def __bool__(self) -> bool:
-        given = (self.status, self.times, self.expired, self.cancelled_by, self.priority)
-        return self.name is not None or any(given)
+        given = (self.status, self.times, self.expired, self.cancelled_by, self.priority, self.payload)
+        return self.name is not None or self.unique_key is not None or any(given)
 
     def filter(self, *, now: datetime, among: frozenset[str] | None = None) -> JobFilter | None:
         """The filter, narrowed to the statuses *among*; None if no job can match."""
@@ -57,6 +61,8 @@ class Selection:
             expired=self.expired or None,
             cancelled_by=self.cancelled_by,
             priority=self.priority,
+            unique_key=self.unique_key,
+            payload=self.payload or None,
             **times,
         )
 
@@ -68,6 +74,8 @@ class Selection:
         words += ["expired"] if self.expired else []
         words += [f"cancelled by {self.cancelled_by}"] if self.cancelled_by is not None else []
         words += [f"priority {self.priority} or higher"] if self.priority is not None else []
+        words += [f"unique key {self.unique_key}"] if self.unique_key is not None else []
+        words += [f"{path} {json.dumps(value)}" for path, value in self.payload.items()]
         return ", ".join(words) or "all names"
 
 
@@ -83,16 +91,36 @@ def selects(command: F) -> F:
         times = {field: kwargs.pop(field) for field in _TIMES}
         given = {field: moment for field, moment in times.items() if moment is not None}
         others = {field: kwargs.pop(field) for field in _OTHERS}
-        return command(*args, selection=Selection(times=given, **others), **kwargs)
+        payload = dict(kwargs.pop("payload"))
+        return command(*args, selection=Selection(times=given, payload=payload, **others), **kwargs)
 
     # click calls it by keywords
     return functools.reduce(lambda function, option: option(function), _OPTIONS, selecting)  # type: ignore[return-value]
 
 
-_OTHERS = ("name", "status", "expired", "cancelled_by", "priority")
+def _payload(given: str) -> tuple[str, Any]:
+    """`PATH=VALUE`: a path into the payload, and a JSON value or any other text."""
+    path, equals, text = given.partition("=")
+    if not path or not equals:
+        raise click.BadParameter(f"{given!r} is not PATH=VALUE, for example customer.id=7")
+    try:
+        return path, parse(text)
+    except (ValueError, RecursionError):
+        return path, text
+
+
+_OTHERS = ("name", "status", "expired", "cancelled_by", "priority", "unique_key")
 _STATUSES = click.Choice([status.value for status in JobStatus])
 _CANCELLERS = click.Choice(get_args(Canceller))
 _OPTIONS = [
+    click.option(
+        "--payload",
+        type=_payload,
+        multiple=True,
+        metavar="PATH=VALUE",
+        help="With this value in the payload, as JSON or as text: customer.id=7. Needs --name; up to three.",
+    ),
+    click.option("--unique-key", metavar="KEY", help="With this unique key."),
     click.option("--priority", type=click.IntRange(1, 9), help="With this priority or a higher one."),
     click.option("--cancelled-by", type=_CANCELLERS, help="Cancelled by whom."),
     click.option("--expired", is_flag=True, help="Pending, and past the time until which they may start."),

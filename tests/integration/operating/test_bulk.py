@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from bson import ObjectId
 
 from monque import (
     BulkError,
@@ -432,3 +433,39 @@ async def test_200_000_jobs_are_changed_without_loading_them(
     assert [retried.count, cancelled.count, deleted.count] == [count] * 3
     assert await collection.count_documents({}) == 0
     assert peak < 4_000_000  # as lists the ids alone would be several times as much
+
+
+# Filters by key, ids and payload
+
+
+async def test_everything_of_one_customer_is_found_and_cancelled(monque: Monque) -> None:
+    for customer in (7, 8, "7", None, True, 7.0):
+        await monque.enqueue("mail", {"customer": {"id": customer}, "tags": ["a", customer]})
+    await monque.enqueue("mail", {"customer": {}})
+    await monque.enqueue("other", {"customer": {"id": 7}})
+
+    async def count(**payload: Any) -> int:
+        paths = {path.replace("__", "."): value for path, value in payload.items()}
+        return await monque.count_jobs(JobFilter(name="mail", payload=paths))
+
+    assert await count(customer__id=7) == 2  # 7.0 is the same number
+    assert [await count(customer__id=value) for value in (8, "7", True, None)] == [1, 1, 1, 1]
+    assert await count(tags="a") == 6
+    assert await count(customer__id=7, tags="b") == 0
+
+    cancelled = await monque.cancel_jobs(JobFilter(name="mail", payload={"customer.id": 7}))
+    assert cancelled.count == 2
+    assert await monque.count_jobs(JobFilter(status="cancelled")) == 2
+
+
+async def test_jobs_are_found_by_ids_and_by_their_key(monque: Monque, collection: Collection) -> None:
+    jobs = [await monque.enqueue("mail", number, unique_key=f"k{number}") for number in range(4)]
+    await collection.insert_one(document(_id="an id of another kind"))
+
+    ids = JobFilter(ids=[jobs[0].id, str(jobs[1].id), "an id of another kind", ObjectId(), object()])  # type: ignore[list-item]
+    assert await monque.count_jobs(ids) == 3
+    [found] = [job async for job in monque.iter_jobs(JobFilter(unique_key="k2"))]
+    assert found.data == 2
+    assert await monque.count_jobs(JobFilter(unique_key="k2", ids=[jobs[3].id])) == 0
+    assert (await monque.delete_jobs(ids)).count == 3
+    assert await monque.count_jobs() == 2
