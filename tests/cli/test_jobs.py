@@ -281,6 +281,55 @@ def test_looking_changes_nothing(call: Call, jobs: Jobs) -> None:
     assert list(jobs.index_information()) == ["_id_"]
 
 
+def test_a_job_is_shown_with_progress_result_and_log(call: Call, jobs: Jobs) -> None:
+    at = datetime(2030, 5, 1, 12, tzinfo=UTC)
+    job = document(
+        status="completed",
+        progress={"done": 3.0, "message": "rows", "at": at},
+        log=[{"at": at, "level": "warning", "text": "slow\x1b[31m"}],
+        result={"rows": 3},
+    )
+    jobs.insert_one(job)
+
+    told = call("jobs", "show", str(job["_id"])).stdout
+    [as_json] = lines(call("jobs", "show", str(job["_id"]), "--json"))
+
+    assert "progress           3, rows" in told
+    assert "result             {'rows': 3}" in told
+    assert "warning: slow" in told
+    assert "\x1b" not in told
+    assert as_json["progress"] == {
+        "done": 3.0,
+        "total": None,
+        "message": "rows",
+        "at": "2030-05-01T12:00:00.000+00:00",
+        "fraction": None,
+    }
+    assert (as_json["result"], as_json["log"][0]["level"]) == ({"rows": 3}, "warning")
+
+
+# Waiting
+
+
+def test_waiting_says_how_each_job_ended(call: Call, three: list[dict[str, Any]]) -> None:
+    _, failed, completed = (str(job["_id"]) for job in three)
+
+    alone = call("jobs", "wait", completed)
+    both = call("jobs", "wait", failed, completed)
+
+    assert (alone.exit_code, alone.stdout) == (0, f"completed {completed}\n")
+    assert (both.exit_code, both.stdout) == (1, f"failed {failed}\ncompleted {completed}\n")
+    assert [job["status"] for job in lines(call("jobs", "wait", completed, "--json"))] == ["completed"]
+
+
+def test_waiting_ends_with_the_time_that_is_given(call: Call, three: list[dict[str, Any]]) -> None:
+    told = call("jobs", "wait", str(three[0]["_id"]), NOBODY, "--timeout", "50ms")
+
+    assert told.exit_code == 1
+    assert "has not ended in time" in told.stderr
+    assert f"no job with id {NOBODY}" in told.stderr
+
+
 # Acting on some
 
 

@@ -49,7 +49,8 @@ def test_as_json_each_look_is_a_line(call: Call, jobs: Jobs) -> None:
     assert first["names"][0] == {"name": "mail", **counts, "completed_rate": None, "failed_rate": None}
     assert second["names"][0] == {"name": "mail", **counts, "completed_rate": 0.0, "failed_rate": 0.0}
     assert set(first) == {"taken_at", "names", "running", "failures", "retries", "paused"}
-    assert set(first["running"][0]) == {"id", "name", "attempt", "claimed_by", "age", "age_is_exact", "state"}
+    run = {"id", "name", "attempt", "claimed_by", "age", "age_is_exact", "state", "progress"}
+    assert set(first["running"][0]) == run
     assert set(first["failures"][0]) == {"id", "name", "status", "fail_count", "fail_reason", "updated_at"}
     assert first["taken_at"] < second["taken_at"]
 
@@ -140,3 +141,12 @@ def test_a_run_that_does_not_stop_is_stuck_whoever_told_it_to(call: Call, jobs: 
     runs = json.loads(call("top", "--json").stdout)["running"]
 
     assert {run["name"]: run["state"] for run in runs} == {"render": "stuck", "send": "running"}
+
+
+def test_it_shows_how_far_running_jobs_are(call: Call, jobs: Jobs) -> None:
+    progress = {"done": 3.0, "total": 4.0, "message": "writing", "at": ago(seconds=1)}
+    jobs.insert_many([claimed("me", name="import", progress=progress), claimed("me", name="other")])
+
+    assert "3 of 4 (75 %), writing" in call("top").stdout
+    found = json.loads(call("top", "--json").stdout)["running"]
+    assert {run["name"]: run["progress"] for run in found} == {"import": 0.75, "other": None}

@@ -42,7 +42,7 @@ FIELDS = [
     *("repeatInterval", "timezone", "crashCount", "createdAt", "updatedAt", "lockedAt", "lastHeartbeat"),
     *("claimedBy", "heartbeatInterval", "lostAttempt", "startedAt", "finishedAt", "scheduleId"),
     *("settledAttempt", "lastCrash", "failedRunId", "movedTo", "policy", "snoozeCount", "history", "cancel"),
-    *("stuck", "priority"),
+    *("stuck", "priority", "progress", "log", "result"),
     *("again", "askedAt", "windowKey", "windowUntil"),
 ]
 GOOD = 100
@@ -52,14 +52,14 @@ DEAD = {"lastHeartbeat": ago(hours=1), "lockedAt": ago(hours=1), "heartbeatInter
 @pytest.fixture
 async def worker(make_monque: Make) -> Monque:
     monque = await make_monque(options=replace(BRISK, uses=("priority",))).open()
-    monque.worker("work", work, concurrency=50)
+    monque.worker("work", work, concurrency=50, store_result=True)
     monque.worker("fails", failing, concurrency=20)
     return monque
 
 
 async def work(job: Job[Any]) -> None:
-    """Read all of the job, as a curious handler does."""
-    assert repr(job)
+    """Read all of the job, as a curious handler does, and report something."""
+    job.add_log(repr(job))
 
 
 def failing(job: Job[Any]) -> None:

@@ -13,8 +13,9 @@ _PARKED = (datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC), datetime(9999, 12, 31
 _CLAIM = ("claimedBy", "lockedAt", "lastHeartbeat")
 
 
-# The largest `Options.attempt_history`.
+# The largest `Options.attempt_history`, and the lines that a job's log keeps.
 _MOST_ATTEMPTS = 100
+_MOST_LINES = 100
 
 
 def violations(documents: list[dict[str, Any]]) -> list[str]:
@@ -44,6 +45,9 @@ def violations(documents: list[dict[str, Any]]) -> list[str]:
         history = doc.get("history")
         if isinstance(history, list) and len(history) > _MOST_ATTEMPTS:
             broken.append(f"{who} has a history of {len(history)} attempts")
+        log = doc.get("log")
+        if isinstance(log, list) and len(log) > _MOST_LINES:
+            broken.append(f"{who} has a log of {len(log)} lines")
     active = Counter(
         (doc["name"], doc["uniqueKey"])
         for doc in documents

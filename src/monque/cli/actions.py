@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -12,11 +13,23 @@ from typing import Any, TypeAlias, TypeVar
 import click
 from bson import ObjectId
 
-from monque import BulkResult, Job, JobFilter, JobNotFoundError, JobStateError, JobStatus
-from monque.cli.output import ids_meant, print_json, progress, shown_id
+from monque import (
+    BulkResult,
+    Job,
+    JobFilter,
+    JobNotFoundError,
+    JobStateError,
+    JobStatus,
+    WaitTimeoutError,
+)
+from monque.cli.output import ids_meant, job_fields, print_json, progress, shown_id
 from monque.cli.selection import Selection, selects
 from monque.cli.session import Database
 from monque.sync import SyncMonque
+
+# Seconds in which an end that has come already is read, also after the time is up. Half may be too short for a
+# server far away; twice makes a short --timeout take longer than anybody expects.
+_ONE_LOOK = 1.0
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -106,6 +119,32 @@ def _try(action: Action, monque: SyncMonque, job_id: Any) -> tuple[object, str |
     except JobStateError as error:
         running = error.attempted_action == "cancel" and error.current_status == JobStatus.PROCESSING
         return None, _how_to_end(job_id, monque.get_job(job_id)) if running else str(error)
+
+
+def await_ends(monque: SyncMonque, ids: tuple[str, ...], timeout: timedelta | None, as_json: bool) -> None:
+    """Wait for the end of these jobs, all within the same time; exit with 1 unless all are completed."""
+    deadline = None if timeout is None else time.monotonic() + timeout.total_seconds()
+    problems = 0
+    for job_id in ids:
+        left = None if deadline is None else timedelta(seconds=max(deadline - time.monotonic(), _ONE_LOOK))
+        try:
+            job = monque.wait_for(_meant(monque, job_id), timeout=left)
+        except (JobNotFoundError, JobStateError, WaitTimeoutError) as error:
+            problems += 1
+            click.echo(f"Error: {_why_no_end(job_id, error)}", err=True)
+            continue
+        problems += job.status != JobStatus.COMPLETED
+        print_json(job_fields(job)) if as_json else click.echo(f"{job.status} {job_id}")
+    if problems:
+        click.get_current_context().exit(1)
+
+
+def _why_no_end(job_id: str, error: Exception) -> str:
+    if isinstance(error, JobNotFoundError):
+        return unknown_id(job_id)
+    return (
+        f"job {job_id} has not ended in time; it goes on" if isinstance(error, TimeoutError) else str(error)
+    )
 
 
 def unknown_id(job_id: object) -> str:

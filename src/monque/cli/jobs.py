@@ -12,6 +12,7 @@ from monque import Job
 from monque.cli.actions import (
     DELETE,
     acts,
+    await_ends,
     cancelling,
     perform,
     prioritizing,
@@ -26,8 +27,10 @@ from monque.cli.output import (
     job_fields,
     print_attempts,
     print_json,
+    print_log,
     print_table,
     shown_id,
+    shown_progress,
 )
 from monque.cli.selection import Selection, selects
 from monque.cli.session import Database, connects
@@ -38,7 +41,7 @@ SORTS = click.Choice(["id", "created_at", "updated_at", "next_run_at"])
 
 @click.group()
 def jobs() -> None:
-    """List, show, cancel, retry, reschedule, prioritize and delete jobs.
+    """List, show, wait for, cancel, retry, reschedule, prioritize and delete jobs.
 
     Filters are options. Times are given with a zone (2030-05-01T09:00Z) or as an age (2h).
 
@@ -102,7 +105,7 @@ def _row(job: Job[Any]) -> list[object]:
 @as_json
 @connects
 def show(job_id: str, traces: bool, as_json: bool, database: Database) -> None:
-    """Show everything about one job, with its attempts that did not succeed.
+    """Show everything about one job: its progress, result and log, and its attempts that did not succeed.
 
     \b
     Examples:
@@ -116,16 +119,18 @@ def show(job_id: str, traces: bool, as_json: bool, database: Database) -> None:
     if as_json:
         print_json(job_fields(job))
         return
-    for field, value in job_fields(job).items():
+    for field, value in {**job_fields(job), "progress": shown_progress(job.progress) or None}.items():
         if _says_something(field, value):
             click.echo(f"{field:<18} {_shown(value)}")
     if job.history:
         print_attempts(job.history, traces=traces)
+    if job.log:
+        print_log(job.log)
 
 
 def _says_something(field: str, value: object) -> bool:
-    """Whether a line tells people more than that there is nothing; attempts are printed by themselves."""
-    return value is not None and field != "history" and (field, value) not in _USUAL
+    """Whether a line tells people more than that there is nothing; lists are printed by themselves."""
+    return value is not None and field not in ("history", "log") and (field, value) not in _USUAL
 
 
 # What nearly every job has; a line about it would only push the others away.
@@ -134,6 +139,26 @@ _USUAL = [("is_parked", False), ("priority", 0), ("snooze_count", 0)]
 
 def _shown(value: object) -> str:
     return clean(stamp(value) if isinstance(value, datetime) else value)
+
+
+@jobs.command()
+@click.argument("ids", nargs=-1, metavar="ID...", required=True)
+@click.option("--timeout", type=duration, help="At most so long, for example 5m; default: any time.")
+@as_json
+@connects
+def wait(ids: tuple[str, ...], timeout: timedelta | None, as_json: bool, database: Database) -> None:
+    """Wait until jobs are completed, failed or cancelled, and say which.
+
+    The exit code is 0 if all of them are completed, and 1 otherwise, also if the time is up. With --json: a
+    line for each job, with its result.
+
+    \b
+    Examples:
+      monque jobs wait 65f1c0ffee65f1c0ffee0001 --timeout 5m
+      monque jobs wait 65f1c0ffee65f1c0ffee0001 --json
+    """
+    with database.open() as monque:
+        await_ends(monque, ids, timeout, as_json)
 
 
 @jobs.command()

@@ -14,7 +14,7 @@ import click
 from bson import ObjectId
 from bson.json_util import RELAXED_JSON_OPTIONS, dumps, loads
 
-from monque import Attempt, Job
+from monque import Attempt, Job, LogLine, Progress
 from monque.cli.times import stamp
 
 if TYPE_CHECKING:
@@ -77,14 +77,39 @@ def job_fields(job: Job[Any]) -> dict[str, Any]:
         "cancel_requested": job.cancel_requested or None,
         "cancelled_by": job.cancelled_by,
         "cancel_reason": job.cancel_reason,
+        "progress": None if job.progress is None else _progress_fields(job.progress),
+        "result": job.result,
+        "result_error": job.result_error,
         "created_at": job.created_at,
         "updated_at": job.updated_at,
-        "history": [_attempt_fields(attempt) for attempt in job.history],
+        "history": [_plain_fields(attempt) for attempt in job.history],
+        "log": [_plain_fields(line) for line in job.log],
     }
 
 
-def _attempt_fields(attempt: Attempt) -> dict[str, Any]:
-    return {field.name: _plain(getattr(attempt, field.name)) for field in fields(attempt)}
+def _plain_fields(value: Attempt | LogLine | Progress) -> dict[str, Any]:
+    return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+
+
+def _progress_fields(progress: Progress) -> dict[str, Any]:
+    return {**_plain_fields(progress), "fraction": progress.fraction}
+
+
+def shown_progress(progress: Progress | None) -> str:
+    """How far a job is, in a few words: `3 of 4 (75 %), writing`."""
+    if progress is None:
+        return ""
+    amount = f"{progress.done:g}"
+    if progress.total is not None and progress.fraction is not None:
+        amount += f" of {progress.total:g} ({progress.fraction:.0%})".replace("%", " %")
+    return f"{amount}, {progress.message}" if progress.message else amount
+
+
+def print_log(lines: Sequence[LogLine]) -> None:
+    """What the handler has told of its runs, the oldest line first."""
+    click.echo("log:")
+    for line in lines:
+        click.echo(clean(f"  {stamp(line.at)} {line.level}: {line.text}"))
 
 
 def print_attempts(attempts: Sequence[Attempt], *, traces: bool) -> None:

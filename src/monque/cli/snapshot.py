@@ -84,6 +84,7 @@ class Snapshot:
                     "age": run.age.total_seconds(),
                     "age_is_exact": run.is_exact,
                     "state": run.state or "running",
+                    "progress": None if run.job.progress is None else run.job.progress.fraction,
                 }
                 for run in self.running
             ],

@@ -16,7 +16,15 @@ from typing import Any
 import click
 
 from monque import ConnectionError, Job
-from monque.cli.output import as_json, clean, coloured_table, print_json, print_table, shown_id
+from monque.cli.output import (
+    as_json,
+    clean,
+    coloured_table,
+    print_json,
+    print_table,
+    shown_id,
+    shown_progress,
+)
 from monque.cli.pauses import pause_row
 from monque.cli.session import Database, connects, takes_app
 from monque.cli.snapshot import Snapshot, Watcher
@@ -133,7 +141,7 @@ def _keys() -> Iterator[Keys]:
 
 
 _NAMES = ["name", "pending", "processing", "completed", "failed", "cancelled", "completed/s", "failed/s"]
-_RUNNING = ["running job", "name", "attempt", "age", "state", "instance"]
+_RUNNING = ["running job", "name", "attempt", "age", "state", "progress", "instance"]
 _FAILURES = ["failed job", "name", "when", "failures", "reason"]
 _PAUSED = ["paused name", "since", "until", "by", "reason"]
 _RETRIES = ["job to retry", "name", "when", "failures", "reason"]
@@ -176,6 +184,7 @@ def _tables(snapshot: Snapshot) -> Iterator[tuple[list[str], list[list[object]]]
                 run.job.attempt,
                 f"{'' if run.is_exact else '≥ '}{span(run.age)}",
                 run.state,
+                shown_progress(run.job.progress),
                 run.job.claimed_by,
             ]
             for run in snapshot.running

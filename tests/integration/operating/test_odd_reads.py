@@ -52,7 +52,7 @@ FIELDS = [
     *("timezone", "crashCount", "createdAt", "updatedAt", "lockedAt", "lastHeartbeat", "claimedBy"),
     *("heartbeatInterval", "lostAttempt", "startedAt", "finishedAt", "scheduleId", "data", "policy"),
     *("snoozeCount", "history", "cancel", "stuck", "again", "askedAt", "windowKey", "windowUntil"),
-    "priority",
+    *("priority", "progress", "log", "result", "resultError"),
 ]
 WIRE: dict[Sort, str] = {
     "id": "_id",
