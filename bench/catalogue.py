@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from fnmatch import fnmatchcase
 
-from bench import draining, footprint, latency, plain, storing, urgent
+from bench import draining, footprint, latency, plain, storing, urgent, waiting
 from bench.scenario import Round, Scenario, Subject, Target, rounds_of
 from bench.stage import Stage
 
@@ -148,6 +148,14 @@ DRAINING = [
         measure=_drain_failing(),
         twin=_drain_failing(attempt_history=0),
         beside="the same without a history",
+    ),
+    Scenario(
+        name="drain-results",
+        title="drain, jobs whose results are stored",
+        measure=_drain(10_000, handler=draining.answer, store_result=True),
+        twin=_drain(10_000, handler=draining.answer),
+        beside="the same jobs without results",
+        targets=(Target(at_least=0.7),),
     ),
     Scenario(
         name="drain-blocking",
@@ -298,6 +306,21 @@ PICKING_UP = [
     ),
 ]
 
+WAITING = [
+    Scenario(
+        name="wait-for",
+        title="from the end of a job of 50 ms to that of wait_for, same instance, p50",
+        measure=waiting.told(count=30, same=True),
+        targets=(Target(at_most=25, absolute=True),),
+    ),
+    Scenario(
+        name="wait-for-other",
+        title="from the end of a job of 50 ms to that of wait_for, other instance, p50",
+        measure=waiting.told(count=30, same=False),
+        targets=(Target(at_most=50, absolute=True),),
+    ),
+]
+
 # Behind so many normal jobs, an urgent one starts within this many milliseconds.
 _BACKLOG = 100_000
 _URGENT_WITHIN = Target(at_most=200, absolute=True)
@@ -431,4 +454,4 @@ HAVING = [
 ]
 
 # To add a scenario, write a function that measures once, and name it in one of these lists.
-ALL = [*DRAINING, *PICKING_UP, *URGENT, *STORING, *HAVING]
+ALL = [*DRAINING, *PICKING_UP, *WAITING, *URGENT, *STORING, *HAVING]

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from bench import plain
 from bench.processes import Process
-from bench.scenario import Round, Subject
+from bench.scenario import LeftOutError, Round, Subject
 from bench.stage import Sample, Stage
 from monque import Job, JobCompleted, Monque, NewJob, Options
 
@@ -33,16 +33,31 @@ async def fail_once(job: Job[Any]) -> None:
         raise ValueError("the first time")
 
 
+async def answer(_job: Job[Any]) -> dict[str, Any]:
+    """Return what a caller may want to know."""
+    return {"rows": 1_234, "file": "s3://shop/reports/2026-03-04.pdf", "took": 0.25}
+
+
 async def drain(
-    stage: Stage, count: int, *, names: int = 1, handler: Handler = nothing, drop: bool = True, **options: Any
+    stage: Stage,
+    count: int,
+    *,
+    names: int = 1,
+    handler: Handler = nothing,
+    drop: bool = True,
+    store_result: bool = False,
+    **options: Any,
 ) -> Sample:
     """Store jobs, then work them off with change stream, events and heartbeats on."""
+    if store_result and not hasattr(Monque, "result_of"):
+        raise LeftOutError("results")
+    settings: dict[str, Any] = {"store_result": True} if store_result else {}
     chosen = Options(collection=COLLECTION, **options)
     await _store(stage, count, chosen, names)
     async with Monque(stage.database, options=chosen) as monque:
         completed = Completed(monque, count)
         for number in range(names):
-            monque.worker(_name(number), handler)
+            monque.worker(_name(number), handler, **settings)
         with stage.costs(count) as costs:
             await monque.start()
             await completed.all_of_them.wait()

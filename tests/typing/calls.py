@@ -34,6 +34,7 @@ from monque import (
     JobFailed,
     JobFilter,
     JobStatus,
+    LogLine,
     Monque,
     MonqueError,
     NamePaused,
@@ -41,6 +42,7 @@ from monque import (
     NewJob,
     Options,
     Pause,
+    Progress,
     Retention,
     Retry,
     State,
@@ -415,6 +417,33 @@ def by_any_kind(kind: EventKind) -> None:
 
 
 # Pauses.
+
+
+async def results() -> None:
+    job = await monque.enqueue(send_email, Email("ada"), store_result=True)
+    assert_type(await monque.wait_for(job, timeout=timedelta(minutes=1)), Job[Any])
+    assert_type(await monque.wait_for("id"), Job[Any])
+    await monque.result_of(job.id)
+    await monque.wait_for(job, timedelta(minutes=1))  # type: ignore[call-arg]  # timeout= is named
+    await monque.result_of(job, timeout=60)  # type: ignore[arg-type]  # a duration
+    await monque.enqueue(send_email, Email("ada"), store_result="yes")  # type: ignore[call-overload]
+    if job.progress is not None:
+        assert_type(job.progress, Progress)
+        assert_type(job.progress.fraction, float | None)
+    assert_type(job.log, tuple[LogLine, ...])
+    assert_type(job.result_error, str | None)
+    job.report_progress(1, 2.5, "half")
+    job.report_progress(1, message="x")
+    job.report_progress("1")  # type: ignore[arg-type]  # a number
+    job.add_log("text", "warning")
+
+
+async def completing_with_a_result(
+    job: Job[Email], session: AsyncClientSession, blocking: ClientSession
+) -> None:
+    await job.complete_in(session, result={"paid": 5})
+    job.complete_in(blocking, result=5)
+    await job.complete_in(session, 5)  # type: ignore[call-overload]  # result= is named
 
 
 async def pauses() -> None:

@@ -97,6 +97,11 @@ def right_completion(job: Job[Email], session: ClientSession) -> None:
     session.with_transaction(job.complete_in)
 
 
+def results() -> None:
+    assert_type(monque.wait_for("id", timeout=timedelta(minutes=1)), Job[Any])
+    monque.result_of(monque.enqueue("work", store_result=True))
+
+
 def pauses() -> None:
     assert_type(monque.pause("send-email", reason="why"), Pause)
     assert_type(monque.resume("send-email"), bool)

@@ -27,8 +27,8 @@ from monque.cli.selection import Selection, selects
 from monque.cli.session import Database
 from monque.sync import SyncMonque
 
-# Seconds in which an end that has come already is read, also after the time is up. Half may be too short for a
-# server far away; twice makes a short --timeout take longer than anybody expects.
+# Seconds in which an end that has come already is read, also after the time is up. Half may be too short for
+# a server far away; twice makes a short --timeout take longer than anybody expects.
 _ONE_LOOK = 1.0
 
 F = TypeVar("F", bound=Callable[..., Any])
