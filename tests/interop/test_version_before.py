@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bench.checkouts import checkout, environment, has_commit
-from monque import Cancel, Job, JobFilter, Monque, Retry, Snooze, Timeout
+from monque import Cancel, Job, JobFilter, Monque, Retry, Snooze, Timeout, Unique
 from monque.embedded import EmbeddedMongo
 from support.aliases import Collection, Database, Make
 from support.clocks import ago, ahead, now
@@ -119,6 +119,25 @@ class TestWhatThisVersionWrote:
         assert after["two-attempts"]["status"] == "failed"
         assert [entry["attempt"] for entry in after["retried"]["history"]] == [1, 3]
 
+    async def test_it_forgets_a_call_that_was_noted_in_a_running_job(
+        self, first_release: dict[str, str], uri: str, make_monque: Make, collection: Collection
+    ) -> None:
+        """The one thing that is lost; `monque doctor` finds it."""
+        monque = await make_monque(options=ONE_TRY).open()
+        job = await monque.enqueue("noted", 1, unique_key="k")
+        claim = {"status": "processing", "claimedBy": "dead", "attempt": 1, "lockedAt": now()}
+        await collection.update_one({"_id": job.id}, {"$set": {**claim, "lastHeartbeat": ago(hours=1)}})
+        again = await monque.enqueue("noted", 2, unique=Unique("k", on_conflict="replace"))
+        assert again.enqueued == "again"
+
+        _, ran = await work_of(first_release, uri)
+
+        assert ran == {"noted": 1}
+        left = await find_one(collection, {"_id": job.id})
+        assert (left["status"], left["data"], left["again"]["data"]) == ("completed", 1, 2)
+        assert (await monque.diagnose()).lost_calls == 1
+        await monque.delete_job(job.id)
+
 
 class TestWhatItWrote:
     async def test_both_versions_take_turns(
@@ -158,6 +177,10 @@ DUE = (
     "retried",
     "recurring",
     "snoozed-and-due",
+    "urgent",
+    "in-a-window",
+    "by-data",
+    "replaced",
     "lost",
     "paused",
     "expired",
@@ -174,6 +197,11 @@ async def write(make_monque: Make, collection: Collection) -> dict[str, Document
     await monque.enqueue("limited", timeout=Timeout(hour, hard=2 * hour))
     await monque.enqueue("expiring", expires=hour)
     await monque.enqueue("paused")
+    await monque.enqueue("urgent", priority=9)
+    await monque.enqueue("in-a-window", unique=Unique("k", window=hour))
+    await monque.enqueue("by-data", {"n": 1}, unique=Unique(data=True))
+    for number in range(2):
+        await monque.enqueue("replaced", number, unique=Unique("k", on_conflict="replace"))
     await monque.schedule("@daily", "recurring", max_attempts=2)
     await run_once(monque)
     await monque.enqueue("expired", expires=ahead(days=1))
@@ -199,14 +227,17 @@ async def run_once(monque: Monque) -> None:
         "cancelled-itself": Cancel("not needed"),
     }
 
-    async def end(job: Job[Any]) -> None:
+    async def end(job: Job[Any]) -> str:
+        job.report_progress(1, 2, "half")
+        job.add_log("begun")
         error = errors[job.name]
         if error is not None:
             raise error
+        return "result"
 
     for name in errors:
         monque.worker(name, end)
-        await monque.enqueue(name)
+        await monque.enqueue(name, store_result=True)
     await monque.run_until_idle()
 
 
@@ -223,7 +254,8 @@ async def abandon(monque: Monque, collection: Collection) -> None:
 
 def new_fields(document: Document) -> Document:
     """What only this version writes."""
-    return {field: document.get(field) for field in ("policy", "history", "cancel", "snoozeCount")}
+    ours = ("policy", "history", "cancel", "snoozeCount", "priority", "windowKey", "windowUntil", "progress")
+    return {field: document.get(field) for field in ours}
 
 
 def ids(documents: dict[str, Document]) -> list[Any]:
