@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -69,16 +69,21 @@ def test_the_version_is_told() -> None:
 
 
 def test_it_starts_in_less_than_300_ms() -> None:
-    """One of some starts: what else this machine does at the time must not count."""
+    """CPU time, of one of some starts: what else this machine does at the time must not count."""
     times = []
     for _ in range(10):
-        began = time.perf_counter()
+        before = _cpu_time_of_children()
         subprocess.run([*MONQUE, "--help"], check=True, capture_output=True)
-        times.append(time.perf_counter() - began)
+        times.append(_cpu_time_of_children() - before)
         if times[-1] < 0.3:
             return
 
     pytest.fail(f"it took {min(times):.3f} s at best")
+
+
+def _cpu_time_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def test_help_imports_nothing_that_only_some_commands_need() -> None:
