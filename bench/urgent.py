@@ -13,9 +13,9 @@ from bench.scenario import LeftOutError, Round, Subject
 from bench.stage import Sample, Stage
 from monque import Job, JobSettings, Monque, NewJob
 
-# How long a normal job takes. With half of it the processor is the bottleneck, not the slots; with twice of
-# it nothing is claimed ahead that an urgent job would have to overtake.
-_SECONDS = 0.002
+# How long a normal job takes. With half of it the processor is the bottleneck for ten instances, not their
+# slots; with twice of it hardly anything is claimed ahead that an urgent job would have to overtake.
+_SECONDS = 0.02
 
 # Urgent jobs come this far apart, so that each meets the backlog alone. With half of it the instances would
 # still be looking for them because of the one before; with twice of it a round takes twice as long.

@@ -177,13 +177,6 @@ def resolve(policy: Policy | None, settings: WorkerSettings, options: Options) -
     )
 
 
-def priority_of_call(given: int | None, worker: WorkerSettings) -> int:
-    """How urgent a new job is: what the call says, else its worker, else normal."""
-    if given is not None:
-        return check_priority(given)
-    return worker.get("priority") or 0
-
-
 def timeout_of(policy: Policy | None, settings: WorkerSettings) -> Timeout | None:
     """How long a run may take: what the call said, else the worker; None for any time."""
     if policy is not None and policy.timeout is not None:

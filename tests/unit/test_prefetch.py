@@ -129,9 +129,9 @@ def test_urgent_jobs_overtake_those_that_were_claimed_before_them() -> None:
         shares=shares,
     )
 
-    assert (prefetch.count, prefetch.count_of("a"), prefetch.has_urgent) == (5, 5, True)
+    assert (prefetch.count, prefetch.count_of("a"), bool(prefetch.urgent)) == (5, 5, True)
     assert order(prefetch) == [3, 4, 2, 5, 1]
-    assert (prefetch.count, prefetch.count_of("a"), prefetch.has_urgent) == (0, 0, False)
+    assert (prefetch.count, prefetch.count_of("a"), bool(prefetch.urgent)) == (0, 0, False)
 
 
 def test_each_eighth_start_is_the_oldest_job_whatever_its_priority() -> None:

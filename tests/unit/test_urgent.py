@@ -38,11 +38,11 @@ def test_an_hour_of_urgent_jobs_alone_is_not_paid_back_with_a_thousand_normal_on
 
 def test_names_have_one_share_where_they_compete_and_else_one_each() -> None:
     apart, together = Shares(shared=False), Shares(shared=True)
-    assert not apart
+    assert not apart.is_counting
 
     assert apart.of("a") is not apart.of("b")
     assert together.of("a") is together.of("b")
-    assert apart
+    assert apart.is_counting
     assert [names for _, names in apart.groups(["a", "b"])] == [["a"], ["b"]]
     assert [names for _, names in together.groups(["a", "b"])] == [["a", "b"]]
 

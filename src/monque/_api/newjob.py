@@ -13,7 +13,7 @@ from monque._errors import ConfigurationError, PayloadError, PayloadTooLargeErro
 from monque._options import DEFAULT_RESULT_SIZE, Options
 from monque._retry import Retry
 from monque._rules import check_name, check_time, check_unique_key
-from monque._settings import JobSettings, check_job_settings, policy_of_call, priority_of_call
+from monque._settings import JobSettings, check_job_settings, policy_of_call
 from monque._store.document import Document, new_document
 from monque._store.policy import stored_policy
 from monque._store.terms import Terms
@@ -113,9 +113,16 @@ def build(
         cron=None if cron is None else cron.expression,
         timezone=None if cron is None else cron.timezone,
         policy=_policy(settings, run_at if cron is None else None),
-        priority=priority_of_call(new.priority, {} if worker is None else worker.settings),
+        priority=_priority(new, worker),
     )
     return document, size, terms
+
+
+def _priority(new: NewJob[Any], worker: Worker[Any] | None) -> int:
+    """How urgent a new job is: what the call says, else its worker, else normal."""
+    if new.priority is not None:
+        return new.priority
+    return 0 if worker is None else worker.settings.get("priority") or 0
 
 
 def _settings(new: NewJob[Any]) -> JobSettings:

@@ -30,30 +30,25 @@ class Prefetch:
         self._unsettled = unsettled
         self._shares = shares
         self._by_name: dict[str, deque[Held]] = {}
-        self._urgent: dict[str, list[Held]] = {}
-        """By name, in the order in which they start; a name without any is not in it."""
+        self.urgent: dict[str, list[Held]] = {}
+        """Those with a priority by name, as they start; a name without any is not in it."""
         self.count = 0
         """How many jobs wait."""
 
     def __iter__(self) -> Iterator[Held]:
-        return chain.from_iterable((*self._urgent.values(), *self._by_name.values()))
-
-    @property
-    def has_urgent(self) -> bool:
-        """Whether a job with a priority waits."""
-        return bool(self._urgent)
+        return chain.from_iterable((*self.urgent.values(), *self._by_name.values()))
 
     def count_of(self, name: str) -> int:
         """How many jobs of a name wait."""
         line = self._by_name.get(name)
         count = 0 if line is None else len(line)
-        return count + len(self._urgent.get(name, ())) if self._urgent else count
+        return count + len(self.urgent.get(name, ())) if self.urgent else count
 
     def add(self, held: Held) -> None:
         """Let a claimed job wait."""
         self.count += 1
         if held.priority:
-            insort(self._urgent.setdefault(held.worker.name, []), held, key=_rank)
+            insort(self.urgent.setdefault(held.worker.name, []), held, key=_rank)
             return
         line = self._by_name.get(held.worker.name)
         if line is None:
@@ -63,7 +58,7 @@ class Prefetch:
     def remove(self, held: Held) -> bool:
         """Take a job out; False if it does not wait any more."""
         name = held.worker.name
-        line = self._urgent.get(name, []) if held.priority else self._by_name[name]
+        line = self.urgent.get(name, []) if held.priority else self._by_name[name]
         if line and line[0] is held:  # mostly
             del line[0]
         elif held in line:
@@ -71,40 +66,45 @@ class Prefetch:
         else:
             return False
         if held.priority and not line:
-            del self._urgent[name]
+            del self.urgent[name]
         self.count -= 1
         return True
 
     def next_of(self, name: str) -> Held | None:
         """The job of a name that starts next: the most urgent one, or the oldest one if it is its turn."""
+        if not self.urgent:
+            for held in self._by_name.get(name, ()):
+                if held.earlier is None or held.earlier not in self._unsettled:
+                    return held
+            return None
         oldest = self._first(self._by_name.get(name, ()))
-        if not self._urgent or (urgent := self._first(self._urgent.get(name, ()))) is None:
+        if (urgent := self._first(self.urgent.get(name, ()))) is None:
             return oldest
         if self._shares.of(name).is_turn_of_oldest:
-            aged = self._first(sorted(filter(_is_aged, self._urgent[name]), key=_age))
+            aged = self._first(sorted(filter(_is_aged, self.urgent[name]), key=_age))
             return min(filter(None, (oldest, aged)), key=_age, default=urgent)
         return urgent
 
     def next_of_all(self, may_start: Callable[[Worker[Any]], bool]) -> Held | None:
         """The job of all names that starts next."""
-        names = {*self._by_name, *self._urgent} if self._urgent else self._by_name
+        names = {*self._by_name, *self.urgent} if self.urgent else self._by_name
         found = [self.next_of(name) for name in names]
         ready = [held for held in found if held is not None and may_start(held.worker)]
         # All names have one share here: each has offered its oldest job if it is the turn of that.
-        if self._urgent and self._shares.is_turn_of_oldest:
+        if self.urgent and self._shares.is_turn_of_oldest:
             ready = [held for held in ready if not held.priority or held.is_aged] or ready
             return min(ready, key=_age, default=None)
         return min(ready, key=_rank, default=None)
 
     def count_start(self, held: Held) -> None:
         """A job starts: count it, so that the oldest one has its turn in time."""
-        if held.priority or self._shares:
+        if held.priority or self._shares.is_counting:
             self._shares.of(held.worker.name).started(urgent=held.priority > 0, is_aged=held.is_aged)
 
     def overdue(self, limit: float) -> list[Held]:
         """The jobs that have waited since before *limit* (`time.monotonic`)."""
         # The first of each name has waited longest; urgent ones are not in the order of their claims.
-        if not self._urgent and not any(line and line[0].since < limit for line in self._by_name.values()):
+        if not self.urgent and not any(line and line[0].since < limit for line in self._by_name.values()):
             return []
         return [held for held in self if held.since < limit]
 

@@ -168,7 +168,7 @@ class Runs:
         started = 0
         while self._next and started < _STARTS_IN_ONE_TURN:
             name = self._next.popleft()
-            if self.prefetch.has_urgent:
+            if self.prefetch.urgent:
                 name = self.capacity.next_name(name)
             held = self.prefetch.next_of(name)
             if held is None or not self.capacity.may_start(held.worker):

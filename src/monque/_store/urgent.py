@@ -75,10 +75,8 @@ class Shares:
         self.is_shared = shared
         """Whether all names share their slots."""
         self._by_name: dict[str, Share] = {}
-
-    def __bool__(self) -> bool:
+        self.is_counting = False
         """Whether urgent jobs were met here: before that, nothing is counted."""
-        return bool(self._by_name)
 
     @property
     def is_turn_of_oldest(self) -> bool:
@@ -91,6 +89,7 @@ class Shares:
         share = self._by_name.get(group)
         if share is None:
             share = self._by_name[group] = Share()
+            self.is_counting = True
         return share
 
     def groups(self, names: Iterable[str]) -> list[tuple[Share, list[str]]]:
