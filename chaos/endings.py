@@ -152,4 +152,19 @@ def _counted(
         yield of(ledger, record, "history", says)
 
 
-RULES = [retried_within_limits, snoozes_count_no_failure, remembered]
+def returned(ledger: Ledger, final: Final, rules: Rules) -> Iterator[Violation]:
+    """A completed job that keeps its result has that of the run which completed it; no other job has one."""
+    for document in final.jobs:
+        record = ledger.jobs.get(str(document["_id"]), JobRecord(str(document["_id"])))
+        result = document.get("result")
+        if document["name"] == "returning" and document["status"] == "completed":
+            told = {event["attempt"] for event in record.completed}
+            # The process may have died before it could tell.
+            ended = [run for run in record.runs if run.outcome == "ok" and (run.attempt in told or not told)]
+            if result not in [{"token": run.start["token"], "attempt": run.attempt} for run in ended]:
+                yield of(ledger, record, "result", f"has the result {result}, not that of its run")
+        elif result is not None:
+            yield of(ledger, record, "result", f"is {document['status']} and has the result {result}")
+
+
+RULES = [retried_within_limits, snoozes_count_no_failure, remembered, returned]

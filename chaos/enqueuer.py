@@ -48,8 +48,8 @@ class Customer:
         """Store one thing after the other."""
         ways = [self._one, self._later, self._keyed, self._many, self._ordered, self._schedule, self._block]
         weights = [30, 10, 20, 5, 12, 2, 0.6]
-        ways += [self._snoozing, self._strict, self._limited, self._expiring]
-        weights += [8, 10, 8, 10]
+        ways += [self._snoozing, self._strict, self._limited, self._expiring, self._urgent, self._returning]
+        weights += [8, 10, 8, 10, 8, 8]
         await self._schedule()
         while not enough.is_set():
             [way] = self._part.chance.choices(ways, weights)
@@ -171,6 +171,20 @@ class Customer:
             delay=timedelta(seconds=delay),
             expires=None if expires is None else timedelta(seconds=expires),
         )
+        await self._acknowledged(token, storing)
+
+    async def _urgent(self) -> None:
+        """A job that comes before others."""
+        token, name = self._token(), self._part.chance.choice(("wait", "thread"))
+        self._invoke(token, "urgent", name)
+        priority = self._part.chance.randint(1, 9)
+        await self._acknowledged(token, self._monque.enqueue(name, self._payload(token), priority=priority))
+
+    async def _returning(self) -> None:
+        """A job whose result is kept, and which says how far it is."""
+        token = self._token()
+        self._invoke(token, "returning", "returning")
+        storing = self._monque.enqueue("returning", self._payload(token), store_result=True)
         await self._acknowledged(token, storing)
 
     async def _acknowledged(self, token: str, storing: Any) -> None:

@@ -21,9 +21,9 @@ from monque import Job, JobFilter, JobStateError, Monque, MonqueError, Pause
 _PATIENCE = 30.0
 # Jobs with a unique key are not retried: another job may hold the key by then, and who held it when would
 # not be clear to the checker any more.
-_CANCELLED = ("wait", "thread", "effect", "limited", "stubborn", "resting", "keyed")
-_RETRIED = ("wait", "thread", "effect", "limited")
-_PAUSED = ("wait", "thread", "keyed", "limited", "resting", "fresh")
+_CANCELLED = ("wait", "thread", "effect", "limited", "stubborn", "resting", "keyed", "returning")
+_RETRIED = ("wait", "thread", "effect", "limited", "returning")
+_PAUSED = ("wait", "thread", "keyed", "limited", "resting", "fresh", "returning")
 
 
 async def manage(part: Part) -> None:
@@ -90,10 +90,10 @@ class Manager:
         self._enough = enough
 
     async def change_minds(self) -> None:
-        """Cancel one job after the other, also such that run, and retry some that have ended."""
-        ways = [self._cancel, self._stop, self._retry]
+        """Cancel one job after the other, also such that run; retry some that have ended, hurry others."""
+        ways = [self._cancel, self._stop, self._retry, self._hurry]
         while not self._enough.is_set():
-            [way] = self._chance.choices(ways, [2, 4, 1])
+            [way] = self._chance.choices(ways, [2, 4, 1, 2])
             with suppress(MonqueError, PyMongoError, TimeoutError):  # there was no list to choose from
                 await way()
             self._history.record("alive", healthy=True)
@@ -123,6 +123,11 @@ class Manager:
         ended = self._chance.choice(("cancelled", "failed"))
         if (job := await self._any_job(_RETRIED, ended)) is not None:
             await self._commands.about_job("retry", job, self._monque.retry_job(job.id))
+
+    async def _hurry(self) -> None:
+        if (job := await self._any_job(_CANCELLED, "pending")) is not None:
+            hurrying = self._monque.set_priority(job.id, self._chance.randint(0, 9))
+            await self._commands.about_job("prioritize", job, hurrying)
 
     async def _any_job(self, names: tuple[str, ...], status: Any) -> Job[Any] | None:
         """One of those that were stored last."""

@@ -41,6 +41,9 @@ Payload = dict[str, Any]
 # How often a handler in a thread looks whether it was told to stop. Twice as often only costs CPU; at half,
 # a time limit strikes later than the checker allows if the machine is busy, too.
 _LOOK_EVERY = 0.05
+# How often a handler says how far it is. Half as often would report nothing in short runs; twice as often
+# only costs CPU, because reports are written once a second.
+_STEPS = 10
 
 
 async def work(part: Part) -> None:
@@ -92,6 +95,15 @@ def declare(monque: Monque, part: Part) -> None:
                     if job.interruption != "timeout":
                         raise
 
+    async def give_back(job: Job[Payload]) -> Payload:
+        with Run(part.history, job):
+            for step in range(_STEPS):
+                await asyncio.sleep(job.data["ms"] / 1000 / _STEPS)
+                job.report_progress(step + 1, _STEPS, job.data["token"])
+                job.add_log(f"step {step + 1} of run {job.attempt}")
+            do_as_meant(job)
+            return {"token": job.data["token"], "attempt": job.attempt}
+
     async def block(job: Job[Payload]) -> None:
         with Run(part.history, job):
             if job.attempt == 1:
@@ -104,6 +116,7 @@ def declare(monque: Monque, part: Part) -> None:
     monque.worker("limited", wait, concurrency=5)
     monque.worker("stubborn", ignore_the_limit, concurrency=5)
     monque.worker("fresh", wait, concurrency=2, expires=timedelta(seconds=RULES.patience))
+    monque.worker("returning", give_back, concurrency=5)
     monque.worker("effect", have_an_effect)
     monque.worker("thread", wait_in_a_thread, concurrency=5)
     monque.worker("block", block, concurrency=1)

@@ -202,3 +202,33 @@ def test_a_run_that_ended_with_an_error_at_shutdown_is_given_back_and_not_rememb
     tale.found("patient", attempt=2)
 
     assert tale.verdict() == []
+
+
+def returning(tale: Tale, **fields: Any) -> None:
+    """A job that keeps the result of its second run: the first one failed."""
+    tale.store(2.0, "giver", how="returning")
+    tale.failing("giver", 1)
+    tale.run(6.0, "bob", "giver", 2, fail_count=1)
+    known = {"name": "returning", "attempt": 2, "failCount": 1}
+    tale.found("giver", **{**known, **fields})
+
+
+def test_a_job_keeps_the_result_of_the_run_that_completed_it(tale: Tale) -> None:
+    returning(tale, result={"token": "giver", "attempt": 2})
+
+    assert tale.verdict() == []
+
+
+@pytest.mark.parametrize("result", [None, {"token": "giver", "attempt": 1}, {"token": "other", "attempt": 2}])
+def test_a_result_that_is_not_that_of_the_run(tale: Tale, result: Any) -> None:
+    returning(tale, result=result)
+
+    assert tale.only_violation().says == f"giver has the result {result}, not that of its run"
+
+
+def test_a_result_of_a_job_that_was_not_completed(tale: Tale) -> None:
+    tale.store(3.0, "giver", how="returning")
+    tale.command(3.5, "cancel", job="giver", status="cancelled", attempt=0)
+    tale.found("giver", "cancelled", name="returning", result=1)
+
+    assert tale.only_violation().rule == "result"
