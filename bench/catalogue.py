@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from fnmatch import fnmatchcase
 
-from bench import draining, footprint, latency, plain, storing, urgent, waiting
+from bench import calling, draining, footprint, latency, plain, storing, urgent, waiting
 from bench.scenario import Round, Scenario, Subject, Target, rounds_of
 from bench.stage import Stage
 
@@ -342,6 +342,12 @@ URGENT = [
     )
 ]
 
+_ANSWERS: list[tuple[str, calling.Answer, str]] = [
+    ("replace", "replaced", "replacing what waits"),
+    ("again", "again", "noted in a running job"),
+    ("throttled", "throttled", "throttled within a window"),
+]
+
 STORING = [
     Scenario(
         name="enqueue",
@@ -376,6 +382,16 @@ STORING = [
         measure=storing.enqueued(count=200, unique=True),
         twin=rounds_of(plain.upsert, count=200),
         beside="plain PyMongo, upsert",
+    ),
+    *(
+        Scenario(
+            name=f"enqueue-{name}",
+            title=f"enqueue with a taken key, {title}",
+            measure=calling.answered(answer, count=200),
+            twin=calling.answered("kept", count=200),
+            beside="the job is kept",
+        )
+        for name, answer, title in _ANSWERS
     ),
     Scenario(
         name="enqueue-indexes",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
-from chaos import controls, endings
+from chaos import calls, controls, endings
 from chaos.findings import Final, Violation, documents_of, of
 from chaos.history import Event
 from chaos.ledger import JobRecord, Ledger, Run
@@ -262,6 +262,7 @@ _RULES = [
     effective_once,
     *controls.RULES,
     *endings.RULES,
+    *calls.RULES,
     sound,
     nobody_stops_silently,
 ]

@@ -64,8 +64,8 @@ def _counts(ledger: Ledger, document: dict[str, Any], rules: Rules) -> Iterator[
         yield of(ledger, record, "retries", f"has lost its process {crashes} times")
     if document["status"] != "failed":
         return
-    # The kept copy of a schedule's failed run need not say how often its processes died.
-    if crashed and crashes < limit and asked.get("how") != "schedule":
+    # The kept copy of a run that failed while its job goes on need not say how often its processes died.
+    if crashed and crashes < limit and asked.get("how") not in ("schedule", "latest"):
         yield of(ledger, record, "retries", f"was given up after {crashes} crashes only")
     if not crashed and failures < limit and not _may_end_early(asked):
         yield of(ledger, record, "retries", f"was given up after {failures} failures only")

@@ -13,8 +13,8 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import PyMongoError
 
 from chaos.program import Part, opened, play
-from chaos.rules import OPTIONS, ORDERS
-from monque import Job, Monque, MonqueError, NewJob, Retry, Timeout
+from chaos.rules import OPTIONS, ORDERS, RULES
+from monque import Debounce, Enqueued, Job, Monque, MonqueError, NewJob, Retry, Timeout, Unique
 
 _KEYS = 6
 # An answer that takes longer than this will not come: the user gives up, and does not know.
@@ -32,6 +32,10 @@ async def enqueue(part: Part) -> None:
     part.history.record("over")
 
 
+# The call had an effect, or none, but stored no job of its own.
+_NOT_STORED = (Enqueued.REPLACED, Enqueued.AGAIN, Enqueued.THROTTLED)
+
+
 class _ChangedMyMindError(Exception):
     """The user changed their mind in the middle of a transaction."""
 
@@ -43,6 +47,8 @@ class Customer:
         self._part = part
         self._monque = monque
         self._numbers = itertools.count(1)
+        self._keys = itertools.count(1)
+        self._key = self._own_key()
 
     async def shop(self, enough: asyncio.Event) -> None:
         """Store one thing after the other."""
@@ -50,6 +56,8 @@ class Customer:
         weights = [30, 10, 20, 5, 12, 2, 0.6]
         ways += [self._snoozing, self._strict, self._limited, self._expiring, self._urgent, self._returning]
         weights += [8, 10, 8, 10, 8, 8]
+        ways += [self._latest, self._throttled]
+        weights += [12, 12]
         await self._schedule()
         while not enough.is_set():
             [way] = self._part.chance.choices(ways, weights)
@@ -187,12 +195,42 @@ class Customer:
         storing = self._monque.enqueue("returning", self._payload(token), store_result=True)
         await self._acknowledged(token, storing)
 
-    async def _acknowledged(self, token: str, storing: Any) -> None:
+    async def _latest(self) -> None:
+        """Some calls in a row that replace what waits, or want another run after the one under way."""
+        chance = self._part.chance
+        for _ in range(chance.randint(1, 4)):
+            token, settings = self._token(), dict[str, Any]()
+            if chance.random() < 0.3:
+                settings["debounce"] = Debounce(timedelta(seconds=0.2), max_wait=timedelta(seconds=1))
+            self._invoke(token, "latest", "latest", key=self._key, delay=0.2 if settings else 0.0)
+            payload = {**self._payload(token), "ms": chance.choice((5, 200))}
+            unique = Unique(self._key, on_conflict="replace")
+            storing = self._monque.enqueue("latest", payload, unique=unique, **settings)
+            if not await self._acknowledged(token, storing):
+                # Nobody knows when that call arrives, so it has no place among those that follow.
+                self._key = self._own_key()
+                return
+            await asyncio.sleep(chance.choice((0.0, 0.1)))
+
+    async def _throttled(self) -> None:
+        """A call of which only one is accepted within a window."""
+        token, key = self._token(), f"window-{self._part.chance.randrange(3)}"
+        self._invoke(token, "throttled", "throttled", key=key)
+        unique = Unique(key, window=timedelta(seconds=RULES.window))
+        storing = self._monque.enqueue("throttled", self._payload(token), unique=unique)
+        await self._acknowledged(token, storing)
+
+    def _own_key(self) -> str:
+        return f"{self._part.who}-{os.getpid()}-{next(self._keys)}"
+
+    async def _acknowledged(self, token: str, storing: Any) -> bool:
         try:
             async with asyncio.timeout(_PATIENCE):
                 self._ok(token, await storing)
         except (MonqueError, PyMongoError, TimeoutError) as error:
             self._doubt(token, error)
+            return False
+        return True
 
     def _token(self) -> str:
         return f"{self._part.who}-{os.getpid()}-{next(self._numbers)}"
@@ -211,6 +249,9 @@ class Customer:
         self._part.history.record("invoke", token=token, **facts)
 
     def _ok(self, token: str, job: Job[Any]) -> None:
+        if job.enqueued in _NOT_STORED:
+            self._part.history.record("called", token=token, job=str(job.id), own=False, how=job.enqueued)
+            return
         own = job.data["token"] == token
         assert job.next_run_at is not None
         run_at = job.next_run_at.timestamp()

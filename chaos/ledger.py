@@ -11,6 +11,9 @@ from typing import Any
 
 from chaos.history import Event
 
+# The calls whose jobs may run again after they were completed.
+_AGAIN = ("schedule", "latest")
+
 
 @dataclass(slots=True)
 class Run:
@@ -110,8 +113,8 @@ class Ledger:
         return ((record, run) for record in self.jobs.values() for run in record.runs)
 
     def is_recurring(self, record: JobRecord) -> bool:
-        """Whether it runs again and again."""
-        return any(self.invoked[event["token"]]["how"] == "schedule" for event in record.acknowledged)
+        """Whether it runs again and again: by a schedule, or for later calls with its key."""
+        return any(self.invoked[event["token"]]["how"] in _AGAIN for event in record.acknowledged)
 
     @property
     def has_older(self) -> bool:
@@ -146,7 +149,7 @@ class Ledger:
         beats: dict[tuple[str, int], list[float]] = defaultdict(list)
         for event in self.events:
             match event.kind:
-                case "ok":
+                case "ok" | "called":
                     self._record(event["job"]).acknowledged.append(event)
                 case "start":
                     end = self.deaths.get(event.pid, math.inf)

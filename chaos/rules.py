@@ -19,6 +19,8 @@ class Rules:
     """After this no instance starts a job of a name that was paused."""
     patience: float = 2.0
     """How late a job of the name `fresh` may start."""
+    window: float = 1.5
+    """Of the calls with a window, at most one is accepted within this."""
     clock_error: float = 0.005
     """How far the server's clock and the one of the history may seem apart."""
 

@@ -111,6 +111,8 @@ def declare(monque: Monque, part: Part) -> None:
 
     monque.worker("wait", wait, concurrency=10)
     monque.worker("keyed", wait, concurrency=5)
+    monque.worker("latest", wait, concurrency=5)
+    monque.worker("throttled", wait, concurrency=5)
     monque.worker("tick", wait)
     monque.worker("resting", wait, concurrency=5)
     monque.worker("limited", wait, concurrency=5)

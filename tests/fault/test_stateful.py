@@ -706,8 +706,7 @@ class Jobs(RuleBasedStateMachine):
     def _settled(self, claim: Claim, model: Model, end: str) -> None:
         is_known = is_cancel_requested(claim.document)
         is_changed = model.cron != claim.document.get("repeatInterval")
-        knows_call = "again" in claim.document
-        knowledge = {"is_known": is_known, "knows_call": knows_call, "is_changed": is_changed}
+        knowledge = {"is_known": is_known, "is_changed": is_changed}
         after, kept = model.ended(end, tries=claim.tries, has_result=_returns(claim), **knowledge)
         self._change(claim.job_id, after)
         if kept is not None:  # with the payload of the run, which the schedule may have no more

@@ -592,7 +592,7 @@ class TestRecovering:
 # Fields and values of other programs, which we must neither lose nor change, down to their BSON types.
 FOREIGN: dict[str, Any] = {
     "tenant": {"id": Int64(7), "tags": ["a", None, {"deep": True}]},
-    "priority": Int64(1),
+    "rank": Int64(1),
     "price": Decimal128("1.10"),
     "progress": 0.5,
     "nothing": None,

@@ -138,17 +138,15 @@ class Model:
         *,
         tries: int | None,
         is_known: bool,
-        knows_call: bool,
         is_changed: bool,
         has_result: bool,
     ) -> tuple[Model, Model | None]:
         """The job after a run, and that run as it is kept if it failed for good.
 
-        The run knew how many *tries* there are, and perhaps of a request and of another call. Its schedule
-        may have changed.
+        The run knew how many *tries* there are, and perhaps of a request. Its schedule may have changed.
         """
-        if self._meets_call(end) and not knows_call:
-            is_known = self.requested  # its first write did not apply: it has read the job since
+        if self._meets_call(end):
+            is_known = self.requested  # its first write does not apply to a job with a request: it reads that
         if is_known and end != "success":
             return self.noted().cancelled("operator"), None
         if end in FAILURES:
@@ -176,7 +174,9 @@ class Model:
         if end == "cancel":
             return ended.cancelled("handler")
         completed = self._left("completed", crash_count=0, reason=False, result=has_result)
-        return self.run_again() if self.again else completed
+        if self.again is not None:
+            return self.cancelled("operator") if self.requested else self.run_again()
+        return completed
 
     def _failed(self, end: str, *, tries: int | None, is_changed: bool) -> tuple[Model, Model | None]:
         failed = replace(self.noted(), fail_count=self.fail_count + 1)

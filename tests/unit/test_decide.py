@@ -346,4 +346,4 @@ def test_a_release_leaves_it_noted() -> None:
 
 def test_a_request_to_cancel_comes_before_it() -> None:
     assert decided({**NOTED, "cancel": REQUEST}, STOPPED).to is JobStatus.CANCELLED
-    assert decided({**NOTED, "cancel": REQUEST}, SUCCESS).to is JobStatus.PENDING
+    assert decided({**NOTED, "cancel": REQUEST}, SUCCESS).to is JobStatus.CANCELLED

@@ -635,19 +635,19 @@ TABLE: dict[str, Row] = {
     "expire with a later call": Row(
         of=expire({**KEYED, "again": {"data": 1}}),
         to=PENDING,
-        when={**OWNED, **NOTED},
+        when={**OWNED, **NOTED, **NOT_REQUESTED},
         then=once_more(settledAttempt=3),
     ),
     "run_again": Row(
         of=run_again(KEYED),
         to=PENDING,
-        when={**OWNED, **NOTED},
+        when={**OWNED, **NOTED, **NOT_REQUESTED},
         then=once_more(settledAttempt=3),
     ),
     "run_again after a failure": Row(
         of=run_again(KEYED, entry=ENTRY, leaves=OCCURRENCE),
         to=PENDING,
-        when={**OWNED, **NOTED},
+        when={**OWNED, **NOTED, **NOT_REQUESTED},
         then=[APPENDED, *once_more(settledAttempt=3, failedRunId=OCCURRENCE["_id"])],
         leaves=OCCURRENCE,
     ),

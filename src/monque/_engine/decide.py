@@ -122,7 +122,8 @@ def decide(
     if outcome.error is None:
         if not is_recurring(claim):
             if has_again(claim):
-                return transitions.run_again(claim)
+                requested = is_cancel_requested(claim)
+                return transitions.cancel_run(claim) if requested else transitions.run_again(claim)
             return transitions.complete(claim, ran=outcome.seconds, kept=outcome.kept)
         if is_cancel_requested(claim):
             return transitions.cancel_run(claim)

@@ -720,16 +720,17 @@ def run_again(
     """processing -> pending, once more: a later call with the same key came while it ran.
 
     All is taken from the document itself, so that the newest call counts, also one that comes between the
-    decision and the write. *leaves* is the run that failed for good.
+    decision and the write. It does not apply if somebody asked for the job's end meanwhile, as for schedules.
+    *leaves* is the run that failed for good.
     """
     kept = {} if leaves is None else {"failedRunId": leaves["_id"]}
     stages = _once_more({"settledAttempt": attempt_of(claim), **kept})
     return Transition(
         to=JobStatus.PENDING,
-        when={**owned(claim), **_NOTED},
+        when={**owned(claim), **_NOTED, "$nor": [{"$expr": _REQUESTED}]},
         then=stages if entry is None else [history.append(entry, claim), *stages],
         leaves=leaves,
-        lean=[*stages, {"$unset": ["history"]}],
+        lean=[*stages, {"$unset": [*_LONG_FIELDS, "result"]}],
     )
 
 

@@ -269,9 +269,9 @@ TABLE: dict[str, Row] = {
     ),
     "run_again": Row(
         of=run_again,
-        before={**NOTED, **TROUBLED, "cancel": REQUEST, "snoozeCount": 4, "history": EARLIER},
+        before={**NOTED, **TROUBLED, "cancel": {"by": "expiry"}, "snoozeCount": 4, "history": EARLIER},
         after={**AS_CALLED, "settledAttempt": 3, "cancel": GONE, "snoozeCount": GONE},
-        not_with={**NOT_OURS, **NO_CALL},
+        not_with={**NOT_OURS, **NO_CALL, **ASKED},
     ),
     "run_again after a failure, with settings": Row(
         of=lambda job: run_again(job, entry=FAILURE, leaves=OCCURRENCE),
