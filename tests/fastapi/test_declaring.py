@@ -96,6 +96,19 @@ class TestFunctions:
         assert view.worker is not None
         assert view.worker.concurrency == 3
 
+    async def test_what_a_declared_function_returns_is_stored_if_asked(self, shop: OpenShop) -> None:
+        jobs = JobRouter()
+
+        @jobs.job("greet", store_result=True)
+        async def greet(job: Job[str], greeting: Annotated[str, Depends(get_greeting)]) -> str:
+            job.report_progress(1, 1)
+            return f"{greeting} {job.data}"
+
+        async with shop(routers=[jobs]) as it:
+            done = await it.process(greet, "Ada")
+            assert await it.monque.result_of(done) == "Hello Ada"
+            assert (await it.monque.wait_for(done)).progress is not None
+
     async def test_a_handler_with_dependencies_cannot_be_registered_without_an_application(
         self, monque: Monque
     ) -> None:

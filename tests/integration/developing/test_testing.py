@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 import os
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from monque import (
     Fail,
     Job,
     JobInterrupted,
+    JobLogHandler,
     JobStateError,
     JobStatus,
     JobTimeoutError,
@@ -448,6 +450,36 @@ class TestJobCalls:
                 job.complete_in(session).close()
 
         assert (await rehearse(handle)).calls.completed_in == []
+
+    async def test_what_a_handler_reports_is_remembered(self, monque: Monque) -> None:
+        logger = logging.getLogger("shop.rehearsed")
+        logger.addHandler(handler := JobLogHandler(logging.WARNING))
+
+        async def handle(job: Job[None]) -> int:
+            job.report_progress(1, 2, "half")
+            job.add_log("by hand")
+            logger.warning("logged")
+            async with monque.client.start_session() as session, await session.start_transaction():
+                await job.complete_in(session, result=5)
+            return 6
+
+        try:
+            rehearsal = await rehearse(handle, store_result=True)
+        finally:
+            logger.removeHandler(handler)
+        calls = rehearsal.calls
+        assert [(each.done, each.fraction, each.message) for each in calls.progress] == [(1.0, 0.5, "half")]
+        assert [(line.level, line.text) for line in calls.log] == [("info", "by hand"), ("warning", "logged")]
+        assert (calls.results, rehearsal.result) == ([5], 6)
+
+    async def test_a_wrong_report_is_refused_and_not_remembered(self) -> None:
+        def handle(job: Job[None]) -> None:
+            job.report_progress(-1)
+
+        calls = JobCalls()
+        with pytest.raises(ConfigurationError, match="done must be a number"):
+            await run_handler(handle, calls=calls)
+        assert calls == JobCalls()
 
     async def test_a_changed_copy_of_the_job_has_no_run(self) -> None:
         async def handle(job: Job[None]) -> None:

@@ -31,7 +31,7 @@ from monque import (
 from monque.embedded import EmbeddedMongo
 from support.aliases import Collection, Database, Make
 from support.jobs import claimed, document
-from support.programs.child import uri_of
+from support.programs.child import child, uri_of
 from support.traffic import Traffic
 from support.waiting import eventually
 from support.working import Pause, start_with
@@ -82,6 +82,20 @@ class TestEnd:
         job = await producer.enqueue("work")
 
         assert await producer.result_of(job, timeout=LONG) == 42
+
+    async def test_another_process_may_run_the_job(
+        self, monque: Monque, server: EmbeddedMongo, database: Database
+    ) -> None:
+        async with child("answering_worker", uri_of(server, database)) as worker:
+            await worker.wait_for("ready")
+            jobs = await monque.enqueue_many([NewJob("work", number) for number in range(20)])
+
+            results = await asyncio.gather(*(monque.result_of(job, timeout=LONG) for job in jobs))
+            last = await monque.wait_for(jobs[-1])
+
+        assert results == [number**2 for number in range(20)]
+        assert last.progress is not None
+        assert last.progress.message == "squared"
 
     async def test_the_error_says_how_a_job_ended_without_success(self, monque: Monque) -> None:
         async def fails(job: Job[Any]) -> None:
