@@ -34,9 +34,12 @@ class Reporting:
     transaction itself writes what there is, or the run does before it is settled otherwise.
     """
 
-    def __init__(self, context: Context, on_lost: Callable[[Run], None]) -> None:
+    def __init__(
+        self, context: Context, on_lost: Callable[[Run], None], on_bug: Callable[[BaseException], None]
+    ) -> None:
         self._context = context
         self._on_lost = on_lost
+        self._on_bug = on_bug
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
         self._reports: dict[Run, Report] = {}
@@ -106,8 +109,9 @@ class Reporting:
         self.forget(run)
 
     def _written(self, run: Run, is_owned: bool | BaseException) -> None:
-        # A transaction may have completed the job since.
-        if is_owned is False and run.completion is None:
+        if isinstance(is_owned, Exception) and not isinstance(is_owned, PyMongoError):
+            self._on_bug(is_owned)
+        elif is_owned is False and run.completion is None:  # else a transaction may have completed the job
             self._on_lost(run)
 
     async def _send(self, runs: list[Run]) -> Sequence[bool | Exception]:

@@ -63,7 +63,7 @@ class Runner:
         control = Control(
             context, workers, self._loops.spawn, lambda: self.is_running, self._on_pauses_changed
         )
-        self.reporting = Reporting(context, self._on_lost)
+        self.reporting = Reporting(context, self._on_lost, self.on_bug)
         self._runs = Runs(
             context, workers, active, threads, control, owner=self, execute=execute, on_answer=answered
         )

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from pymongo.errors import OperationFailure, PyMongoError
+from pymongo.errors import InvalidOperation, OperationFailure, PyMongoError
 
 from monque._connect.deadlines import limited, without_deadline
 from monque._errors import JobNotFoundError, JobStateError, NotOpenError, driver_errors
@@ -56,6 +56,8 @@ class Waits:
         self._news = asyncio.Event()
         self._poller: asyncio.Task[None] | None = None
         self._is_closed = False
+        # The poller works for all: it must not see the context variables of the call that came first.
+        self._variables = without_deadline()
 
     @property
     def are_any(self) -> bool:
@@ -72,7 +74,8 @@ class Waits:
         self._news.set()
         if self._poller is None:
             polling = self._poll_while_waiting()
-            self._poller = asyncio.create_task(polling, name="monque-wait", context=without_deadline())
+            variables = self._variables.copy()
+            self._poller = asyncio.create_task(polling, name="monque-wait", context=variables)
         try:
             return await wait.ended
         finally:
@@ -111,8 +114,9 @@ class Waits:
                 except Exception as error:  # noqa: BLE001 - nobody may wait for ever because of a bug
                     is_due, pause = True, pauses.next()
                     self._on_failure(error)
-                if is_due:
-                    next_poll = time.monotonic() + pause
+                # A new wait is the youngest: it brings the next poll closer.
+                then = time.monotonic() + pause
+                next_poll = then if is_due else min(then, next_poll)
                 await happens(self._news, max(next_poll - time.monotonic(), 0.001))
         finally:
             # In the same turn in which nobody was waiting: a later wait needs a new poller.
@@ -140,7 +144,8 @@ class Waits:
 
     def _on_failure(self, error: Exception) -> None:
         """Survive an outage; raise to all who wait what will not pass by itself, such as missing rights."""
-        is_final = isinstance(error, OperationFailure) and not error.timeout
+        refused = isinstance(error, OperationFailure) and not error.timeout
+        is_final = refused or isinstance(error, InvalidOperation)  # the client was closed
         if isinstance(error, PyMongoError) and not is_final:
             logger.warning("looking for the end of jobs failed, trying again: %s", explain(error))
             return
@@ -157,7 +162,8 @@ def _answer(wait: Wait, state: Document | None, whole: Document | None) -> None:
         wait.ended.set_exception(JobNotFoundError(wait.given))
     elif is_recurring(state):
         wait.ended.set_exception(_goes_on(state))
-    elif whole is not None and status_of(whole) in ENDED:  # else it was deleted or retried in between
+    # Else it was retried or deleted in between, or the majority does not have its end yet.
+    elif whole is not None and status_of(whole) in ENDED:
         wait.ended.set_result(whole)
 
 

@@ -126,19 +126,17 @@ class Store:
         """Read with majority concern: a deposed primary could return a write that is rolled back."""
         return (await self.read_majority([job_id])).get(key_of(job_id))
 
-    async def read_majority(
-        self, ids: Sequence[Any], fields: Document | None = None
-    ) -> dict[bytes, Document]:
+    async def read_majority(self, ids: Sequence[Any]) -> dict[bytes, Document]:
         """The documents with these ids, by the keys of their ids, read with majority concern."""
         lasting = self.collection.with_options(read_concern=ReadConcern("majority"))
-        # No `_id` is a pattern; in an `$in` it would match texts.
-        these = [job_id for job_id in ids if not isinstance(job_id, Regex | re.Pattern)]
-        found = await lasting.find({"_id": {"$in": these}}, fields, hint="_id_").to_list()
-        return {key_of(document["_id"]): document for document in found}
+        return await _by_key(lasting, ids)
 
     async def read_states(self, ids: Sequence[Any]) -> dict[bytes, Document]:
-        """The states of jobs, and whether they recur: for whoever waits for their end."""
-        return await self.read_majority(ids, {"status": 1, "repeatInterval": 1})
+        """The states of jobs, and whether they recur, as the primary has them.
+
+        What is not there at all was never stored: a job that the majority does not have yet is there.
+        """
+        return await _by_key(self.collection, ids, {"status": 1, "repeatInterval": 1})
 
     async def holder(self, document: Document) -> Document | None:
         """The active job with this document's name and key, whatever these hold."""
@@ -169,6 +167,15 @@ class Store:
             lock_timeout=self.options.lock_timeout,
             as_of=self.clock.now(),
         )
+
+
+async def _by_key(
+    collection: AsyncCollection[Document], ids: Sequence[Any], fields: Document | None = None
+) -> dict[bytes, Document]:
+    # No `_id` is a pattern; in an `$in` it would match texts.
+    these = [job_id for job_id in ids if not isinstance(job_id, Regex | re.Pattern)]
+    found = await collection.find({"_id": {"$in": these}}, fields, hint="_id_").to_list()
+    return {key_of(document["_id"]): document for document in found}
 
 
 def _handle(

@@ -267,6 +267,23 @@ class TestCosts:
 
         assert (await wait).status is JobStatus.COMPLETED
 
+    async def test_a_new_wait_is_polled_soon_though_an_old_one_is_not(
+        self, monque: Monque, make_monque: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The polls of the old wait are an hour apart."""
+        old = await waiting(monque, monque.wait_for(await monque.enqueue("never")))
+        monkeypatch.setattr("monque._engine.waits._LONGEST", 3600.0)
+        for each in monque._context().waits._unanswered():
+            each.since -= 36_000
+
+        await asyncio.sleep(0.1)  # the next poll sets the pause
+        job = await monque.enqueue("work", store_result=True)
+        new = await waiting(monque, monque.result_of(job, timeout=LONG))
+        await start_with(make_monque(), answers)
+
+        assert await new == 42
+        old.cancel()
+
     async def test_nobody_who_does_not_wait_pays(self, monque: Monque) -> None:
         await start_with(monque, answers)
         await monque.wait_for(await monque.enqueue("work"), timeout=LONG)
