@@ -455,6 +455,26 @@ async def test_where_no_priority_is_used_a_drain_sends_the_commands_that_it_alwa
     }
 
 
+async def test_an_idle_instance_sends_what_it_always_sent(server: EmbeddedMongo, database: Database) -> None:
+    """With a full poll ten times a second: each is one find, of the jobs, by the index of all of them."""
+    traffic = Traffic()
+    often = timedelta(milliseconds=100)
+    options = replace(QUICK, poll_interval=often, safety_poll_interval=often)
+    async with recorded(server, database, traffic, options) as monque:
+        monque.worker("work", Started())
+        await monque.start()
+        traffic.clear()
+
+        def polled() -> None:
+            assert traffic.sent["find"] >= 5
+
+        await eventually(polled)
+        finds, kinds = traffic.explainable("find"), set(traffic.sent)
+
+    assert {(find["find"], find["hint"]) for find in finds} == {("monque_jobs", "monque_active")}
+    assert kinds <= {"find", "getMore", "hello", "ping", "aggregate"}
+
+
 async def test_where_priorities_are_used_a_drain_looks_for_them_ten_times_a_second(
     server: EmbeddedMongo, database: Database
 ) -> None:
