@@ -54,6 +54,10 @@ if TYPE_CHECKING:
         JobStuck,
         NamePaused,
         NameResumed,
+        ScheduleEnded,
+        SchedulePaused,
+        ScheduleResumed,
+        ScheduleSkipped,
         StaleJobsRecovered,
         WatchClosed,
         WatchConnected,
@@ -68,10 +72,13 @@ if TYPE_CHECKING:
     from monque._pause import Pause
     from monque._progress import LogLine, Progress
     from monque._retry import Retry
+    from monque._schedule import Overlap, Schedule
+    from monque._scheduling import ScheduleSettings
     from monque._settings import JobSettings, WorkerSettings
     from monque._shutdown import ShutdownTimeoutError
     from monque._state import State
     from monque._status import Enqueued, JobStatus, StatusName
+    from monque._time.plan import next_runs
     from monque._timeout import Timeout
     from monque._unique import Debounce, DuplicateJobError, Unique
     from monque._verdicts import Cancel, Fail, RetryAfter, Snooze, Verdict
@@ -155,6 +162,7 @@ __all__ = [
     "NotOpenError",
     "Observer",
     "Options",
+    "Overlap",
     "Pause",
     "PayloadError",
     "PayloadTooLargeError",
@@ -167,7 +175,13 @@ __all__ = [
     "Retention",
     "Retry",
     "RetryAfter",
+    "Schedule",
+    "ScheduleEnded",
     "ScheduleOptions",
+    "SchedulePaused",
+    "ScheduleResumed",
+    "ScheduleSettings",
+    "ScheduleSkipped",
     "ShutdownTimeoutError",
     "Snooze",
     "Sort",
@@ -194,6 +208,7 @@ __all__ = [
     "Workers",
     "__version__",
     "current_job",
+    "next_runs",
 ]
 
 
@@ -208,6 +223,7 @@ _HOMES = (
         "_job",
         "_pause",
         "_progress",
+        "_schedule",
         "_shutdown",
         "_ended",
         "_options",
@@ -215,12 +231,14 @@ _HOMES = (
         "_timeout",
         "_unique",
         "_settings",
+        "_scheduling",
         "_verdicts",
         "_attempts",
         "_views",
         "_diagnosis",
         "_events",
     ),
+    "_time.plan",
     *(
         "_workers.home",
         "_workers.workers",

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from monque._job import Job
 from monque._pause import Pause
+from monque._schedule import Schedule
 
 IndexState = Literal["needed", "optional", "missing", "different", "superfluous"]
 
@@ -69,6 +70,7 @@ class Diagnosis:
         stuck: Jobs that still run half a minute after they were told to stop; at most 100 of them.
         paused: The pauses in force.
         uses: What the collection is used for beyond plain jobs.
+        never_ran: Schedules that had time for a first run and have had none, though they are not paused.
         retention: Whether an instance with a `Retention` has been here: then there is an index for it.
     """
 
@@ -87,6 +89,7 @@ class Diagnosis:
     stuck: list[Job[Any]] = field(default_factory=list)
     retention: bool = False
     paused: list[Pause] = field(default_factory=list)
+    never_ran: list[Schedule] = field(default_factory=list)
     uses: list[UseView] = field(default_factory=list)
 
     def is_paused(self, name: str) -> bool:

@@ -176,14 +176,14 @@ class PayloadTooLargeError(PayloadError):
 
 
 class JobNotFoundError(MonqueError, LookupError):
-    """There is no job with this id.
+    """There is no job with this id, or no schedule with this name and key.
 
     Attributes:
-        job_id: The id that was looked for.
+        job_id: The id that was looked for; of a schedule, its key.
     """
 
-    def __init__(self, job_id: ObjectId | str) -> None:
-        super().__init__(f"no job with id {job_id}")
+    def __init__(self, job_id: ObjectId | str, message: str | None = None) -> None:
+        super().__init__(message or f"no job with id {job_id}")
         self.job_id = job_id
 
 

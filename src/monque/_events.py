@@ -15,6 +15,7 @@ from monque._errors import ConfigurationError
 from monque._job import Job
 from monque._pause import Pause
 from monque._raised import is_closing, log_raised
+from monque._schedule import Schedule
 from monque._status import Enqueued, Interruption, JobStatus
 
 
@@ -204,6 +205,40 @@ class NameResumed(Event):
 
     kind: ClassVar[str] = "name:resumed"
     name: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleSkipped(Event):
+    """A schedule has passed over one of its times: it came to it later than its `grace`, or, with
+    `overlap="skip"`, its last job was still active.
+    """
+
+    kind: ClassVar[str] = "schedule:skipped"
+    schedule: Schedule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulePaused(Event):
+    """An operator has paused a schedule here."""
+
+    kind: ClassVar[str] = "schedule:paused"
+    schedule: Schedule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleResumed(Event):
+    """An operator has resumed a schedule here."""
+
+    kind: ClassVar[str] = "schedule:resumed"
+    schedule: Schedule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleEnded(Event):
+    """A schedule is completed: its `end` has passed, or its `limit` is reached."""
+
+    kind: ClassVar[str] = "schedule:ended"
+    schedule: Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,6 +45,11 @@ class Job(Generic[T]):
             success adds nothing and removes nothing.
         cron: The expression of a recurring job.
         timezone: The zone that the expression is meant in.
+        run_count: Of a recurring job: how many of its runs have ended.
+        last_run_at: Of a recurring job: when its last run ended.
+        schedule_id: The id of the schedule that this job is a run of: a job of its own, or a run that failed
+            for good and was kept. The schedule itself has none.
+        planned_for: Of a job of its own: the time of its schedule that it is for, without jitter.
         unique_key: What no other active job of this name has.
         claimed_by: The id of the instance that runs it; only while processing, as the next two.
         locked_at: When it was claimed, or last marked as alive.
@@ -86,6 +91,10 @@ class Job(Generic[T]):
     history: tuple[Attempt, ...] = ()
     cron: str | None = None
     timezone: str | None = None
+    run_count: int = 0
+    last_run_at: datetime | None = None
+    schedule_id: ObjectId | None = None
+    planned_for: datetime | None = None
     unique_key: str | None = None
     claimed_by: str | None = None
     locked_at: datetime | None = None

@@ -63,6 +63,8 @@ class JobFilter:
         payload: With these values in their data, by path: `{"customer.id": 7}`. One to three paths to texts,
             numbers, booleans, dates, ObjectIds or None. An array matches if one of its elements does. It
             needs a *name*, because no index helps: the server reads all jobs of that name.
+        schedule_id: Runs of the schedule with this id that are jobs of their own. No index leads to them: in
+            a large collection, give the name, too, and have `Options.listing_indexes`.
 
     Examples:
         >>> JobFilter(name="send-email", payload={"customer.id": 7})
@@ -83,6 +85,7 @@ class JobFilter:
     unique_key: str | None = None
     ids: Iterable[ObjectId | str] | None = None
     payload: Mapping[str, Scalar] | None = field(default=None, hash=False)
+    schedule_id: ObjectId | str | None = None
 
     def __post_init__(self) -> None:
         if self.name is not None and not _may_be_stored(self.name):
@@ -110,11 +113,21 @@ class JobFilter:
             object.__setattr__(self, "ids", _ids(self.ids))
         if self.payload is not None:
             object.__setattr__(self, "payload", _payload(self.payload, self.name))
+        if self.schedule_id is not None:
+            object.__setattr__(self, "schedule_id", _schedule_id(self.schedule_id))
 
     @property
     def statuses(self) -> tuple[JobStatus, ...]:
         """The statuses that are meant, in a fixed order; none means all."""
         return self.status or ()  # type: ignore[return-value]  # __post_init__ made it a tuple
+
+
+def _schedule_id(given: object) -> ObjectId:
+    if not ObjectId.is_valid(given):
+        raise ConfigurationError(
+            f"a filter's schedule_id must be the id of a schedule, 24 hex characters, got {given!r}"
+        )
+    return ObjectId(given)  # type: ignore[arg-type]  # checked above
 
 
 def _may_be_stored(name: object) -> bool:

@@ -51,9 +51,11 @@ from monque import (
     NotOpenError,
     Observer,
     Options,
+    Overlap,
     Pause,
     QueueStats,
     QueueView,
+    Schedule,
     ScheduleOptions,
     Sort,
     State,
@@ -113,13 +115,15 @@ class SyncWorker(Worker[T]):
 
     @overload  # type: ignore[override]
     def schedule(
-        self: SyncWorker[None], cron: str, data: None = None, **options: Unpack[ScheduleOptions]
+        self: SyncWorker[None], cron: str | timedelta, data: None = None, **options: Unpack[ScheduleOptions]
     ) -> Job[None]: ...
 
     @overload
-    def schedule(self, cron: str, data: T, **options: Unpack[ScheduleOptions]) -> Job[T]: ...
+    def schedule(self, cron: str | timedelta, data: T, **options: Unpack[ScheduleOptions]) -> Job[T]: ...
 
-    def schedule(self, cron: str, data: Any = None, **options: Unpack[ScheduleOptions]) -> Job[Any]:
+    def schedule(
+        self, cron: str | timedelta, data: Any = None, **options: Unpack[ScheduleOptions]
+    ) -> Job[Any]:
         """As `Worker.schedule`."""
         owner = self._home.owner(self.name, self._advice, blocking=True)
         job: Job[Any] = owner.schedule(cron, self, data, **options)
@@ -448,7 +452,7 @@ class SyncMonque:
     @overload
     def schedule(
         self,
-        cron: str,
+        cron: str | timedelta,
         job: Worker[None] | str,
         data: None = None,
         **options: Unpack[ScheduleOptions],
@@ -457,7 +461,7 @@ class SyncMonque:
     @overload
     def schedule(
         self,
-        cron: str,
+        cron: str | timedelta,
         job: Worker[T] | str,
         data: T,
         **options: Unpack[ScheduleOptions],
@@ -465,21 +469,67 @@ class SyncMonque:
 
     def schedule(
         self,
-        cron: str,
+        cron: str | timedelta,
         job: Worker[Any] | str,
         data: Any = None,
         *,
         unique_key: str | None = None,
         timezone: str | tzinfo = "UTC",
         session: Session | None = None,
+        grace: timedelta | None = None,
+        jitter: timedelta | None = None,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        limit: int | None = None,
+        as_jobs: bool = False,
+        overlap: Overlap = "allow",
+        paused: bool = False,
         **settings: Unpack[JobSettings],
     ) -> Job[Any]:
         """As `Monque.schedule`."""
         return self._call(
             self._monque.schedule(
-                cron, job, data, unique_key=unique_key, timezone=timezone, session=session, **settings
+                cron,
+                job,
+                data,
+                unique_key=unique_key,
+                timezone=timezone,
+                session=session,
+                grace=grace,
+                jitter=jitter,
+                start=start,
+                end=end,
+                limit=limit,
+                as_jobs=as_jobs,
+                overlap=overlap,
+                paused=paused,
+                **settings,
             )
         )
+
+    def list_schedules(self, *, name: str | None = None) -> list[Schedule]:
+        """As `Monque.list_schedules`."""
+        return self._call(self._monque.list_schedules(name=name))
+
+    def get_schedule(self, name: str, unique_key: str | None = None) -> Schedule:
+        """As `Monque.get_schedule`."""
+        return self._call(self._monque.get_schedule(name, unique_key))
+
+    def pause_schedule(self, name: str, unique_key: str | None = None) -> Schedule:
+        """As `Monque.pause_schedule`."""
+        return self._call(self._monque.pause_schedule(name, unique_key))
+
+    def resume_schedule(self, name: str, unique_key: str | None = None) -> Schedule:
+        """As `Monque.resume_schedule`."""
+        return self._call(self._monque.resume_schedule(name, unique_key))
+
+    def trigger_schedule(self, name: str, unique_key: str | None = None) -> Job[Any]:
+        """As `Monque.trigger_schedule`."""
+        return self._call(self._monque.trigger_schedule(name, unique_key))
+
+    def unschedule(self, name: str, unique_key: str | None = None) -> bool:
+        """As `Monque.unschedule`."""
+        return self._call(self._monque.unschedule(name, unique_key))
 
     def server_time(self) -> datetime:
         """As `Monque.server_time`."""

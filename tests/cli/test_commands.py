@@ -55,7 +55,7 @@ def test_the_overview_says_of_each_command_what_its_own_help_says() -> None:
 
 @pytest.mark.parametrize("words", ALL, ids=" ".join)
 def test_every_command_that_looks_can_print_json(words: tuple[str, ...]) -> None:
-    runs_programs = {("worker",), ("dev",), ("demo",), ("completion",), ("jobs",)}
+    runs_programs = {("worker",), ("dev",), ("demo",), ("completion",), ("jobs",), ("schedules",)}
     shown = CliRunner().invoke(command, [*words, "--help"]).output
 
     assert ("\n  --json" in shown) == (words not in runs_programs)
@@ -130,7 +130,7 @@ def test_completion_scripts_are_printed(shell: str) -> None:
     ("words", "offered"),
     [
         ("monque jo", ["jobs"]),
-        ("monque sc", ["schedule"]),
+        ("monque sc", ["schedule", "schedules"]),
         ("monque jobs re", ["reschedule", "retry"]),
         ("monque jobs list --status pro", ["processing"]),
         ("monque --ver", ["--version"]),

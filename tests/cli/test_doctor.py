@@ -24,7 +24,7 @@ Jobs = Collection[dict[str, Any]]
 
 CHECKS = [
     *("server", "replica set", "change streams", "transactions", "clock"),
-    *("indexes", "superfluous indexes", "uses", "paused names", "jobs without a worker"),
+    *("indexes", "superfluous indexes", "uses", "paused names", "schedules", "jobs without a worker"),
     *("stale jobs", "stuck jobs", "expired jobs", "lost calls", "oldest due job", "finished jobs"),
 ]
 

@@ -6,6 +6,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
@@ -203,6 +204,33 @@ class TestSchedules:
         assert stored["reports.named"].cron == "@hourly"
         assert stored["reports.named"].timezone == "Europe/Berlin"
         assert await collection.count_documents({}) == 2
+
+    async def test_a_recurring_job_takes_the_settings_of_its_schedule_and_of_its_worker(
+        self, shop: OpenShop, monque: Monque
+    ) -> None:
+        jobs = JobRouter()
+        settings = {"grace": timedelta(minutes=1), "jitter": timedelta(seconds=3), "limit": 7}
+
+        @jobs.cron(timedelta(seconds=30), as_jobs=True, max_attempts=2, **settings)
+        async def poll(job: Job) -> None: ...
+
+        async with shop(routers=[jobs]):
+            schedule = await monque.get_schedule("poll")
+
+        assert schedule.every == timedelta(seconds=30)
+        assert {name: getattr(schedule, name) for name in settings} == settings
+        assert schedule.as_jobs
+        assert poll.settings == {"max_attempts": 2}
+
+    async def test_a_wrong_setting_of_a_schedule_fails_the_start(self, shop: OpenShop) -> None:
+        jobs = JobRouter()
+
+        @jobs.cron("@daily", limit=0)
+        async def report(job: Job) -> None: ...
+
+        with pytest.raises(ConfigurationError, match="limit"):
+            async with shop(routers=[jobs]):
+                pass
 
     async def test_an_expression_nobody_understands_fails_the_start(self, shop: OpenShop) -> None:
         jobs = JobRouter()

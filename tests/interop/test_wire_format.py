@@ -37,6 +37,8 @@ SETTLED_ONCE = {**CLAIMED_ONCE, "settledAttempt": "int"}
 FINISHED = {"startedAt": "date", "finishedAt": "date"}
 FAILURE = {"failReason": "string"}
 HISTORY = {"history": "array"}
+# Beside its copies, all that a plain cron has more than in the first release.
+RAN = {"runCount": "int", "lastRunAt": "date"}
 GAVE_UP = {"failedRunId": "objectId"}
 CRASHED = {"crashCount": "int", "lastCrash": "object", "lostAttempt": "int"}
 
@@ -302,11 +304,12 @@ class TestSettling:
         await monque.run_until_idle()
 
         stored = await only(collection)
-        assert await types(collection, job.id) == {**SCHEDULED, **SETTLED_ONCE}
+        assert await types(collection, job.id) == {**SCHEDULED, **SETTLED_ONCE, **RAN}
         assert stored["status"] == "pending"
         assert stored["failCount"] == 0
         assert stored["nextRunAt"] > stored["updatedAt"]
         assert stored["nextRunAt"].minute == 0
+        assert (stored["runCount"], stored["lastRunAt"]) == (1, stored["updatedAt"])
 
     async def test_a_failure_with_retries_left_adds_only_the_reason_and_the_history(
         self, make_monque: Make, collection: Collection
@@ -514,7 +517,13 @@ class TestSettling:
         assert copy["nextRunAt"] == due
 
         stored = await get(collection, schedule.id)
-        assert await types(collection, schedule.id) == {**SCHEDULED, **SETTLED_ONCE, **GAVE_UP, **HISTORY}
+        assert await types(collection, schedule.id) == {
+            **SCHEDULED,
+            **SETTLED_ONCE,
+            **GAVE_UP,
+            **HISTORY,
+            **RAN,
+        }
         assert stored["failedRunId"] == copy["_id"]
         assert stored["status"] == "pending"
         assert stored["failCount"] == 0
@@ -583,6 +592,7 @@ class TestRecovering:
             **CLAIMED_ONCE,
             **GAVE_UP,
             **HISTORY,
+            **RAN,
             "lostAttempt": "int",
         }
         assert stored["status"] == "pending"

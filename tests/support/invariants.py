@@ -13,6 +13,8 @@ _PARKED = (datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC), datetime(9999, 12, 31
 _CLAIM = ("claimedBy", "lockedAt", "lastHeartbeat")
 
 
+_OF_SCHEDULES = ("schedule", "runCount", "skipCount", "lastRunAt")
+
 # The largest `Options.attempt_history`, and the lines that a job's log keeps.
 _MOST_ATTEMPTS = 100
 _MOST_LINES = 100
@@ -38,6 +40,7 @@ def violations(documents: list[dict[str, Any]]) -> list[str]:
         is_active = doc["status"] in ("pending", "processing")
         if "again" in doc and (doc.get("uniqueKey") is None or not is_active):
             broken.append(f"{who} is to run once more, though it has no key or has ended")
+        broken += [f"{who} {problem}" for problem in _problems_of_schedule(doc)]
         if doc["failCount"] < 0:
             broken.append(f"{who} has a negative failCount")
         if "priority" in doc and doc["priority"] not in range(1, 10):
@@ -68,6 +71,18 @@ def _problems_of_cancel(doc: dict[str, Any]) -> list[str]:
     odd = by not in ("operator", "handler", "expiry") or not isinstance(cancel.get("at"), datetime)
     ended = doc["status"] != "cancelled" and by in ("handler", "expiry")
     return [f"has an odd {cancel}"] * odd + [f"was cancelled by {by} and is not"] * ended
+
+
+def _problems_of_schedule(doc: dict[str, Any]) -> list[str]:
+    """Only a schedule has what belongs to one, and only a paused one is parked."""
+    problems = []
+    if doc.get("repeatInterval") is None:
+        problems += [f"has {field} and is no schedule" for field in _OF_SCHEDULES if field in doc]
+    elif doc.get("nextRunAt") in _PARKED and doc["status"] == "pending":
+        settings = doc.get("schedule")
+        is_paused = isinstance(settings, dict) and "pausedAt" in settings
+        problems += [] if is_paused else ["is parked though nobody paused it"]
+    return problems
 
 
 async def check_invariants(collection: AsyncCollection[dict[str, Any]]) -> None:

@@ -149,6 +149,9 @@ class Model:
             is_known = self.requested  # its first write does not apply to a job with a request: it reads that
         if is_known and end != "success":
             return self.noted().cancelled("operator"), None
+        # A schedule meets a request that its owner has not heard of in its own write, however its run ended.
+        if self.cron is not None and self.requested and end != "release":
+            return (self if end == "success" else self.noted()).cancelled("operator"), None
         if end in FAILURES:
             return self._failed(end, tries=tries, is_changed=is_changed)
         return self._ended_well(end, has_result=has_result), None
@@ -166,11 +169,9 @@ class Model:
             later = self._left("pending", due=False, snoozes=self.snoozes + 1)
             return self._expired() if self.expiry == "near" else later
         ended = self.noted() if end == "cancel" else self
-        # A schedule that goes on meets a request that its owner has not heard of in its own write.
         if self.cron is not None:
             result = self.result if end == "cancel" else has_result
-            next_time = replace(ended.next_time(), result=result)
-            return ended.cancelled("operator") if self.requested else next_time
+            return replace(ended.next_time(), result=result)
         if end == "cancel":
             return ended.cancelled("handler")
         completed = self._left("completed", crash_count=0, reason=False, result=has_result)
@@ -180,13 +181,9 @@ class Model:
 
     def _failed(self, end: str, *, tries: int | None, is_changed: bool) -> tuple[Model, Model | None]:
         failed = replace(self.noted(), fail_count=self.fail_count + 1)
+        # If the schedule has changed, the run decides anew.
+        tries = self.tries if is_changed and self.cron is not None else tries
         gives_up = self.gives_up(end, tries)
-        if gives_up and self.cron is not None:
-            if self.requested:
-                return self.noted().cancelled("operator"), None
-            # Giving up means to plan the next time: if the schedule has changed, the run decides anew.
-            tries = self.tries if is_changed else tries
-            gives_up = self.gives_up(end, tries)
         kept = self.occurrence(failed.fail_count, tries) if gives_up else None
         if self.again is not None:
             return failed.run_again(), kept

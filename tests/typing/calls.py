@@ -45,12 +45,16 @@ from monque import (
     Progress,
     Retention,
     Retry,
+    Schedule,
+    ScheduleEnded,
+    ScheduleSkipped,
     State,
     Timeout,
     Unique,
     Worker,
     Workers,
     WorkerSettings,
+    next_runs,
 )
 
 T = TypeVar("T")
@@ -469,6 +473,44 @@ def goes_on(event: NameResumed) -> None:
 def times(job: Job[Email]) -> None:
     assert_type(job.next_run_at, datetime | None)
     assert_type(job.is_parked, bool)
+    assert_type(job.run_count, int)
+    assert_type(job.last_run_at, datetime | None)
+    assert_type(job.schedule_id, ObjectId | None)
+    assert_type(job.planned_for, datetime | None)
+
+
+# Schedules.
+
+
+async def schedules() -> None:
+    soon, second = datetime.now(UTC), timedelta(seconds=1)
+    assert_type(await monque.schedule(30 * second, clean_up, jitter=3 * second), Job[None])
+    await monque.schedule("@daily", clean_up, grace=timedelta(hours=1), start=soon, end=soon, limit=3)
+    await clean_up.schedule(timedelta(hours=1), as_jobs=True, overlap="skip", paused=True)
+    await monque.schedule(30, clean_up)  # type: ignore[call-overload]  # seconds are no interval
+    await monque.schedule("@daily", clean_up, overlap="queue")  # type: ignore[call-overload]  # allow or skip
+    await clean_up.schedule("@daily", grace=5)  # type: ignore[call-overload]  # a duration
+    assert_type(await monque.list_schedules(name="clean-up"), list[Schedule])
+    schedule = await monque.get_schedule("clean-up")
+    assert_type(schedule, Schedule)
+    assert_type(schedule.next_run_at, datetime | None)
+    assert_type(schedule.next_runs(3), list[datetime])
+    assert_type(await monque.pause_schedule("clean-up", "key"), Schedule)
+    assert_type(await monque.resume_schedule("clean-up"), Schedule)
+    assert_type(await monque.trigger_schedule("clean-up"), Job[Any])
+    assert_type(await monque.unschedule("clean-up"), bool)
+    assert_type(next_runs("@daily", "Europe/Berlin", count=3), list[datetime])
+    JobFilter(schedule_id=schedule.id)
+
+
+@monque.on("schedule:skipped")
+def skipped(event: ScheduleSkipped) -> None:
+    assert_type(event.schedule, Schedule)
+
+
+@monque.on(ScheduleEnded)
+def over(event: ScheduleEnded) -> None:
+    assert_type(event.schedule.run_count, int)
 
 
 # A filter knows the states.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Annotated, Any, TypedDict, assert_type
 
 from fastapi import Depends
@@ -66,6 +67,7 @@ async def right_calls(monque: Monque, to_send: Job[Email], mailer: Mailer) -> No
     assert_type(await send(to_send, mailer), str)
     assert_type(await clean_up.enqueue(), Job[None])
     assert_type(await clean_up.schedule("@hourly"), Job[None])
+    assert_type(await clean_up.schedule(timedelta(hours=1), grace=timedelta(minutes=1)), Job[None])
 
     assert_type(await ImportRow.enqueue({"id": 1}), Job[Row])
     assert_type(await ImportRow.schedule("@daily", {"id": 1}), Job[Row])

@@ -10,7 +10,7 @@ from typing import Any, TypedDict, assert_type
 
 from pymongo.client_session import ClientSession
 
-from monque import Job, JobFailed, NewJob, Pause, State, SyncMonque, SyncWorker, SyncWorkers
+from monque import Job, JobFailed, NewJob, Pause, Schedule, State, SyncMonque, SyncWorker, SyncWorkers
 
 
 @dataclass
@@ -68,6 +68,10 @@ def right_calls() -> None:
     assert_type(by_name, Job[None])
     assert_type(monque.now(send_email, Email("ada@example.org")), Job[Email])
     assert_type(monque.schedule("@daily", send_email, Email("ada@example.org")), Job[Email])
+    assert_type(monque.schedule(timedelta(minutes=1), send_email, Email("a"), limit=3), Job[Email])
+    assert_type(monque.list_schedules(), list[Schedule])
+    assert_type(monque.pause_schedule("send-email"), Schedule)
+    assert_type(monque.unschedule("send-email"), bool)
     assert_type(monque.enqueue_many([NewJob(clean_up)]), list[Job[Any]])
     assert_type(monque.enqueue_many([NewJob(clean_up)], return_jobs=True), list[Job[Any]])
     new_jobs = (NewJob(clean_up) for _ in range(10))

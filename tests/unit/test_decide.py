@@ -96,7 +96,8 @@ def test_a_failure_is_retried_after_a_pause_that_doubles(what: Any, failures: in
     failing = {**what, "failCount": failures}
     expected = transitions.retry(failing, delay=timedelta(seconds=seconds), reason="ValueError: no")
 
-    assert decided(failing, FAILED) is expected
+    transition = decided(failing, FAILED)
+    assert (transition.to, transition.when, transition.then) == (expected.to, expected.when, expected.then)
 
 
 def test_the_last_failure_of_a_job_is_final() -> None:

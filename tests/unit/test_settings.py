@@ -23,6 +23,7 @@ from monque import (
     Options,
     Retry,
     ScheduleOptions,
+    ScheduleSettings,
     SyncMonque,
     SyncWorkers,
     Timeout,
@@ -43,6 +44,7 @@ from monque._settings import (
 )
 from monque._store.policy import policy_of, stored_policy
 from monque.fastapi import JobRouter, cron, job
+from monque.fastapi.router import CronSettings
 
 SECOND = timedelta(seconds=1)
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -74,9 +76,7 @@ OF_WORKERS = [
     SyncMonque.worker,
     SyncWorkers.worker,
     JobRouter.job,
-    JobRouter.cron,
     job,
-    cron,
 ]
 OF_CALLS = [
     *(Monque.enqueue, Monque.now, Monque.schedule),
@@ -98,6 +98,21 @@ class TestSignatures:
     @pytest.mark.parametrize("function", OF_WORKERS, ids=lambda each: each.__qualname__)
     def test_whatever_declares_a_worker_takes_its_settings(self, function: Callable[..., Any]) -> None:
         assert settings_of(function) == "Unpack[WorkerSettings]"
+
+    @pytest.mark.parametrize("function", [JobRouter.cron, cron], ids=lambda each: each.__qualname__)
+    def test_what_declares_a_recurring_job_takes_those_of_its_schedule_too(
+        self, function: Callable[..., Any]
+    ) -> None:
+        assert settings_of(function) == "Unpack[CronSettings]"
+        both = {*WorkerSettings.__annotations__, *ScheduleSettings.__annotations__}
+        assert set(CronSettings.__annotations__) == both
+
+    @pytest.mark.parametrize("schedule", [Monque.schedule, SyncMonque.schedule])
+    def test_a_schedule_spells_its_settings_as_parameters(self, schedule: Callable[..., Any]) -> None:
+        parameters = inspect.signature(schedule).parameters
+
+        for name, hint in ScheduleSettings.__annotations__.items():
+            assert str(parameters[name].annotation) in str(hint)
 
     @pytest.mark.parametrize("function", OF_CALLS, ids=lambda each: each.__qualname__)
     def test_whatever_stores_a_job_takes_its_settings(self, function: Callable[..., Any]) -> None:

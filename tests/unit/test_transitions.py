@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from monque import JobStatus
 from monque._attempts import HistoryEntry
 from monque._store import transitions
-from monque._store.document import as_claim, with_stuck
+from monque._store.document import PARKED, as_claim, with_stuck
 from monque._store.terms import Terms
 from monque._store.transitions import (
     Transition,
@@ -30,6 +30,9 @@ from monque._store.transitions import (
     change_schedule,
     claim,
     complete,
+    count_extra_job,
+    end_after_run,
+    end_schedule,
     expire,
     fail,
     give_up_crashed,
@@ -38,6 +41,8 @@ from monque._store.transitions import (
     is_owned,
     note_again,
     owned,
+    park,
+    pause_schedule,
     recover,
     release,
     repeat,
@@ -49,10 +54,13 @@ from monque._store.transitions import (
     run_again,
     run_again_crashed,
     set_priority,
+    skip,
     snooze,
+    spawn,
     stale,
     stale_fields,
     stopping,
+    trigger_schedule,
     was_settled,
 )
 from monque._workers.results import Kept
@@ -93,13 +101,18 @@ SCHEDULE: Document = {**CLAIM, "repeatInterval": CRON, "timezone": ZONE}
 WAITING: Document = {**SCHEDULE, "status": "pending"}
 KEYED: Document = {**CLAIM, "uniqueKey": "k"}
 CALL: Document = {"_id": ObjectId(), "name": "work", "uniqueKey": "k", "data": REASON, "nextRunAt": LATER}
+TRIGGERED: Document = {**SCHEDULE, "schedule": {"triggeredAt": NOW, "limit": 5}}
 OCCURRENCE: Document = {"_id": ObjectId(), "status": "failed"}
 
 # Parts that several rows of the table share.
 OWNED = {"status": "processing", "claimedBy": OWNER, "attempt": 3}
 REQUESTED = {"$eq": ["$cancel.by", "operator"]}
 NOT_REQUESTED = {"$nor": [{"$expr": REQUESTED}]}
-SAME_SCHEDULE = {**OWNED, "repeatInterval": CRON, "timezone": ZONE, **NOT_REQUESTED}
+STOPPING = {"$and": [REQUESTED, {"$ne": ["$cancel.afterRun", True]}]}
+NOT_STOPPING = {"$nor": [{"$expr": STOPPING}]}
+PLAIN = {"schedule": {"$eq": None}}
+KNOWN = {"repeatInterval": {"$eq": CRON}, "timezone": {"$eq": ZONE}, **PLAIN}
+SAME_SCHEDULE = {**OWNED, **KNOWN, **NOT_REQUESTED}
 UNTOUCHED = {
     "status": {"$eq": "processing"},
     "claimedBy": {"$eq": OWNER},
@@ -107,9 +120,12 @@ UNTOUCHED = {
     "lastHeartbeat": {"$eq": NOW},
     "repeatInterval": {"$eq": CRON},
     "timezone": {"$eq": ZONE},
+    **PLAIN,
     **NOT_REQUESTED,
 }
+AS_READ = {"updatedAt": {"$eq": NOW}, "repeatInterval": {"$eq": CRON}, **PLAIN}
 STAMPED = {"updatedAt": True}
+RAN = {"updatedAt": True, "lastRunAt": True}
 CLAIM_FIELDS = ["claimedBy", "lockedAt", "lastHeartbeat"]
 NO_CLAIM = {"claimedBy": "", "lockedAt": "", "lastHeartbeat": ""}
 NO_TROUBLE = {"failReason": "", "crashCount": "", "lastCrash": ""}
@@ -229,12 +245,14 @@ def failed(count: int) -> list[Document]:
 
 def snoozed(run_at: Any) -> list[Document]:
     count = {"$add": [{"$cond": [{"$isNumber": "$snoozeCount"}, "$snoozeCount", 0]}, 1]}
-    counts = {
+    counts: Document = {
         "$or": [
             {"$eq": [{"$type": "$repeatInterval"}, "string"]},
             {"$eq": [{"$type": "$lastCrash"}, "object"]},
         ]
     }
+    is_paused = {"$eq": [{"$type": "$schedule.pausedAt"}, "date"]}
+    counts = {"$and": [counts, {"$not": [is_paused]}]}
     moved = {"$set": {"movedTo": {"$cond": [counts, "$nextRunAt", "$$REMOVE"]}}}
     return [*ended(status="pending", nextRunAt=run_at, snoozeCount=count), moved]
 
@@ -410,10 +428,11 @@ TABLE: dict[str, Row] = {
                 "nextRunAt": LATER,
                 "failCount": 0,
                 "settledAttempt": 3,
+                "runCount": 1,
                 "result": RESULT,
             },
             "$unset": {**NO_CLAIM, **AFRESH, "resultError": ""},
-            "$currentDate": STAMPED,
+            "$currentDate": RAN,
         },
     ),
     "repeat without the result of an earlier run": Row(
@@ -421,9 +440,15 @@ TABLE: dict[str, Row] = {
         to=PENDING,
         when=SAME_SCHEDULE,
         then={
-            "$set": {"status": "pending", "nextRunAt": LATER, "failCount": 0, "settledAttempt": 3},
+            "$set": {
+                "status": "pending",
+                "nextRunAt": LATER,
+                "failCount": 0,
+                "settledAttempt": 3,
+                "runCount": 1,
+            },
             "$unset": {**NO_CLAIM, **AFRESH, "result": ""},
-            "$currentDate": STAMPED,
+            "$currentDate": RAN,
         },
     ),
     "repeat": Row(
@@ -431,19 +456,31 @@ TABLE: dict[str, Row] = {
         to=PENDING,
         when=SAME_SCHEDULE,
         then={
-            "$set": {"status": "pending", "nextRunAt": LATER, "failCount": 0, "settledAttempt": 3},
+            "$set": {
+                "status": "pending",
+                "nextRunAt": LATER,
+                "failCount": 0,
+                "settledAttempt": 3,
+                "runCount": 1,
+            },
             "$unset": {**NO_CLAIM, **AFRESH},
-            "$currentDate": STAMPED,
+            "$currentDate": RAN,
         },
     ),
     "repeat without a zone": Row(
         of=repeat({**CLAIM, "repeatInterval": CRON}, run_at=LATER),
         to=PENDING,
-        when={**OWNED, "repeatInterval": CRON, "timezone": None, **NOT_REQUESTED},
+        when={**SAME_SCHEDULE, "timezone": {"$eq": None}},
         then={
-            "$set": {"status": "pending", "nextRunAt": LATER, "failCount": 0, "settledAttempt": 3},
+            "$set": {
+                "status": "pending",
+                "nextRunAt": LATER,
+                "failCount": 0,
+                "settledAttempt": 3,
+                "runCount": 1,
+            },
             "$unset": {**NO_CLAIM, **AFRESH},
-            "$currentDate": STAMPED,
+            "$currentDate": RAN,
         },
     ),
     "repeat after a run that was cancelled": Row(
@@ -458,7 +495,9 @@ TABLE: dict[str, Row] = {
                     "nextRunAt": LATER,
                     "failCount": 0,
                     "settledAttempt": 3,
+                    "runCount": 1,
                     "updatedAt": "$$NOW",
+                    "lastRunAt": "$$NOW",
                 }
             },
             {"$unset": [*CLAIM_FIELDS, "crashCount", "lastCrash", "failReason", "snoozeCount"]},
@@ -503,7 +542,7 @@ TABLE: dict[str, Row] = {
     "snooze until a time": Row(
         of=snooze(SCHEDULE, until=LATER),
         to=PENDING,
-        when=OWNED,
+        when=SAME_SCHEDULE,
         then=snoozed(LATER),
     ),
     "cancel_run": Row(
@@ -529,9 +568,10 @@ TABLE: dict[str, Row] = {
                 "failCount": 0,
                 "settledAttempt": 3,
                 "failedRunId": OCCURRENCE["_id"],
+                "runCount": 1,
             },
             "$unset": {**NO_CLAIM, **AFRESH},
-            "$currentDate": STAMPED,
+            "$currentDate": RAN,
         },
         leaves=OCCURRENCE,
     ),
@@ -623,7 +663,7 @@ TABLE: dict[str, Row] = {
     "retry of a schedule, in which nothing is noted": Row(
         of=retry({**SCHEDULE, "uniqueKey": "k"}, delay=2 * SECOND, reason=REASON),
         to=PENDING,
-        when=OWNED,
+        when=SAME_SCHEDULE,
         then=RETRIED,
     ),
     "expire with a key": Row(
@@ -729,11 +769,212 @@ TABLE: dict[str, Row] = {
                 "failCount": 0,
                 "lostAttempt": 3,
                 "failedRunId": OCCURRENCE["_id"],
+                "runCount": 1,
+            },
+            "$unset": {**NO_CLAIM, **AFRESH},
+            "$currentDate": RAN,
+        },
+        leaves=OCCURRENCE,
+    ),
+    "abandon_occurrence that was the last one": Row(
+        of=abandon_occurrence(SCHEDULE, run_at=None, leaves=OCCURRENCE),
+        to=COMPLETED,
+        when=UNTOUCHED,
+        then={
+            "$set": {
+                "status": "completed",
+                "failCount": 0,
+                "lostAttempt": 3,
+                "failedRunId": OCCURRENCE["_id"],
+                "runCount": 1,
+            },
+            "$unset": {**NO_CLAIM, **AFRESH},
+            "$currentDate": RAN,
+        },
+        leaves=OCCURRENCE,
+    ),
+    "repeat after a trigger": Row(
+        of=repeat(TRIGGERED, run_at=NOW),
+        to=PENDING,
+        when={**SAME_SCHEDULE, "schedule": {"$eq": {"triggeredAt": NOW, "limit": 5}}},
+        then={
+            "$set": {
+                "status": "pending",
+                "nextRunAt": NOW,
+                "movedTo": NOW,
+                "failCount": 0,
+                "settledAttempt": 3,
+                "runCount": 1,
+            },
+            "$unset": {**NO_CLAIM, **AFRESH, "schedule.triggeredAt": ""},
+            "$currentDate": RAN,
+        },
+    ),
+    "retry of a schedule": Row(
+        of=retry(SCHEDULE, delay=2 * SECOND, reason=REASON),
+        to=PENDING,
+        when=SAME_SCHEDULE,
+        then=RETRIED,
+    ),
+    "end_schedule": Row(
+        of=end_schedule({**SCHEDULE, "runCount": 4}, ran=0.05),
+        to=COMPLETED,
+        when=SAME_SCHEDULE,
+        then={
+            "$set": {
+                "status": "completed",
+                "failCount": 0,
+                "settledAttempt": 3,
+                "runCount": 5,
+                "startedAt": NOW - timedelta(milliseconds=50),
+                "finishedAt": NOW,
+            },
+            "$unset": {**NO_CLAIM, **AFRESH},
+            "$currentDate": RAN,
+        },
+    ),
+    "end_schedule after a last run that failed": Row(
+        of=end_schedule(SCHEDULE, ran=0.05, entry=ENTRY, leaves=OCCURRENCE),
+        to=COMPLETED,
+        when=SAME_SCHEDULE,
+        then=[
+            APPENDED,
+            {
+                "$set": {
+                    "status": "completed",
+                    "failCount": 0,
+                    "settledAttempt": 3,
+                    "failedRunId": OCCURRENCE["_id"],
+                    "runCount": 1,
+                    "updatedAt": "$$NOW",
+                    "lastRunAt": "$$NOW",
+                }
+            },
+            {"$unset": [*CLAIM_FIELDS, "crashCount", "lastCrash", "failReason", "snoozeCount"]},
+        ],
+        leaves=OCCURRENCE,
+    ),
+    "end_schedule without a run": Row(
+        of=end_schedule(SCHEDULE),
+        to=COMPLETED,
+        when=SAME_SCHEDULE,
+        then={
+            "$set": {"status": "completed", "failCount": 0, "settledAttempt": 3},
+            "$unset": {**NO_CLAIM, **AFRESH},
+            "$currentDate": STAMPED,
+        },
+    ),
+    "skip": Row(
+        of=skip({**SCHEDULE, "skipCount": 2}, run_at=LATER),
+        to=PENDING,
+        when=SAME_SCHEDULE,
+        then={
+            "$set": {
+                "status": "pending",
+                "nextRunAt": LATER,
+                "failCount": 0,
+                "settledAttempt": 3,
+                "skipCount": 3,
             },
             "$unset": {**NO_CLAIM, **AFRESH},
             "$currentDate": STAMPED,
         },
-        leaves=OCCURRENCE,
+    ),
+    "skip of the last time": Row(
+        of=skip(SCHEDULE, run_at=None),
+        to=COMPLETED,
+        when=SAME_SCHEDULE,
+        then={
+            "$set": {"status": "completed", "failCount": 0, "settledAttempt": 3, "skipCount": 1},
+            "$unset": {**NO_CLAIM, **AFRESH},
+            "$currentDate": STAMPED,
+        },
+    ),
+    "spawn": Row(
+        of=spawn(SCHEDULE, run_at=LATER, spawns=OCCURRENCE),
+        to=PENDING,
+        when=SAME_SCHEDULE,
+        then=[
+            *ended(
+                status="pending",
+                nextRunAt=LATER,
+                failCount=0,
+                runCount={"$add": [{"$cond": [{"$isNumber": "$runCount"}, "$runCount", 0]}, 1]},
+                lastRunAt="$$NOW",
+            ),
+            {"$unset": ["crashCount", "lastCrash", "failReason", "snoozeCount"]},
+        ],
+    ),
+    "park": Row(
+        of=park(SCHEDULE),
+        to=PENDING,
+        when=SAME_SCHEDULE,
+        then={
+            "$set": {"status": "pending", "nextRunAt": PARKED, "settledAttempt": 3},
+            "$unset": NO_CLAIM,
+            "$currentDate": STAMPED,
+        },
+    ),
+    "pause_schedule while it waits": Row(
+        of=pause_schedule(WAITING),
+        to=PENDING,
+        when={**AS_READ, "status": {"$eq": "pending"}},
+        then=[{"$set": {"schedule.pausedAt": "$$NOW", "nextRunAt": PARKED, "updatedAt": "$$NOW"}}],
+    ),
+    "pause_schedule while it runs": Row(
+        of=pause_schedule(SCHEDULE),
+        to=PROCESSING,
+        when={**AS_READ, "status": {"$eq": "processing"}},
+        then=[{"$set": {"schedule.pausedAt": "$$NOW", "updatedAt": "$$NOW"}}],
+    ),
+    "trigger_schedule while it waits": Row(
+        of=trigger_schedule(WAITING),
+        to=PENDING,
+        when={"status": {"$eq": "pending"}, "repeatInterval": {"$eq": CRON}},
+        then=[{"$set": {"nextRunAt": "$$NOW", "movedTo": "$$NOW", "updatedAt": "$$NOW"}}],
+    ),
+    "trigger_schedule while it runs": Row(
+        of=trigger_schedule(SCHEDULE),
+        to=PROCESSING,
+        when={"status": {"$eq": "processing"}, "repeatInterval": {"$eq": CRON}},
+        then=[{"$set": {"schedule.triggeredAt": "$$NOW", "updatedAt": "$$NOW"}}],
+    ),
+    "count_extra_job": Row(
+        of=count_extra_job(SCHEDULE),
+        to=PROCESSING,
+        when={"status": {"$in": ["pending", "processing"]}},
+        then=[
+            {
+                "$set": {
+                    "runCount": {"$add": [{"$cond": [{"$isNumber": "$runCount"}, "$runCount", 0]}, 1]},
+                    "lastRunAt": "$$NOW",
+                    "updatedAt": "$$NOW",
+                }
+            }
+        ],
+    ),
+    "end_after_run": Row(
+        of=end_after_run(),
+        to=PROCESSING,
+        when={"status": "processing", **NOT_REQUESTED},
+        then=[
+            {
+                "$set": {
+                    "cancel": {"$mergeObjects": [{"at": "$$NOW", "by": "operator", "afterRun": True}]},
+                    "updatedAt": "$$NOW",
+                }
+            }
+        ],
+    ),
+    "cancel_run after the run of a schedule that was to end": Row(
+        of=cancel_run({**SCHEDULE, "cancel": {"by": "operator", "afterRun": True}}),
+        to=CANCELLED,
+        when={**OWNED, "$expr": REQUESTED},
+        then={
+            "$set": {"status": "cancelled", "settledAttempt": 3},
+            "$unset": {**NO_CLAIM, "again": ""},
+            "$currentDate": STAMPED,
+        },
     ),
     "abandon_schedule": Row(
         of=abandon_schedule(SCHEDULE, reason=REASON),
@@ -747,13 +988,13 @@ TABLE: dict[str, Row] = {
     "change_schedule while it waits": Row(
         of=change_schedule(WAITING, changes={"repeatInterval": "$other", "nextRunAt": LATER}),
         to=PENDING,
-        when={"status": {"$eq": "pending"}, "updatedAt": {"$eq": NOW}, "repeatInterval": {"$eq": CRON}},
+        when={**AS_READ, "status": {"$eq": "pending"}},
         then={"$set": {"repeatInterval": "$other", "nextRunAt": LATER}, "$currentDate": STAMPED},
     ),
     "change_schedule while it runs": Row(
         of=change_schedule(SCHEDULE, changes={"data": {"$a": 1}}),
         to=PROCESSING,
-        when={"status": {"$eq": "processing"}, "updatedAt": {"$eq": NOW}, "repeatInterval": {"$eq": CRON}},
+        when={**AS_READ, "status": {"$eq": "processing"}},
         then={"$set": {"data": {"$a": 1}}, "$currentDate": STAMPED},
     ),
     "cancel": Row(
@@ -780,11 +1021,11 @@ TABLE: dict[str, Row] = {
     "request_cancel": Row(
         of=request_cancel(reason=REASON),
         to=PROCESSING,
-        when={"status": "processing", **NOT_REQUESTED},
+        when={"status": "processing", **NOT_STOPPING},
         then=[
             {
                 "$set": {
-                    "cancel": {"$cond": [REQUESTED, "$cancel", {"$mergeObjects": [ASKED]}]},
+                    "cancel": {"$cond": [STOPPING, "$cancel", {"$mergeObjects": [ASKED]}]},
                     "updatedAt": "$$NOW",
                 }
             }
@@ -793,13 +1034,13 @@ TABLE: dict[str, Row] = {
     "request_cancel without a reason": Row(
         of=request_cancel(),
         to=PROCESSING,
-        when={"status": "processing", **NOT_REQUESTED},
+        when={"status": "processing", **NOT_STOPPING},
         then=[
             {
                 "$set": {
                     "cancel": {
                         "$cond": [
-                            REQUESTED,
+                            STOPPING,
                             "$cancel",
                             {"$mergeObjects": [{"at": "$$NOW", "by": "operator"}]},
                         ]
@@ -823,6 +1064,7 @@ TABLE: dict[str, Row] = {
                 }
             },
             {"$unset": [*CLAIM_FIELDS, "crashCount", "lastCrash", *LEFT_BY_RUNS, "failReason", *RECORDS]},
+            {"$unset": ["schedule.pausedAt", "schedule.triggeredAt"]},
         ],
     ),
     "retry_by_operator within a spread": Row(
@@ -842,6 +1084,7 @@ TABLE: dict[str, Row] = {
             },
             {"$set": {"movedTo": "$nextRunAt"}},
             {"$unset": [*CLAIM_FIELDS, "crashCount", "lastCrash", *LEFT_BY_RUNS, "failReason", *RECORDS]},
+            {"$unset": ["schedule.pausedAt", "schedule.triggeredAt"]},
         ],
     ),
     "set_priority": Row(
@@ -886,7 +1129,7 @@ TABLE: dict[str, Row] = {
 RUNNING = ("processing", {"$eq": "processing"})
 SETTLING = {
     *("complete", "repeat", "retry", "fail", "give_up_occurrence", "release", "snooze", "cancel_run"),
-    *("expire", "run_again"),
+    *("expire", "run_again", "skip", "spawn", "park", "end_schedule"),
 }
 
 
@@ -1022,6 +1265,7 @@ def test_a_transition_that_makes_a_job_runnable_shows_in_the_change_stream(row: 
 
 KEEPS_STATUS = (
     *("heartbeat", "change_schedule", "reschedule", "request_cancel", "replace", "note", "set_priority"),
+    *("end_after_run", "pause_schedule", "trigger_schedule", "count_extra_job"),
 )
 
 
@@ -1355,7 +1599,7 @@ def test_recovery_reads_what_names_a_job_and_whether_it_crashed_too_often() -> N
 
 
 def test_a_job_is_stopping_while_it_runs_with_a_request() -> None:
-    assert stopping() == {"status": "processing", "$expr": REQUESTED}
+    assert stopping() == {"status": "processing", "$expr": STOPPING}
 
 
 # As it was read

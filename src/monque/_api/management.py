@@ -13,6 +13,7 @@ from monque._api import acting, waiting
 from monque._api.listing import listing, read_page
 from monque._api.opening import Opening
 from monque._api.processing import Processing
+from monque._api.schedule_management import ScheduleManagement
 from monque._diagnosis import Diagnosis
 from monque._engine.waits import Waits
 from monque._errors import JobNotFoundError, driver_errors
@@ -52,7 +53,7 @@ from monque._views import (
 from monque._workers.workers import Workers
 
 
-class Management:
+class Management(ScheduleManagement):
     """Methods to inspect jobs and to act on them; `Monque` has them all."""
 
     _opening: Opening

@@ -31,6 +31,8 @@ from monque._job import Job
 from monque._observe.observer import Observer
 from monque._observe.telemetry import Telemetry
 from monque._options import Options
+from monque._schedule import Overlap
+from monque._scheduling import ScheduleSettings, declare
 from monque._settings import JobSettings, WorkerSettings, check_job_settings
 from monque._state import State
 from monque._store.store import Store
@@ -482,7 +484,7 @@ class Monque(Management):
     @overload
     async def schedule(
         self,
-        cron: str,
+        cron: str | timedelta,
         job: Worker[None] | str,
         data: None = None,
         **options: Unpack[ScheduleOptions],
@@ -491,7 +493,7 @@ class Monque(Management):
     @overload
     async def schedule(
         self,
-        cron: str,
+        cron: str | timedelta,
         job: Worker[T] | str,
         data: T,
         **options: Unpack[ScheduleOptions],
@@ -499,29 +501,49 @@ class Monque(Management):
 
     async def schedule(
         self,
-        cron: str,
+        cron: str | timedelta,
         job: Worker[Any] | str,
         data: Any = None,
         *,
         unique_key: str | None = None,
         timezone: str | tzinfo = "UTC",
         session: Session | None = None,
+        grace: timedelta | None = None,
+        jitter: timedelta | None = None,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        limit: int | None = None,
+        as_jobs: bool = False,
+        overlap: Overlap = "allow",
+        paused: bool = False,
         **settings: Unpack[JobSettings],
     ) -> Job[Any]:
         """Store a recurring job, or bring the one that is there up to date; safe at every start.
 
-        An unchanged call changes nothing. Another payload keeps the next time; another cron or zone
-        computes it anew; while it runs, a change takes effect after that run. Only a next time that does
-        not fit the cron is repaired: a TypeScript instance may leave one.
+        An unchanged call changes nothing. Another payload keeps the next time; another cron, zone, interval,
+        jitter or start computes it anew; while it runs, a change takes effect after that run. A pause stays.
+        Only a next time that does not fit the cron is repaired: a TypeScript instance may leave one. A
+        schedule that has come to its end, and is declared again as it was, stays completed.
 
         Args:
-            cron: Five fields, or a name such as @daily or @hourly.
+            cron: Five fields, a name such as @daily or @hourly, or an interval of at least a second. An
+                interval is counted from *start* or from the first declaration, not from the end of a run.
             job: A job name or a `Worker`.
             data: The payload of every run.
             unique_key: Tells schedules of one job name apart; default: the name.
             timezone: The IANA zone the fields are meant in, as a name or a `ZoneInfo`; daylight saving as in
                 vixie cron.
             session: As in `enqueue`.
+            grace: A run that cannot start within this after its time is skipped; default: it runs, once,
+                however late.
+            jitter: Each run is later than its time by at most this. How much follows from the schedule and
+                the time, so every instance computes the same.
+            start: The first possible time. An interval first runs at it.
+            end: The last possible time. Then the schedule is completed.
+            limit: How many runs there are in all. Then the schedule is completed.
+            as_jobs: At its time the schedule stores a job of its own, and goes on at once.
+            overlap: With *as_jobs*: "skip" stores no job while the one before is pending or processing.
+            paused: Store it paused; see `resume_schedule`. It counts only if this call creates it.
             settings: How its runs run, stored with it: see `JobSettings`.
 
         Raises:
@@ -531,11 +553,22 @@ class Monque(Management):
 
         Examples:
             >>> await monque.schedule("0 9 * * MON-FRI", "report", timezone="Europe/Berlin")
+            >>> await monque.schedule(timedelta(seconds=30), "poll-mailbox", jitter=timedelta(seconds=3))
         """
         if settings:
             check_job_settings(settings)
+        when = ScheduleSettings(
+            grace=grace,
+            jitter=jitter,
+            start=start,
+            end=end,
+            limit=limit,
+            as_jobs=as_jobs,
+            overlap=overlap,
+            paused=paused,
+        )
         new = NewJob(job, data, unique_key=unique_key, **settings)
-        return await self._storing.schedule(cron, timezone, new, session)
+        return await self._storing.schedule(declare(cron, timezone, when), new, session)
 
     @subscribes
     def on(self, event: str | type[Event], listener: Listener[Any] | None = None) -> Any:

@@ -13,11 +13,12 @@ from monque._errors import ConfigurationError, PayloadError, PayloadTooLargeErro
 from monque._options import DEFAULT_RESULT_SIZE, Options
 from monque._retry import Retry
 from monque._rules import check_name, check_time, check_unique_key
+from monque._scheduling import Declared
 from monque._settings import JobSettings, check_job_settings, policy_of_call
 from monque._store.document import Document, new_document
+from monque._store.planning import declared_fields, with_first_time
 from monque._store.policy import stored_policy
 from monque._store.terms import Terms
-from monque._time.cron import Cron
 from monque._timeout import Timeout
 from monque._unique import Debounce, Unique
 from monque._workers import payload
@@ -88,20 +89,15 @@ class NewJob(Generic[T]):
 
 
 def build(
-    new: NewJob[Any], workers: Workers, options: Options, *, now: datetime, cron: Cron | None = None
+    new: NewJob[Any], workers: Workers, options: Options, *, now: datetime
 ) -> tuple[Document, int, Terms | None]:
-    """The document of a new job, the bytes of its payload, and its terms if it has any.
-
-    With *cron* it is a recurring job, whose key is its name by default.
-    """
+    """The document of a new job, the bytes of its payload, and its terms if it has any."""
     name, worker = _target(new.job, workers)
     settings = _settings(new)
-    run_at = _run_at(new, now) if cron is None else cron.next_after(now)
+    run_at = _run_at(new, now)
     data, size = _encoded(new.data, name, worker, options)
     key, terms = new.unique_key, None
-    if cron is not None:
-        key = name if key is None else check_unique_key(key)
-    elif key is not None or settings or (worker is not None and worker.settings):
+    if key is not None or settings or (worker is not None and worker.settings):
         key, terms = _key_and_terms(new, settings, worker, name, data)
     document = new_document(
         name=name,
@@ -110,12 +106,29 @@ def build(
         now=now,
         unique_key=key,
         has_window=terms is not None and terms.window is not None,
-        cron=None if cron is None else cron.expression,
-        timezone=None if cron is None else cron.timezone,
-        policy=_policy(settings, run_at if cron is None else None),
+        policy=_policy(settings, run_at),
         priority=_priority(new, worker),
     )
     return document, size, terms
+
+
+def build_schedule(
+    new: NewJob[Any], declared: Declared, workers: Workers, options: Options, *, now: datetime
+) -> Document:
+    """The document of a new schedule, whose key is its name by default."""
+    name, worker = _target(new.job, workers)
+    data, _ = _encoded(new.data, name, worker, options)
+    document = new_document(
+        name=name,
+        data=data,
+        run_at=now,
+        now=now,
+        unique_key=name if new.unique_key is None else check_unique_key(new.unique_key),
+        schedule=declared_fields(declared, now),
+        policy=_policy(_settings(new), None),
+        priority=_priority(new, worker),
+    )
+    return with_first_time(document, now)
 
 
 def _priority(new: NewJob[Any], worker: Worker[Any] | None) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import tzinfo
 from typing import Any, TypeAlias
 
 from pymongo.asynchronous.client_session import AsyncClientSession
@@ -13,7 +12,7 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from monque._api.answers import Answers
 from monque._api.chunks import Chunk, Chunker
 from monque._api.loading import Loading
-from monque._api.newjob import NewJob, build, decode
+from monque._api.newjob import NewJob, build, build_schedule, decode
 from monque._api.opening import Opening
 from monque._api.processing import Processing
 from monque._api.typescript import warn_if_misread
@@ -23,14 +22,15 @@ from monque._events import EventBus, JobDeduplicated
 from monque._job import Job
 from monque._observe.telemetry import Telemetry
 from monque._rules import check_flag
+from monque._scheduling import Declared
 from monque._status import Enqueued
 from monque._store.deduplicating import Answered, insert_all_on_terms, insert_on_terms, plainly
 from monque._store.document import Document
 from monque._store.lazy_job import to_job
+from monque._store.planning import declared_cron
 from monque._store.schedules import insert_or_update_schedule
 from monque._store.store import Store
 from monque._time.clock import elapsed
-from monque._time.cron import Cron
 from monque._unique import DuplicateJobError
 from monque._workers.workers import Workers
 
@@ -114,18 +114,15 @@ class Storing:
         await loading.load(chunker.chunks(jobs))
         return loading.jobs if return_jobs else loading.stored
 
-    async def schedule(
-        self, expression: str, timezone: str | tzinfo, new: NewJob[Any], session: Session | None
-    ) -> Job[Any]:
+    async def schedule(self, declared: Declared, new: NewJob[Any], session: Session | None) -> Job[Any]:
         """Store a recurring job, or bring the one that is there up to date."""
         own = self.opening.here().store
         store, joined = (own, None) if session is None else own.join(session)
-        cron = Cron.parse(expression, timezone)
-        await warn_if_misread(own, cron)
+        await warn_if_misread(own, declared_cron(declared))
         with driver_errors("store the schedule"):
             stored = None
             while stored is None:  # the schedule that is there changed while it was being brought up to date
-                document, *_ = build(new, self.workers, own.options, now=own.clock.now(), cron=cron)
+                document = build_schedule(new, declared, self.workers, own.options, now=own.clock.now())
                 with self.telemetry.storing([document]) as count:
                     if needed := own.uses.needed_by([document]):
                         await self._begin(own, needed, joined)

@@ -28,6 +28,10 @@ from monque._events import (
     Listener,
     NamePaused,
     NameResumed,
+    ScheduleEnded,
+    SchedulePaused,
+    ScheduleResumed,
+    ScheduleSkipped,
     StaleJobsRecovered,
     WatchClosed,
     WatchConnected,
@@ -56,6 +60,10 @@ EventKind: TypeAlias = Literal[
     "stale:recovered",
     "name:paused",
     "name:resumed",
+    "schedule:skipped",
+    "schedule:paused",
+    "schedule:resumed",
+    "schedule:ended",
     "changestream:connected",
     "changestream:error",
     "changestream:closed",
@@ -217,6 +225,44 @@ class Subscribe(Protocol):
     def __call__(
         self, event: Literal["name:resumed"], listener: Listener[NameResumed]
     ) -> Listener[NameResumed]: ...
+
+    @overload
+    def __call__(
+        self, event: Literal["schedule:skipped"], listener: None = None
+    ) -> Listens[ScheduleSkipped]: ...
+
+    @overload
+    def __call__(
+        self, event: Literal["schedule:skipped"], listener: Listener[ScheduleSkipped]
+    ) -> Listener[ScheduleSkipped]: ...
+
+    @overload
+    def __call__(
+        self, event: Literal["schedule:paused"], listener: None = None
+    ) -> Listens[SchedulePaused]: ...
+
+    @overload
+    def __call__(
+        self, event: Literal["schedule:paused"], listener: Listener[SchedulePaused]
+    ) -> Listener[SchedulePaused]: ...
+
+    @overload
+    def __call__(
+        self, event: Literal["schedule:resumed"], listener: None = None
+    ) -> Listens[ScheduleResumed]: ...
+
+    @overload
+    def __call__(
+        self, event: Literal["schedule:resumed"], listener: Listener[ScheduleResumed]
+    ) -> Listener[ScheduleResumed]: ...
+
+    @overload
+    def __call__(self, event: Literal["schedule:ended"], listener: None = None) -> Listens[ScheduleEnded]: ...
+
+    @overload
+    def __call__(
+        self, event: Literal["schedule:ended"], listener: Listener[ScheduleEnded]
+    ) -> Listener[ScheduleEnded]: ...
 
     @overload
     def __call__(

@@ -32,10 +32,10 @@ from monque._store.document import (
     has_again,
     is_cancel_requested,
     is_recurring,
-    next_time,
 )
 from monque._store.history import carried
 from monque._store.lazy_job import completed, to_job
+from monque._store.planning import next_time, run_count_of
 from monque._store.policy import policy_of
 from monque._store.transitions import Transition
 from monque._time.backoff import backoff
@@ -127,13 +127,14 @@ def decide(
             return transitions.complete(claim, ran=outcome.seconds, kept=outcome.kept)
         if is_cancel_requested(claim):
             return transitions.cancel_run(claim)
-        return _repeat(claim, now(), kept=outcome.kept)
+        return _repeat(claim, outcome, now())
     if is_cancel_requested(claim):
         return _cancel_asked(claim, outcome, outcome.error, options)
     if outcome.is_released(claim):
         return transitions.release(claim)
     if outcome.was_gated:
-        return transitions.expire(claim)
+        # A schedule that was changed under its gate comes to it again with its next claim.
+        return transitions.release(claim) if is_recurring(claim) else transitions.expire(claim)
 
     if isinstance(outcome.error, Snooze):
         return _snooze(claim, outcome.error, now)
@@ -178,7 +179,7 @@ def _fail(
     if delay is not None:
         return transitions.retry(claim, delay=delay, reason=reason, entry=entry)
     if is_recurring(claim):
-        return _give_up(claim, reason, entry, now())
+        return _give_up(claim, outcome, reason, entry, now())
     return transitions.fail(claim, reason=reason, entry=entry)
 
 
@@ -188,7 +189,7 @@ def _cancel(
     """The handler says that its job is not needed any more; of a schedule that ends this run only."""
     entry = _entry(verdict, "cancelled", outcome, options)
     if is_recurring(claim):
-        return _repeat(claim, now(), entry)
+        return _repeat(claim, outcome, now(), entry)
     reason = None if verdict.reason is None else text_of(verdict)
     return transitions.cancel_run(claim, by="handler", reason=reason, entry=entry)
 
@@ -270,23 +271,29 @@ def _ask(
 _DEFAULT = timedelta(-1)
 
 
-def _repeat(
-    claim: Claim, now: datetime, entry: HistoryEntry | None = None, kept: Kept | None = None
-) -> Transition:
+def _repeat(claim: Claim, outcome: Outcome, now: datetime, entry: HistoryEntry | None = None) -> Transition:
+    """Let the schedule wait for its next time; if none comes, it has ended."""
     try:
-        return transitions.repeat(claim, run_at=next_time(claim, now), entry=entry, kept=kept)
+        run_at = next_time(claim, now, runs=run_count_of(claim) + 1)
     except ConfigurationError as unreadable:
         return transitions.fail(claim, reason=f"its schedule cannot be continued: {unreadable}")
+    if run_at is None:
+        return transitions.end_schedule(claim, ran=outcome.seconds, entry=entry, kept=outcome.kept)
+    return transitions.repeat(claim, run_at=run_at, entry=entry, kept=outcome.kept)
 
 
-def _give_up(claim: Claim, reason: str, entry: HistoryEntry | None, now: datetime) -> Transition:
+def _give_up(
+    claim: Claim, outcome: Outcome, reason: str, entry: HistoryEntry | None, now: datetime
+) -> Transition:
     """Keep the failed run of a schedule as a job of its own, and let the schedule continue."""
     try:
-        run_at = next_time(claim, now)
+        run_at = next_time(claim, now, runs=run_count_of(claim) + 1)
     except ConfigurationError:
         return transitions.fail(claim, reason=reason, entry=entry)
     copy = failed_occurrence(claim, reason=reason, fail_count=failures_with(claim), now=now)
     leaves = carried(copy, claim, entry, now)
+    if run_at is None:
+        return transitions.end_schedule(claim, ran=outcome.seconds, entry=entry, leaves=leaves)
     return transitions.give_up_occurrence(claim, run_at=run_at, leaves=leaves, entry=entry)
 
 

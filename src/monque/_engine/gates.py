@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
+from monque._errors import ConfigurationError
 from monque._settings import WorkerSettings
 from monque._store import transitions
 from monque._store.document import Claim, due_of, expires_at_of, is_cancel_requested, is_recurring
+from monque._store.planning import (
+    is_moved,
+    is_over,
+    is_paused,
+    is_too_late,
+    next_time,
+    occurrence,
+    run_count_of,
+    stores_jobs,
+)
 from monque._store.transitions import Transition
 
 
@@ -15,11 +26,13 @@ def gate(claim: Claim, settings: WorkerSettings, now: Callable[[], datetime]) ->
     """The transition that settles a claimed job without calling its handler; None if it may start.
 
     Jobs that are settled for the same reason share one transition, and so one write. For a plain job this
-    costs two looks into a dict. *settings* are those of the worker; *now* tells the server's time.
+    costs three looks into a dict. *settings* are those of the worker; *now* tells the server's time.
     """
     if "cancel" in claim and is_cancel_requested(claim):
         # It was put back before its owner heard of the request.
         return transitions.cancel_run(claim)
+    if "schedule" in claim and is_recurring(claim):
+        return _gate_schedule(claim, now())
     if ("policy" in claim or settings) and _is_expired(claim, settings, now):
         return transitions.expire(claim)
     return None
@@ -33,3 +46,20 @@ def _is_expired(claim: Claim, settings: WorkerSettings, now: Callable[[], dateti
     if patience is None or due is None or is_recurring(claim):
         return False
     return now() - due > patience
+
+
+def _gate_schedule(claim: Claim, now: datetime) -> Transition | None:
+    """What becomes of a schedule without a call: it ends, waits, skips this run or makes a job of its own."""
+    if is_over(claim):
+        return transitions.end_schedule(claim)
+    if is_paused(claim) and not is_moved(claim):
+        return transitions.park(claim)
+    try:
+        if is_too_late(claim, now):
+            return transitions.skip(claim, run_at=next_time(claim, now, runs=run_count_of(claim)))
+        if stores_jobs(claim):
+            run_at = next_time(claim, now, runs=run_count_of(claim) + 1)
+            return transitions.spawn(claim, run_at=run_at, spawns=occurrence(claim, now))
+    except ConfigurationError:
+        pass  # it cannot be continued: its run fails and says so
+    return None

@@ -23,7 +23,7 @@ from monque._events import JobStuck
 from monque._observe.logs import about
 from monque._status import Interruption
 from monque._store import transitions
-from monque._store.document import with_request, with_stuck
+from monque._store.document import is_ended_after_run, with_request, with_stuck
 from monque._timeout import Timeout
 
 logger = logging.getLogger("monque")
@@ -78,7 +78,7 @@ class Interrupts:
         claimed.claim = with_request(claimed.claim, cancel)
         if isinstance(claimed, Held):
             self.runs.pass_by(claimed, transitions.cancel_run(claimed.claim))
-        else:
+        elif not is_ended_after_run(claimed.claim):
             self.tell(claimed, "requested")
 
     def lose(self, run: Run) -> None:

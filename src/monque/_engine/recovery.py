@@ -9,11 +9,12 @@ from typing import Any
 
 from monque._engine.context import Context
 from monque._errors import ConfigurationError, ProcessDiedError
-from monque._events import JobCancelled, JobFailed, StaleJobsRecovered
+from monque._events import JobCancelled, JobFailed, ScheduleEnded, StaleJobsRecovered
 from monque._store import recovering, transitions
-from monque._store.document import Document, failed_occurrence, failures_before, next_time
+from monque._store.document import Document, failed_occurrence, failures_before
 from monque._store.history import carried
 from monque._store.lazy_job import to_job
+from monque._store.planning import next_time, run_count_of, to_schedule
 from monque._store.recovering import STALE_AT_ONCE
 from monque._time.clock import elapsed
 
@@ -119,14 +120,17 @@ async def _abandon(found: Document, context: Context) -> Document | None:
     now, reason = store.clock.now(), transitions.crash_reason(recovering.crashes_of(found))
     entry = recovering.lost_entry(store.options)
     try:
-        run_at = next_time(schedule, now)
+        run_at = next_time(schedule, now, runs=run_count_of(schedule) + 1)
     except ConfigurationError:
         ended = transitions.abandon_schedule(schedule, reason=reason, entry=entry)
         return await recovering.abandon(store, schedule, ended)
     copy = failed_occurrence(schedule, reason=reason, fail_count=failures_before(schedule), now=now)
     leaves = carried(copy, schedule, entry, now)
     transition = transitions.abandon_occurrence(schedule, run_at=run_at, leaves=leaves, entry=entry)
-    return None if await recovering.abandon(store, schedule, transition) is None else leaves
+    after = await recovering.abandon(store, schedule, transition)
+    if after is not None and run_at is None:
+        context.bus.emit(ScheduleEnded(schedule=to_schedule(after, now)))
+    return None if after is None else leaves
 
 
 async def _run_again(found: Document, context: Context) -> Document | None:

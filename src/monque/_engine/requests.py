@@ -17,7 +17,7 @@ from monque._connect.contact import Contact
 from monque._engine.claimed import Held, Run, key_of_claim
 from monque._engine.context import Context
 from monque._engine.interrupts import Interrupts
-from monque._store.document import is_cancel_requested, key_of
+from monque._store.document import is_cancel_requested, is_ended_after_run, key_of
 from monque._store.settling import find_requests
 from monque._time.waiting import happens
 
@@ -94,4 +94,4 @@ class Requests:
 
 def _may_be_stopped(claimed: Held | Run) -> bool:
     is_over = isinstance(claimed, Run) and not claimed.is_running
-    return not is_over and not is_cancel_requested(claimed.claim)
+    return not is_over and (not is_cancel_requested(claimed.claim) or is_ended_after_run(claimed.claim))

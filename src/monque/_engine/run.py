@@ -19,6 +19,7 @@ from monque._engine.decide import Outcome, ended_by, ending, reason_of, report, 
 from monque._engine.gates import gate
 from monque._engine.insist import insist
 from monque._engine.runs import Runs
+from monque._engine.schedule_steps import tell_step
 from monque._errors import ResultError
 from monque._events import JobCancelled, JobCompleted, JobError, JobFailed, JobSnoozed, JobStarted
 from monque._explain import explain
@@ -292,11 +293,17 @@ def tell(settlement: Settlement, document: Document | None, context: Context) ->
 
     Always in the context variables of the run: one task writes the results of many runs.
     """
-    run, outcome = settlement.run, settlement.outcome
-    if outcome.error is not None and outcome.is_released(settlement.claim):
+    if settlement.outcome.error is not None and settlement.outcome.is_released(settlement.claim):
         return  # as if it had never been claimed
-    if outcome.was_gated and settlement.transition.to is JobStatus.PENDING:
-        return  # it had expired, and runs for a later call instead
+    is_run = not settlement.outcome.was_gated or settlement.transition.to is JobStatus.CANCELLED
+    if is_run:
+        _tell_run(settlement, document, context)
+    if settlement.transition.step is not None and document is not None:
+        tell_step(settlement, document, context)
+
+
+def _tell_run(settlement: Settlement, document: Document | None, context: Context) -> None:
+    run, outcome = settlement.run, settlement.outcome
     if run.audience is not None or outcome.error is not None:
         run.variables.run(_record, settlement)
     bus = context.bus

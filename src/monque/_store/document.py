@@ -13,7 +13,6 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 
 from monque._rules import HIGHEST_PRIORITY
 from monque._status import CancelledBy, Interruption, JobStatus
-from monque._time.cron import Cron
 
 Document: TypeAlias = dict[str, Any]
 
@@ -48,6 +47,10 @@ class Claim(TypedDict, total=False):
     resultError: Any
     progress: Any
     log: Any
+    schedule: Any
+    runCount: Any
+    skipCount: Any
+    movedTo: Any
 
 
 class Entry(TypedDict):
@@ -136,10 +139,9 @@ def new_document(
     now: datetime,
     unique_key: str | None = None,
     has_window: bool = False,
-    cron: str | None = None,
-    timezone: str | None = None,
     policy: Document | None = None,
     priority: int = 0,
+    schedule: Document | None = None,
 ) -> Document:
     """A new pending job. Fields that do not apply are left out, never null."""
     document: Document = {
@@ -156,9 +158,8 @@ def new_document(
         document["uniqueKey"] = unique_key
         if has_window:
             document["windowKey"] = unique_key
-    if cron is not None:
-        document["repeatInterval"] = cron
-        document["timezone"] = timezone
+    if schedule is not None:
+        document |= schedule
     if policy is not None:
         document["policy"] = policy
     if priority:
@@ -182,6 +183,8 @@ def is_inexact(value: object) -> bool:
     """
     if isinstance(value, datetime):
         return value.year in (MINYEAR, MAXYEAR)
+    if isinstance(value, Mapping):
+        return any(is_inexact(each) for each in value.values())
     return isinstance(value, str) and "\ufffd" in value
 
 
@@ -267,6 +270,11 @@ def is_cancel_requested(document: Mapping[str, Any]) -> bool:
     return isinstance(cancel, Mapping) and cancel.get("by") == "operator"
 
 
+def is_ended_after_run(document: Mapping[str, Any]) -> bool:
+    """Whether an operator wants the schedule to end when its run has, without stopping the run."""
+    return is_cancel_requested(document) and document["cancel"].get("afterRun") is True
+
+
 def with_request(claim: Claim, cancel: Any) -> Claim:
     """The claim as it is since an operator has asked for its end."""
     return cast("Claim", {**claim, "cancel": cancel})
@@ -336,15 +344,6 @@ def due_of(document: Mapping[str, Any]) -> datetime | None:
 def is_parked(document: Mapping[str, Any]) -> bool:
     """Whether a pending job has no time yet."""
     return document.get("status") == "pending" and due_of(document) == PARKED
-
-
-def next_time(schedule: Mapping[str, Any], now: datetime) -> datetime:
-    """The next time of a stored schedule. Other implementations store no zone and mean their own.
-
-    Raises:
-        ConfigurationError: The stored expression or zone cannot be read.
-    """
-    return Cron.parse(schedule["repeatInterval"], schedule.get("timezone") or "UTC").next_after(now)
 
 
 def unique_key_of(document: Mapping[str, Any]) -> Any:

@@ -14,11 +14,13 @@ from pymongo.errors import OperationFailure
 from monque._diagnosis import Diagnosis, DueJobs, IndexState, IndexView, UseView
 from monque._job import Job
 from monque._options import Options
+from monque._schedule import Schedule
 from monque._store import indexes, operations, reads, transitions
 from monque._store.document import Document, name_of
 from monque._store.hints import Watch, WatchUnavailableError
 from monque._store.indexes import Use
 from monque._store.lazy_job import to_job
+from monque._store.planning import has_never_run, to_schedule
 from monque._store.store import Store
 
 # How many stale jobs a diagnosis lists: enough to see a pattern, few enough to read.
@@ -51,6 +53,7 @@ async def examine(store: Store, options: Options, uses: Iterable[str]) -> Diagno
         stuck=await _stuck(store),
         retention=_has(found, indexes.RETENTION),
         paused=settings.in_force(hello["localTime"]),
+        never_ran=await _never_ran(store, now=hello["localTime"]),
         uses=[await _use(store, use) for use in indexes.USES.values() if use.name in settings.uses],
     )
 
@@ -161,6 +164,11 @@ async def _stuck(store: Store) -> list[Job[Any]]:
     stuck = transitions.stuck(asked_before=store.clock.now() - _STUCK_AFTER)
     found = store.collection.find(stuck, sort={"updatedAt": 1}, limit=_MOST_STALE)
     return [to_job(document) async for document in found]
+
+
+async def _never_ran(store: Store, *, now: datetime) -> list[Schedule]:
+    schedules = await operations.read_schedules(store.collection, None)
+    return [to_schedule(each, now) for each in schedules if has_never_run(each, now)]
 
 
 async def _stale(store: Store) -> list[Job[Any]]:

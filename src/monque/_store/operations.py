@@ -108,6 +108,18 @@ async def set_priority_many(collection: AsyncCollection[Document], query: Docume
     return result.matched_count
 
 
+async def read_schedules(collection: AsyncCollection[Document], name: str | None) -> list[Document]:
+    """The active schedules, by name and key. Every schedule of ours has a key, so its index finds them."""
+    query: Document = {
+        "uniqueKey": {"$exists": True},
+        "status": {"$in": ["pending", "processing"]},
+        "repeatInterval": {"$ne": None},
+    }
+    if name is not None:
+        query["name"] = {"$eq": name}
+    return await collection.find(query, sort={"name": 1, "uniqueKey": 1}).to_list()
+
+
 async def cancel_many(
     collection: AsyncCollection[Document], query: Document, *, reason: str | None = None
 ) -> int:

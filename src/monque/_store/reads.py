@@ -70,6 +70,8 @@ def matching(jobs: JobFilter) -> Document:
     for path, value in (jobs.payload or {}).items():
         # A missing value would equal null.
         query[f"data.{path}"] = {"$type": "null"} if value is None else {"$eq": value}
+    if jobs.schedule_id is not None:
+        query["scheduleId"] = jobs.schedule_id
     more = []
     if jobs.cancelled_by is not None:
         more.append(_cancelled_by(jobs.cancelled_by))
@@ -92,7 +94,7 @@ def _cancelled_by(who: CancelledBy) -> Document:
 
 
 # What a filter has beside name, states and times.
-_OTHERS = ("expired", "cancelled_by", "priority", "unique_key", "ids", "payload")
+_OTHERS = ("expired", "cancelled_by", "priority", "unique_key", "ids", "payload", "schedule_id")
 
 
 def _times(jobs: JobFilter) -> dict[str, tuple[datetime | None, datetime | None]]:

@@ -133,14 +133,14 @@ class Settler:
         return [claim for claim in claims if key_of(claim["_id"]) not in kept]
 
     async def _send(self, batch: list[Settlement]) -> Sequence[Answer]:
-        if not any(settlement.transition.leaves for settlement in batch):
+        if not any(settlement.transition.stores for settlement in batch):
             return await self._send_shared(batch)
         # A settlement that stores a document beside its job needs writes of its own; the others share theirs.
-        shared = [settlement for settlement in batch if settlement.transition.leaves is None]
-        single = [settlement for settlement in batch if settlement.transition.leaves is not None]
+        shared = [settlement for settlement in batch if not settlement.transition.stores]
+        single = [settlement for settlement in batch if settlement.transition.stores]
         answers = await asyncio.gather(self._send_shared(shared), self._send_each(single))
         of_shared, of_single = map(iter, answers)
-        return [next(of_shared if each.transition.leaves is None else of_single) for each in batch]
+        return [next(of_single if each.transition.stores else of_shared) for each in batch]
 
     async def _send_shared(self, batch: list[Settlement]) -> Sequence[Answer]:
         if not batch:
@@ -171,6 +171,9 @@ class Settler:
         """The document after the settlement, now or by an earlier try; None if the claim was lost."""
         if transition.leaves is not None:
             await leave(self._collection, transition.leaves)
+        if transition.spawns is not None and not await spawn(self._collection, transition.spawns):
+            assert transition.otherwise is not None  # noqa: S101 - they come together
+            transition = transition.otherwise
         try:
             document = await self._update(claim, transition.when, transition.update(self._clock.now()))
         except OperationFailure as error:
@@ -197,7 +200,9 @@ class Settler:
         """Settle in one write. Completions are not read back if all of them matched."""
         groups = _by_transition((each.claim, each.transition) for each in batch)
         matched = await self._write(groups)
-        completes_all = all(group.transition.to is JobStatus.COMPLETED for group in groups)
+        completes_all = all(
+            group.transition.to is JobStatus.COMPLETED and group.transition.step is None for group in groups
+        )
         if matched == len(batch) and completes_all:
             return [_NOT_READ_BACK] * len(batch)
         found = self._collection.find({"_id": {"$in": [each.claim["_id"] for each in batch]}}, _READ_BACK)
@@ -247,6 +252,18 @@ async def leave(collection: AsyncCollection[Document], document: Document) -> No
         await collection.insert_one(document)
     except DuplicateKeyError:
         return  # an earlier try of this settlement stored it
+
+
+async def spawn(collection: AsyncCollection[Document], job: Document) -> bool:
+    """Store the job of its own that a schedule makes; False if an earlier one is active and holds its key.
+
+    It may be there already: a process may have died after it had stored the job, before the schedule went on.
+    """
+    try:
+        await collection.insert_one(job)
+    except DuplicateKeyError:
+        return await collection.find_one({"_id": job["_id"]}, {"_id": 1}) is not None
+    return True
 
 
 async def remove_left(collection: AsyncCollection[Document], left: Document) -> None:

@@ -6,7 +6,7 @@ leads (`to`). Nothing here talks to a database: claiming, settling, recovering a
     pending ──claim──► processing ──complete──► completed
        ▲                 │  │  ├────fail──────► failed ─────┐
        ├─retry, release──┤  │  └──cancel_run,─► cancelled ──┤
-       ├─snooze──────────┤  │     expire            ▲       │
+       ├─snooze, repeat──┤  │     expire            ▲       │
        ├─run_again───────┘  │                       │       │
        ├─recover (stale) ───┘     cancel, cancel_stale      │
        └────────────retried by an operator ◄────────────────┘
@@ -15,6 +15,9 @@ leads (`to`). Nothing here talks to a database: claiming, settling, recovering a
 processing: it asks the owner to stop the run. `replace` gives a pending job the payload of a later call with
 the same key; `note_again` notes such a call in a running job, which then does not end before it has run once
 more (`run_again`).
+
+A schedule goes back to pending after each run (`repeat`), and also without a run: `skip`, `spawn`, `park`.
+`end_schedule` completes it. `pause_schedule`, `trigger_schedule` and `change_schedule` leave it where it is.
 
 The server writes the stamps (`$currentDate`, `$$NOW`), so that no client's clock can skew them. Only the
 stamps of a run (`startedAt`, `finishedAt`) come from the client's reading of the server's clock. Text from
@@ -27,7 +30,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from monque._attempts import HistoryEntry
 from monque._status import CancelledBy, JobStatus
@@ -36,6 +39,7 @@ from monque._store.document import (
     CLAIM_FIELDS,
     EARLIEST,
     LARGEST_INT32,
+    PARKED,
     TRACE_FIELDS,
     Claim,
     Document,
@@ -44,12 +48,14 @@ from monque._store.document import (
     count_of,
     failures_with,
     has_again,
+    is_ended_after_run,
     is_inexact,
     is_recurring,
     milliseconds,
     stuck_since,
 )
 from monque._store.owners import allowed_silence_of
+from monque._store.planning import is_triggered, run_count_of, settings_of, skip_count_of
 from monque._store.terms import Terms
 from monque._workers.results import Kept
 
@@ -62,6 +68,8 @@ _REQUESTED = {"$eq": ["$cancel.by", "operator"]}
 _NOTED: Document = {"again": {"$type": "object"}}
 _NOT_NOTED: Document = {"again": {"$not": {"$type": "object"}}}
 _IS_NOTED: Document = {"$eq": [{"$type": "$again"}, "object"]}
+# The run itself is to stop. The end of a schedule may also be asked for after its run.
+_STOPPING = {"$and": [_REQUESTED, {"$ne": ["$cancel.afterRun", True]}]}
 
 # The longest reason in a document that has no room for more: others may store such. Half would say too
 # little; twice could be too long as well.
@@ -78,6 +86,8 @@ _NO_ROOM = "the document of this job has no room for its result"
 # Recovery counts crashes in these fields. Success and an operator's retry remove them.
 _CRASH_FIELDS = ("crashCount", "lastCrash")
 _NO_CRASHES = dict.fromkeys(_CRASH_FIELDS, "")
+
+ScheduleStep: TypeAlias = Literal["skipped", "spawned", "parked", "ended"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,6 +115,17 @@ class Transition:
     """The result of this very job."""
     base: Transition | None = None
     """Of a transition with a value, the same without it. Those that share a base share a write."""
+    step: ScheduleStep | None = None
+    """What becomes of a schedule, if it does not just wait for its next time after a run."""
+    spawns: Document | None = None
+    """The job of its own that a schedule stores at its time. It is stored first, and never removed again."""
+    otherwise: Transition | None = None
+    """What applies instead if that job must not be stored, because an earlier one is active."""
+
+    @property
+    def stores(self) -> bool:
+        """Whether a document is stored beside the changed one, so that the writes cannot be shared."""
+        return self.leaves is not None or self.spawns is not None
 
     def update(self, now: datetime, results: Any = None) -> Document | list[Document]:
         """The update to send at *now*, by the server's clock.
@@ -279,7 +300,7 @@ def repeat(
     *run_at* is wrong and has to be computed again (see `take_over`). The result that is *kept* takes the
     place of that of an earlier run.
     """
-    update = _next_time(run_at, {"settledAttempt": attempt_of(claim)})
+    update = _next_time(claim, run_at, {"settledAttempt": attempt_of(claim)})
     lean = None if entry is None and kept is None else _without_long_fields(update)
     if entry is not None:
         then: Document | list[Document] = _with_history(update, history.append(entry, claim))
@@ -302,14 +323,91 @@ def _without_long_fields(update: Document) -> Document:
     return {**update, "$unset": {**update["$unset"], **dict.fromkeys((*_LONG_FIELDS, "result"), "")}}
 
 
+def end_schedule(
+    claim: Mapping[str, Any],
+    *,
+    ran: float | None = None,
+    entry: HistoryEntry | None = None,
+    leaves: Document | None = None,
+    kept: Kept | None = None,
+) -> Transition:
+    """processing -> completed: the last run of a schedule has ended; without *ran*, no run is left.
+
+    *entry* and *leaves* are those of a last run that did not succeed, *kept* is the result of one that did.
+    """
+    fields: Document = {"status": "completed", "failCount": 0, "settledAttempt": attempt_of(claim)}
+    if leaves is not None:
+        fields["failedRunId"] = leaves["_id"]
+    update = _ended_run({} if ran is None else _counted(claim), fields)
+    update["$unset"] |= _no_trigger(claim)
+    return Transition(
+        to=JobStatus.COMPLETED,
+        when=_same_schedule(claim),
+        then=_with_result(update, claim, kept)
+        if entry is None
+        else _with_history(update, history.append(entry, claim)),
+        leaves=leaves,
+        ran=None if ran is None or entry is not None else timedelta(milliseconds=_rounded(round(ran * 1000))),
+        lean=None if entry is None and kept is None else _without_long_fields(update),
+        step="ended",
+    )
+
+
+def skip(claim: Mapping[str, Any], *, run_at: datetime | None) -> Transition:
+    """processing -> pending at the next time of the schedule, without a run; completed if there is none."""
+    fields = {"settledAttempt": attempt_of(claim), "skipCount": skip_count_of(claim) + 1, "failCount": 0}
+    status = {"status": "completed"} if run_at is None else {"status": "pending", "nextRunAt": run_at}
+    return Transition(
+        to=JobStatus.COMPLETED if run_at is None else JobStatus.PENDING,
+        when=_same_schedule(claim),
+        then=_ended_run({}, {**fields, **status}),
+        step="skipped",
+    )
+
+
+def spawn(claim: Mapping[str, Any], *, run_at: datetime | None, spawns: Document) -> Transition:
+    """processing -> pending at the next time, with the run stored as a job of its own; completed if it is the
+    last one.
+
+    The count is added to what is stored: an operator may have had an extra job stored meanwhile.
+    """
+    status = {"status": "completed"} if run_at is None else {"status": "pending", "nextRunAt": run_at}
+    counted = {"runCount": {"$add": [_count("$runCount"), 1]}, "lastRunAt": "$$NOW"}
+    fields = {"settledAttempt": attempt_of(claim), "failCount": 0, **counted, **status}
+    return Transition(
+        to=JobStatus.COMPLETED if run_at is None else JobStatus.PENDING,
+        when=_same_schedule(claim),
+        then=[*_ended(fields), {"$unset": [*_CRASH_FIELDS, "failReason", "snoozeCount"]}],
+        step="spawned",
+        spawns=spawns,
+        otherwise=skip(claim, run_at=run_at),
+    )
+
+
+def park(claim: Mapping[str, Any]) -> Transition:
+    """processing -> pending without a time: the schedule was paused while it ran, and its retry has come."""
+    return Transition(
+        to=JobStatus.PENDING,
+        when=_same_schedule(claim),
+        then={
+            "$set": {"status": "pending", "nextRunAt": PARKED, "settledAttempt": attempt_of(claim)},
+            "$unset": _NO_CLAIM,
+            "$currentDate": {"updatedAt": True},
+        },
+        step="parked",
+    )
+
+
 def retry(
     claim: Mapping[str, Any], *, delay: timedelta, reason: str, entry: HistoryEntry | None = None
 ) -> Transition:
     """processing -> pending, one failure more, after *delay* from the server's now.
 
-    Jobs that failed alike share one transition, and so one write.
+    Jobs that failed alike share one transition, and so one write. A schedule does not: it may have to end,
+    and must not wait for its retry first.
     """
-    return _failed(claim, JobStatus.PENDING, reason, entry, milliseconds(delay))
+    failed = _failed(claim, JobStatus.PENDING, reason, entry, milliseconds(delay))
+    return replace(failed, when=_same_schedule(claim)) if is_recurring(claim) else failed
 
 
 def fail(claim: Mapping[str, Any], *, reason: str, entry: HistoryEntry | None = None) -> Transition:
@@ -371,7 +469,8 @@ def snooze(
 ) -> Transition:
     """processing -> pending, after *delay* from the server's now or at *until*; it counts no failure."""
     wait = None if delay is None else milliseconds(delay)
-    return _snooze(claim["claimedBy"], attempt_of(claim), wait, until)
+    snoozed = _snooze(claim["claimedBy"], attempt_of(claim), wait, until)
+    return replace(snoozed, when=_same_schedule(claim)) if is_recurring(claim) else snoozed
 
 
 @lru_cache(maxsize=256)
@@ -385,7 +484,7 @@ def _snooze(claimed_by: str, attempt: int, delay: int | None, until: datetime | 
     return Transition(
         to=JobStatus.PENDING,
         when=owned({"claimedBy": claimed_by, "attempt": attempt}),
-        then=[*_ended(snoozed), {"$set": {"movedTo": {"$cond": [_MOVE_COUNTS, "$nextRunAt", "$$REMOVE"]}}}],
+        then=[*_ended(snoozed), {"$set": {"movedTo": {"$cond": [_SNOOZE_COUNTS, "$nextRunAt", "$$REMOVE"]}}}],
     )
 
 
@@ -398,8 +497,13 @@ def cancel_run(
 ) -> Transition:
     """processing -> cancelled: an operator has asked for it, or the handler said so. It counts no failure.
 
-    The request of an operator stays as it is. Jobs whose handlers were never called share one transition.
+    The request of an operator stays as it is. Jobs whose handlers were never called share one transition. The
+    request to end a schedule after its run may be withdrawn: then this does not apply.
     """
+    if is_ended_after_run(claim):
+        still = {"$expr": _REQUESTED}
+        asked = cancel_run({**claim, "cancel": None}, by=by, reason=reason, entry=entry)
+        return replace(asked, when={**asked.when, **still})
     if by == "operator" and entry is None:
         return _cancel_asked(claim["claimedBy"], attempt_of(claim))
     short = None if reason is None else reason[:_SHORT_REASON]
@@ -446,13 +550,13 @@ def _expire(claimed_by: str, attempt: int, keyed: bool) -> Transition:
     )
 
 
-def _said(by: CancelledBy, reason: str | None) -> Document:
+def _said(by: CancelledBy, reason: str | None, *, unless: Document = _REQUESTED) -> Document:
     """Who cancels and why, as an expression: the request of an operator that is there already stays."""
     said: Document = {"at": "$$NOW", "by": by}
     if reason is not None:
         said["reason"] = {"$literal": reason}
     # A bare document would be merged with what is there: a record that another implementation left behind.
-    return {"$cond": [_REQUESTED, "$cancel", {"$mergeObjects": [said]}]}
+    return {"$cond": [unless, "$cancel", {"$mergeObjects": [said]}]}
 
 
 # While `nextRunAt` equals `movedTo`, an operator or a snooze has set it: nobody repairs it, and it is no sign
@@ -464,6 +568,10 @@ _MOVE_COUNTS = {
     ]
 }
 
+# A schedule that is paused waits until it is resumed, whatever its handler said.
+_IS_PAUSED = {"$eq": [{"$type": "$schedule.pausedAt"}, "date"]}
+_SNOOZE_COUNTS = {"$and": [_MOVE_COUNTS, {"$not": [_IS_PAUSED]}]}
+
 
 def _count(field: str) -> Document:
     """A counter in an expression; 0 if it is not a number, which would fail the write for all jobs."""
@@ -474,7 +582,8 @@ def give_up_occurrence(
     claim: Mapping[str, Any], *, run_at: datetime, leaves: Document, entry: HistoryEntry | None = None
 ) -> Transition:
     """processing -> pending at the schedule's next time, with the failed run kept beside it."""
-    update = _next_time(run_at, {"settledAttempt": attempt_of(claim), "failedRunId": leaves["_id"]})
+    fields = {"settledAttempt": attempt_of(claim), "failedRunId": leaves["_id"]}
+    update = _next_time(claim, run_at, fields)
     return Transition(
         to=JobStatus.PENDING,
         when=_same_schedule(claim),
@@ -502,17 +611,41 @@ def _release(claimed_by: str, attempt: int) -> Transition:
     )
 
 
-def _next_time(run_at: datetime, fields: Document) -> Document:
+def _next_time(claim: Mapping[str, Any], run_at: datetime, fields: Document) -> Document:
+    """The update that ends a run of a schedule and lets it wait for *run_at*."""
+    moved = {"movedTo": run_at} if is_triggered(claim) else {}
+    update = _ended_run(
+        _counted(claim), {"status": "pending", "nextRunAt": run_at, "failCount": 0, **fields, **moved}
+    )
+    update["$unset"] |= _no_trigger(claim)
+    return update
+
+
+def _ended_run(counted: Document, fields: Document) -> Document:
+    stamps = {"updatedAt": True, "lastRunAt": True} if counted else {"updatedAt": True}
     return {
-        "$set": {"status": "pending", "nextRunAt": run_at, "failCount": 0, **fields},
+        "$set": {**fields, **counted},
         "$unset": {**_NO_CLAIM, **_NO_CRASHES, "failReason": "", "snoozeCount": ""},
-        "$currentDate": {"updatedAt": True},
+        "$currentDate": stamps,
     }
+
+
+def _counted(claim: Mapping[str, Any]) -> Document:
+    """One run more. Set instead of incremented, as `failCount`."""
+    return {"runCount": min(run_count_of(claim) + 1, LARGEST_INT32)}
+
+
+def _no_trigger(claim: Mapping[str, Any]) -> Document:
+    """What to remove now that the wish to run once more is followed."""
+    if not is_triggered(claim):
+        return {}
+    return {"schedule" if len(settings_of(claim)) == 1 else "schedule.triggeredAt": ""}
 
 
 def _with_history(update: Document, appending: Document) -> list[Document]:
     """An update of a schedule as a pipeline that also adds to its history."""
-    return [appending, {"$set": {**update["$set"], "updatedAt": "$$NOW"}}, {"$unset": list(update["$unset"])}]
+    stamps = dict.fromkeys(update["$currentDate"], "$$NOW")
+    return [appending, {"$set": {**update["$set"], **stamps}}, {"$unset": list(update["$unset"])}]
 
 
 def was_settled(claim: Mapping[str, Any], transition: Transition, document: Mapping[str, Any] | None) -> bool:
@@ -541,7 +674,7 @@ def _same_schedule(claim: Mapping[str, Any]) -> Document:
 
     A schedule that is to end must not wait for its next time first, which may be a month away.
     """
-    known = {"repeatInterval": claim["repeatInterval"], "timezone": claim.get("timezone")}
+    known = as_read(claim, ("repeatInterval", "timezone", "schedule"))
     return {**owned(claim), **known, "$nor": [{"$expr": _REQUESTED}]}
 
 
@@ -665,19 +798,29 @@ def _failed_by_crash(reason: str, entry: HistoryEntry | None) -> list[Document]:
 
 
 def abandon_occurrence(
-    schedule: Mapping[str, Any], *, run_at: datetime, leaves: Document, entry: HistoryEntry | None = None
+    schedule: Mapping[str, Any],
+    *,
+    run_at: datetime | None,
+    leaves: Document,
+    entry: HistoryEntry | None = None,
 ) -> Transition:
-    """processing, owner dead once too often -> pending at the next time, the run kept as failed.
+    """processing, owner dead once too often -> pending at the next time, the run kept as failed; completed if
+    that was its last run.
 
     It applies only if nothing happened to the claim since it was read: a heartbeat means that the owner
     lives.
     """
-    update = _next_time(run_at, {"lostAttempt": attempt_of(schedule), "failedRunId": leaves["_id"]})
+    fields = {"lostAttempt": attempt_of(schedule), "failedRunId": leaves["_id"]}
+    if run_at is None:
+        update = _ended_run(_counted(schedule), {"status": "completed", "failCount": 0, **fields})
+    else:
+        update = _next_time(schedule, run_at, fields)
     return Transition(
-        to=JobStatus.PENDING,
+        to=JobStatus.COMPLETED if run_at is None else JobStatus.PENDING,
         when=_untouched(schedule),
         then=update if entry is None else _with_history(update, history.append_lost(entry)),
         leaves=leaves,
+        step="ended" if run_at is None else None,
     )
 
 
@@ -693,7 +836,7 @@ def abandon_schedule(
 
 
 def _untouched(schedule: Mapping[str, Any]) -> Document:
-    claim = ("status", "claimedBy", "attempt", "lastHeartbeat", "repeatInterval", "timezone")
+    claim = ("status", "claimedBy", "attempt", "lastHeartbeat", "repeatInterval", "timezone", "schedule")
     return {**as_read(schedule, claim), "$nor": [{"$expr": _REQUESTED}]}
 
 
@@ -860,19 +1003,64 @@ def _accepted_window(new: Document, terms: Terms) -> list[Document]:
     return [{"$set": {"windowKey": {"$literal": new["windowKey"]}, **windows.until(terms.window)}}]
 
 
+# What a schedule may be declared without: None removes it. A payload of None is one.
+_REMOVABLE = ("policy", "priority", "schedule", "cancel")
+
+
 def change_schedule(schedule: Mapping[str, Any], *, changes: Document) -> Transition:
-    """pending or processing -> the same, with another cron, zone, payload, policy or priority.
+    """pending or processing -> the same, with another cron, zone, payload, policy, priority or settings.
 
     It applies only if nobody changed the schedule since it was read. A running one keeps its claim, and
-    its settlement goes by the new values. Settings that are None are removed: it was declared without them.
+    its settlement goes by the new values. A waiting one whose end has come by the change is completed.
     """
-    removed = [field for field in ("policy", "priority") if changes.get(field, ...) is None]
+    removed = {field: "" for field in _REMOVABLE if changes.get(field, ...) is None}
     kept = {field: value for field, value in changes.items() if field not in removed}
-    removal: Document = {"$unset": dict.fromkeys(removed, "")} if removed else {}
+    then: Document = {"$set": kept, "$unset": removed, "$currentDate": {"updatedAt": True}}
     return Transition(
-        to=JobStatus.PROCESSING if schedule["status"] == "processing" else JobStatus.PENDING,
-        when=as_read(schedule, ("status", "updatedAt", "repeatInterval")),
-        then={"$set": kept, **removal, "$currentDate": {"updatedAt": True}},
+        to=JobStatus(changes.get("status", schedule["status"])),
+        when=as_read(schedule, ("status", "updatedAt", "repeatInterval", "schedule")),
+        then={operator: fields for operator, fields in then.items() if fields},
+    )
+
+
+def pause_schedule(schedule: Mapping[str, Any]) -> Transition:
+    """pending -> parked; processing -> processing, and parked after the run."""
+    parked = {"nextRunAt": PARKED} if schedule["status"] == "pending" else {}
+    return Transition(
+        to=JobStatus(schedule["status"]),
+        when=as_read(schedule, ("status", "updatedAt", "repeatInterval", "schedule")),
+        then=[{"$set": {"schedule.pausedAt": "$$NOW", **parked, "updatedAt": "$$NOW"}}],
+    )
+
+
+def trigger_schedule(schedule: Mapping[str, Any]) -> Transition:
+    """pending -> pending, due now; processing -> processing, and due again when the run has ended."""
+    is_running = schedule["status"] == "processing"
+    now = {"schedule.triggeredAt": "$$NOW"} if is_running else {"nextRunAt": "$$NOW", "movedTo": "$$NOW"}
+    return Transition(
+        to=JobStatus(schedule["status"]),
+        when=as_read(schedule, ("status", "repeatInterval")),
+        then=[{"$set": {**now, "updatedAt": "$$NOW"}}],
+    )
+
+
+def count_extra_job(schedule: Mapping[str, Any]) -> Transition:
+    """pending or processing -> the same, with one more job that it has stored."""
+    counted = {"runCount": {"$add": [_count("$runCount"), 1]}, "lastRunAt": "$$NOW", "updatedAt": "$$NOW"}
+    return Transition(
+        to=JobStatus(schedule["status"]),
+        when={"status": {"$in": ["pending", "processing"]}},
+        then=[{"$set": counted}],
+    )
+
+
+def end_after_run() -> Transition:
+    """processing -> processing, with the request to cancel the schedule when its run has ended."""
+    said = {"$mergeObjects": [{"at": "$$NOW", "by": "operator", "afterRun": True}]}
+    return Transition(
+        to=JobStatus.PROCESSING,
+        when={"status": "processing", "$nor": [{"$expr": _REQUESTED}]},
+        then=[{"$set": {"cancel": said, "updatedAt": "$$NOW"}}],
     )
 
 
@@ -891,18 +1079,19 @@ def cancel(*, reason: str | None = None) -> Transition:
 def request_cancel(*, reason: str | None = None) -> Transition:
     """processing -> processing, with the request of an operator to stop the run.
 
-    A second request changes nothing: the first one stays, with its time and its reason.
+    A second request changes nothing: the first one stays, with its time and its reason. One that was to end a
+    schedule after its run makes way.
     """
     return Transition(
         to=JobStatus.PROCESSING,
-        when={"status": "processing", "$nor": [{"$expr": _REQUESTED}]},
-        then=[{"$set": {"cancel": _said("operator", reason), "updatedAt": "$$NOW"}}],
+        when={"status": "processing", "$nor": [{"$expr": _STOPPING}]},
+        then=[{"$set": {"cancel": _said("operator", reason, unless=_STOPPING), "updatedAt": "$$NOW"}}],
     )
 
 
 def stopping() -> Document:
     """Match the running jobs whose end somebody has asked for."""
-    return {"status": "processing", "$expr": _REQUESTED}
+    return {"status": "processing", "$expr": _STOPPING}
 
 
 def stuck(*, asked_before: datetime) -> Document:
@@ -939,6 +1128,8 @@ def retry_by_operator(*, spread: timedelta = timedelta(0)) -> Transition:
             # `movedTo` marks a later time as intended, so that nobody repairs it (see `schedules.py`).
             *([{"$set": {"movedTo": "$nextRunAt"}}] if spread else []),
             {"$unset": [*CLAIM_FIELDS, *_CRASH_FIELDS, *_RUN_FIELDS, "failReason", "snoozeCount", "cancel"]},
+            # Whoever puts a schedule back wants it to run, also if it was paused.
+            {"$unset": ["schedule.pausedAt", "schedule.triggeredAt"]},
         ],
     )
 

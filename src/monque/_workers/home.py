@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from monque._errors import ConfigurationError
+from monque._scheduling import ScheduleSettings
 from monque._settings import JobSettings
 from monque._state import State
 from monque._workers.hooks import calling
@@ -26,7 +27,7 @@ class EnqueueOptions(JobSettings, total=False):
     session: Session | None
 
 
-class ScheduleOptions(JobSettings, total=False):
+class ScheduleOptions(JobSettings, ScheduleSettings, total=False):
     """The keyword arguments of `Worker.schedule`: those of `Monque.schedule`, its `JobSettings` included."""
 
     unique_key: str | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, ClassVar, Generic, TypeVar, Unpack, overload
 
 from monque._errors import ConfigurationError, WorkerRegistrationError
@@ -72,19 +73,24 @@ class Worker(Generic[T]):
 
     @overload
     async def schedule(
-        self: Worker[None], cron: str, data: None = None, **options: Unpack[ScheduleOptions]
+        self: Worker[None], cron: str | timedelta, data: None = None, **options: Unpack[ScheduleOptions]
     ) -> Job[None]: ...
 
     @overload
-    async def schedule(self, cron: str, data: T, **options: Unpack[ScheduleOptions]) -> Job[T]: ...
+    async def schedule(
+        self, cron: str | timedelta, data: T, **options: Unpack[ScheduleOptions]
+    ) -> Job[T]: ...
 
-    async def schedule(self, cron: str, data: Any = None, **options: Unpack[ScheduleOptions]) -> Job[Any]:
+    async def schedule(
+        self, cron: str | timedelta, data: Any = None, **options: Unpack[ScheduleOptions]
+    ) -> Job[Any]:
         """Store a recurring job for this worker, in the Monque it belongs to; as `Monque.schedule`.
 
         Args:
-            cron: Five fields, or one of @yearly @monthly @weekly @daily @hourly.
+            cron: Five fields, one of @yearly @monthly @weekly @daily @hourly, or an interval.
             data: The payload of every run.
-            options: `unique_key`, `timezone`, `session` and `JobSettings`, as in `Monque.schedule`.
+            options: `unique_key`, `timezone`, `session`, `ScheduleSettings` and `JobSettings`, as in
+                `Monque.schedule`.
 
         Raises:
             ConfigurationError: The worker belongs to no Monque yet, or to several.

@@ -87,6 +87,7 @@ def findings(facts: Diagnosis) -> Iterator[Finding]:
     yield _superfluous_indexes(facts)
     yield _uses(facts)
     yield _paused_names(facts)
+    yield _schedules(facts)
     yield _jobs_without_worker(facts)
     yield _stale_jobs(facts)
     yield _stuck_jobs(facts)
@@ -192,6 +193,15 @@ def _paused(pause: Pause, facts: Diagnosis) -> str:
     until = "" if pause.until is None else f", until {stamp(pause.until)}"
     why = "" if pause.reason is None else f" ({pause.reason})"
     return f"{scope(pause.name)}{since}{until}{why}"
+
+
+def _schedules(facts: Diagnosis) -> Finding:
+    if not facts.never_ran:
+        return Finding("schedules", "ok", "all that had their time have run")
+    message = "never ran: " + ", ".join(f"{each.name} {each.key}" for each in facts.never_ran[:5])
+    more = f" and {len(facts.never_ran) - 5} more" if len(facts.never_ran) > 5 else ""
+    advice = "start a worker for these names; if all their runs were skipped, give them a longer grace"
+    return Finding("schedules", "warning", message + more, advice)
 
 
 def _jobs_without_worker(facts: Diagnosis) -> Finding:

@@ -134,7 +134,7 @@ def _says_something(field: str, value: object) -> bool:
 
 
 # What nearly every job has; a line about it would only push the others away.
-_USUAL = [("is_parked", False), ("priority", 0), ("snooze_count", 0)]
+_USUAL = [("is_parked", False), ("priority", 0), ("snooze_count", 0), ("run_count", 0)]
 
 
 def _shown(value: object) -> str:

@@ -22,6 +22,11 @@ def duration(text: str) -> timedelta:
         raise click.BadParameter(f"{text!r} is too long") from None
 
 
+def cron_or_duration(text: str) -> str | timedelta:
+    """A cron expression, or an interval: `30s`."""
+    return duration(text) if _PART.match(text) and " " not in text else text
+
+
 def moment(text: str) -> datetime:
     """`2030-05-01T09:00+02:00`: a time with a zone."""
     return _moment(text, "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, Unpack, cast, overload
 
 from monque import ConfigurationError, EnqueueOptions, Job, ScheduleOptions
@@ -63,15 +64,20 @@ class JobClass(Generic[T]):
     @overload
     @classmethod
     async def schedule(
-        cls: type[JobClass[None]], cron: str, data: None = None, **options: Unpack[ScheduleOptions]
+        cls: type[JobClass[None]],
+        cron: str | timedelta,
+        data: None = None,
+        **options: Unpack[ScheduleOptions],
     ) -> Job[None]: ...
 
     @overload
     @classmethod
-    async def schedule(cls, cron: str, data: T, **options: Unpack[ScheduleOptions]) -> Job[T]: ...
+    async def schedule(cls, cron: str | timedelta, data: T, **options: Unpack[ScheduleOptions]) -> Job[T]: ...
 
     @classmethod
-    async def schedule(cls, cron: str, data: Any = None, **options: Unpack[ScheduleOptions]) -> Job[Any]:
+    async def schedule(
+        cls, cron: str | timedelta, data: Any = None, **options: Unpack[ScheduleOptions]
+    ) -> Job[Any]:
         """Store a recurring job for this class: as `Worker.schedule`."""
         job: Job[Any] = await _only_handler(cls).schedule(cron, data, **options)
         return job

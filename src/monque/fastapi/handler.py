@@ -5,14 +5,22 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import tzinfo
+from dataclasses import dataclass, field
+from datetime import timedelta, tzinfo
 from pathlib import Path
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from fastapi import FastAPI
 
-from monque import ConfigurationError, Job, Worker, WorkerRegistrationError, Workers, WorkerSettings
+from monque import (
+    ConfigurationError,
+    Job,
+    ScheduleSettings,
+    Worker,
+    WorkerRegistrationError,
+    Workers,
+    WorkerSettings,
+)
 from monque.fastapi.inject import Surroundings, make_runner
 from monque.fastapi.plan import Overrides, Recipe
 from monque.fastapi.signatures import RefusedError, behaves_as, dependency, handler_needs
@@ -29,11 +37,13 @@ class Wish:
     name: str | None
     concurrency: int | None
     settings: WorkerSettings
-    cron: str | None = None
+    cron: str | timedelta | None = None
     timezone: str | tzinfo = "UTC"
+    schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
 
     def __post_init__(self) -> None:
-        for given in (self.name, self.cron):
+        cron = None if isinstance(self.cron, timedelta) else self.cron
+        for given in (self.name, cron):
             if given is not None and not isinstance(given, str):
                 raise ConfigurationError(
                     f"job takes a name and cron an expression, as in @job('send-email'); got {given!r}"
@@ -53,8 +63,9 @@ class JobHandler(Worker[T], Generic[T, P, R]):
     """
 
     recipe: Recipe
-    cron: str | None
+    cron: str | timedelta | None
     timezone: str | tzinfo
+    schedule_settings: ScheduleSettings
     _advice: ClassVar[str] = "hand its router or package to setup_monque and let the application start"
 
     # It takes more than the worker it extends: the function's dependencies.
@@ -130,6 +141,7 @@ def make_handler(
         recipe=recipe,
         cron=wish.cron,
         timezone=wish.timezone,
+        schedule_settings=wish.schedule,
     )
 
 

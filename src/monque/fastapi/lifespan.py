@@ -181,4 +181,5 @@ class _Life:
     async def _schedule(self, handlers: Iterable[AnyHandler]) -> None:
         for handler in handlers:
             if handler.cron is not None:
-                await self.monque.schedule(handler.cron, handler, timezone=handler.timezone)
+                settings = handler.schedule_settings
+                await self.monque.schedule(handler.cron, handler, timezone=handler.timezone, **settings)

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from datetime import tzinfo
+from datetime import timedelta, tzinfo
 from types import FunctionType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overload
 
-from monque import ConfigurationError, Job, State, WorkerRegistrationError, Workers, WorkerSettings
+from monque import (
+    ConfigurationError,
+    Job,
+    ScheduleSettings,
+    State,
+    WorkerRegistrationError,
+    Workers,
+    WorkerSettings,
+)
 from monque.fastapi.declared import (
     AnyHandler,
     JobMethod,
@@ -28,6 +36,10 @@ HookT = TypeVar("HookT", bound=Callable[[], Any])
 
 # Where a method keeps what its decorator was told, until its class is known.
 _WISH = "__monque_wish__"
+
+
+class CronSettings(WorkerSettings, ScheduleSettings, total=False):
+    """The keyword arguments of `JobRouter.cron`: when a recurring job runs, and how its runs run."""
 
 
 class Declare(Protocol):
@@ -85,33 +97,26 @@ class JobRouter:
 
     def cron(
         self,
-        expression: str,
+        expression: str | timedelta,
         name: str | None = None,
         *,
         timezone: str | tzinfo = "UTC",
         concurrency: int | None = None,
-        **settings: Unpack[WorkerSettings],
+        **settings: Unpack[CronSettings],
     ) -> Declare:
         """As `job`, for a recurring job: it is scheduled when the application starts.
 
         Args:
-            expression: Five fields, or a name such as @daily or @hourly.
+            expression: Five fields, a name such as @daily or @hourly, or an interval of at least a second.
             name: The job name; default: the name of the function or class.
             timezone: The IANA zone the fields are meant in, as a name or a `ZoneInfo`.
             concurrency: How many of these jobs run at once in this process.
-            settings: How its runs run: see `WorkerSettings`.
+            settings: When it runs and how its runs run: see `ScheduleSettings` and `WorkerSettings`.
 
         Raises:
             ConfigurationError: As in `job`; also for `expires`, because the times of a schedule go on and on.
         """
-        if settings.get("expires") is not None:
-            raise ConfigurationError(
-                "expires cannot be given for a schedule, whose times go on and on; leave it out, or give it "
-                "to a job that you enqueue"
-            )
-        return self._declare(
-            Wish(name=name, concurrency=concurrency, settings=settings, cron=expression, timezone=timezone)
-        )
+        return self._declare(_recurring(expression, name, timezone, concurrency, settings))
 
     def on_start(self, hook: HookT) -> HookT:
         """As `Monque.on_start`, for the Monque of the application. Hooks have no dependencies."""
@@ -160,16 +165,39 @@ def job(name: str, *, concurrency: int | None = None, **settings: Unpack[WorkerS
 
 
 def cron(
-    expression: str,
+    expression: str | timedelta,
     name: str | None = None,
     *,
     timezone: str | tzinfo = "UTC",
     concurrency: int | None = None,
-    **settings: Unpack[WorkerSettings],
+    **settings: Unpack[CronSettings],
 ) -> Declare:
     """As `job`, for a recurring job; the arguments are those of `JobRouter.cron`."""
-    return _declare_apart(
-        Wish(name=name, concurrency=concurrency, settings=settings, cron=expression, timezone=timezone)
+    return _declare_apart(_recurring(expression, name, timezone, concurrency, settings))
+
+
+def _recurring(
+    expression: str | timedelta,
+    name: str | None,
+    timezone: str | tzinfo,
+    concurrency: int | None,
+    settings: CronSettings,
+) -> Wish:
+    """What a decorator of a recurring job was told: when it runs, and how its runs run."""
+    if settings.get("expires") is not None:
+        raise ConfigurationError(
+            "expires cannot be given for a schedule, whose times go on and on; leave it out, or give it "
+            "to a job that you enqueue"
+        )
+    when: Any = {each: value for each, value in settings.items() if each in ScheduleSettings.__annotations__}
+    runs: Any = {each: value for each, value in settings.items() if each not in when}
+    return Wish(
+        name=name,
+        concurrency=concurrency,
+        settings=runs,
+        cron=expression,
+        timezone=timezone,
+        schedule=when,
     )
 
 

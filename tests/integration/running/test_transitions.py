@@ -9,12 +9,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from bson import ObjectId
+from bson import Int64, ObjectId
 from pymongo import AsyncMongoClient, ReturnDocument
 from pymongo.asynchronous.collection import AsyncCollection
 
 from monque import JobStatus
 from monque._attempts import HistoryEntry
+from monque._store.document import PARKED
 from monque._store.terms import Terms
 from monque._store.transitions import (
     Transition,
@@ -26,13 +27,18 @@ from monque._store.transitions import (
     change_schedule,
     claim,
     complete,
+    count_extra_job,
     crash_reason,
+    end_after_run,
+    end_schedule,
     expire,
     fail,
     give_up_crashed,
     give_up_occurrence,
     heartbeat,
     note_again,
+    park,
+    pause_schedule,
     recover,
     release,
     repeat,
@@ -44,9 +50,12 @@ from monque._store.transitions import (
     run_again,
     run_again_crashed,
     set_priority,
+    skip,
     snooze,
+    spawn,
     stale,
     stale_fields,
+    trigger_schedule,
 )
 from support.clocks import ago, ahead, now
 from support.jobs import claimed, document
@@ -85,6 +94,7 @@ OCCURRENCE = {"_id": ObjectId(), "status": "failed"}
 
 # What several rows have in common: changes to a document, for differences and for results.
 NO_CLAIM = {"claimedBy": GONE, "lockedAt": GONE, "lastHeartbeat": GONE}
+RAN = {"runCount": 1, "lastRunAt": STAMP}
 NO_TROUBLE = {"failReason": GONE, "crashCount": GONE, "lastCrash": GONE}
 NOT_OURS = {
     "another owner": {"claimedBy": "other"},
@@ -100,6 +110,7 @@ OTHER_SCHEDULE = {
     "another zone": {"timezone": "Asia/Tokyo"},
     "no zone": {"timezone": GONE},
     "a request": {"cancel": {"by": "operator"}},
+    "a pause": {"schedule": {"pausedAt": NOW}},
 }
 TOUCHED = {
     **NOT_OURS,
@@ -429,6 +440,7 @@ TABLE: dict[str, Row] = {
             "nextRunAt": LATER,
             "failCount": 0,
             "settledAttempt": 3,
+            **RAN,
             "updatedAt": STAMP,
             **NO_CLAIM,
             **NO_TROUBLE,
@@ -443,6 +455,7 @@ TABLE: dict[str, Row] = {
             "nextRunAt": LATER,
             "failCount": 0,
             "settledAttempt": 3,
+            **RAN,
             "updatedAt": STAMP,
             **NO_CLAIM,
         },
@@ -608,6 +621,7 @@ TABLE: dict[str, Row] = {
             "settledAttempt": 3,
             "snoozeCount": GONE,
             "history": [ADDED],
+            **RAN,
             "updatedAt": STAMP,
             **NO_CLAIM,
             **NO_TROUBLE,
@@ -624,6 +638,7 @@ TABLE: dict[str, Row] = {
             "settledAttempt": 3,
             "failedRunId": OCCURRENCE["_id"],
             "history": [ADDED],
+            **RAN,
             "updatedAt": STAMP,
             **NO_CLAIM,
         },
@@ -637,6 +652,7 @@ TABLE: dict[str, Row] = {
             "failCount": 0,
             "settledAttempt": 3,
             "failedRunId": OCCURRENCE["_id"],
+            **RAN,
             "updatedAt": STAMP,
             **NO_CLAIM,
             **NO_TROUBLE,
@@ -815,6 +831,7 @@ TABLE: dict[str, Row] = {
             "failCount": 0,
             "lostAttempt": 3,
             "failedRunId": OCCURRENCE["_id"],
+            **RAN,
             "updatedAt": STAMP,
             **NO_CLAIM,
             **NO_TROUBLE,
@@ -826,6 +843,150 @@ TABLE: dict[str, Row] = {
         before={**SCHEDULE, "crashCount": 2},
         after={"status": "failed", "failReason": "$status", "crashCount": 3, **CRASHED},
         not_with=TOUCHED,
+    ),
+    "repeat after a trigger": Row(
+        of=lambda job: repeat(job, run_at=LATER),
+        before={**SCHEDULE, "schedule": {"triggeredAt": OLD}, "runCount": 2},
+        after={
+            "status": "pending",
+            "nextRunAt": LATER,
+            "movedTo": LATER,
+            "failCount": 0,
+            "settledAttempt": 3,
+            "schedule": GONE,
+            "updatedAt": STAMP,
+            **RAN,
+            "runCount": 3,
+            **NO_CLAIM,
+        },
+        not_with={"a second trigger": {"schedule": {"triggeredAt": NOW}}, "none": {"schedule": GONE}},
+    ),
+    "end_schedule": Row(
+        of=lambda job: end_schedule(job, ran=2.0),
+        before={**SCHEDULE, **TROUBLED, "runCount": 4, "schedule": {"limit": 5, "every": Int64(60_000)}},
+        after={
+            "status": "completed",
+            "failCount": 0,
+            "settledAttempt": 3,
+            "startedAt": NOW - timedelta(seconds=2),
+            "finishedAt": NOW,
+            "updatedAt": STAMP,
+            **RAN,
+            "runCount": 5,
+            **NO_CLAIM,
+            **NO_TROUBLE,
+        },
+        not_with={
+            **NOT_OURS,
+            **OTHER_SCHEDULE,
+            "another limit": {"schedule": {"limit": 6, "every": Int64(60_000)}},
+        },
+    ),
+    "skip": Row(
+        of=lambda job: skip(job, run_at=LATER),
+        before={**SCHEDULE, **TROUBLED, "skipCount": 1, "schedule": {"grace": Int64(1000)}},
+        after={
+            "status": "pending",
+            "nextRunAt": LATER,
+            "failCount": 0,
+            "skipCount": 2,
+            "settledAttempt": 3,
+            "updatedAt": STAMP,
+            **NO_CLAIM,
+            **NO_TROUBLE,
+        },
+        not_with={**NOT_OURS, **OTHER_SCHEDULE},
+    ),
+    "spawn": Row(
+        of=lambda job: spawn(job, run_at=LATER, spawns=OCCURRENCE),
+        before={**SCHEDULE, **TROUBLED, "runCount": 7, "schedule": {"asJobs": True}},
+        after={
+            "status": "pending",
+            "nextRunAt": LATER,
+            "failCount": 0,
+            "settledAttempt": 3,
+            "updatedAt": STAMP,
+            **RAN,
+            "runCount": 8,
+            **NO_CLAIM,
+            **NO_TROUBLE,
+        },
+        not_with={**NOT_OURS, **OTHER_SCHEDULE},
+    ),
+    "spawn with a count that is no number": Row(
+        of=lambda job: spawn(job, run_at=None, spawns=OCCURRENCE),
+        before={**SCHEDULE, "runCount": "?", "schedule": {"asJobs": True}},
+        after={
+            "status": "completed",
+            "failCount": 0,
+            "settledAttempt": 3,
+            "updatedAt": STAMP,
+            **RAN,
+            **NO_CLAIM,
+        },
+    ),
+    "park": Row(
+        of=park,
+        before={**SCHEDULE, "schedule": {"pausedAt": OLD}},
+        after={
+            "status": "pending",
+            "nextRunAt": PARKED,
+            "settledAttempt": 3,
+            "updatedAt": STAMP,
+            **NO_CLAIM,
+        },
+        not_with={**NOT_OURS, "resumed": {"schedule": GONE}},
+    ),
+    "pause_schedule": Row(
+        of=pause_schedule,
+        before={**JOB, "repeatInterval": "@daily"},
+        after={"schedule": {"pausedAt": STAMP}, "nextRunAt": PARKED, "updatedAt": STAMP},
+        not_with={"a claim since": {"status": "processing"}, "a change": {"updatedAt": NOW}, **FINISHED},
+    ),
+    "pause_schedule of an odd document": Row(
+        of=pause_schedule,
+        before={**SCHEDULE, "schedule": "?"},
+        after={"schedule": {"pausedAt": STAMP}, "updatedAt": STAMP},
+    ),
+    "trigger_schedule": Row(
+        of=trigger_schedule,
+        before={**JOB, "repeatInterval": "@daily", "schedule": {"pausedAt": OLD}},
+        after={"nextRunAt": STAMP, "movedTo": STAMP, "updatedAt": STAMP},
+        not_with={"a claim since": {"status": "processing"}, **FINISHED},
+    ),
+    "trigger_schedule while it runs": Row(
+        of=trigger_schedule,
+        before={**SCHEDULE, "schedule": {"limit": 3}},
+        after={"schedule": {"limit": 3, "triggeredAt": STAMP}, "updatedAt": STAMP},
+        not_with={"the run ended": {"status": "pending", **NO_CLAIM}},
+    ),
+    "count_extra_job": Row(
+        of=count_extra_job,
+        before={**JOB, "repeatInterval": "@daily", "runCount": 1},
+        after={"runCount": 2, "lastRunAt": STAMP, "updatedAt": STAMP},
+        not_with=FINISHED,
+    ),
+    "end_after_run": Row(
+        of=lambda _job: end_after_run(),
+        before=SCHEDULE,
+        after={"cancel": {"at": STAMP, "by": "operator", "afterRun": True}, "updatedAt": STAMP},
+        not_with={"pending": {"status": "pending"}, **FINISHED, **ASKED},
+    ),
+    "cancel_run of a schedule that was to end after its run": Row(
+        of=cancel_run,
+        before={**SCHEDULE, "cancel": {**REQUEST, "afterRun": True}},
+        after={"status": "cancelled", "settledAttempt": 3, "updatedAt": STAMP, **NO_CLAIM},
+        not_with={**NOT_OURS, "declared again": {"cancel": GONE}},
+    ),
+    "request_cancel of a schedule that is to end after its run": Row(
+        of=lambda _job: request_cancel(reason="now"),
+        before={**SCHEDULE, "cancel": {**REQUEST, "afterRun": True}},
+        after={"cancel": {"at": STAMP, "by": "operator", "reason": "now"}, "updatedAt": STAMP},
+    ),
+    "retry_by_operator of a paused schedule": Row(
+        of=lambda _job: retry_by_operator(),
+        before={**JOB, "status": "cancelled", "schedule": {"pausedAt": OLD, "limit": 3}},
+        after={"status": "pending", "nextRunAt": STAMP, "updatedAt": STAMP, "schedule": {"limit": 3}},
     ),
     "change_schedule while it waits": Row(
         of=lambda job: change_schedule(job, changes={"repeatInterval": "@weekly", "nextRunAt": LATER}),

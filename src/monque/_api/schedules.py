@@ -1,0 +1,89 @@
+"""What an operator does to one schedule, found by its name and key: the write, and what it changed.
+
+Each write applies only if nobody changed the schedule since it was read; else it is read again.
+"""
+
+from __future__ import annotations
+
+from monque._errors import JobNotFoundError
+from monque._rules import check_name, check_unique_key
+from monque._store import operations, schedules, transitions
+from monque._store.document import Document, is_cancel_requested
+from monque._store.planning import is_paused, occurrence, resumed, stores_jobs
+from monque._store.store import Store
+
+
+async def find(store: Store, name: str, unique_key: str | None) -> Document:
+    """The active schedule of this name and key; without a key, that whose key is the name."""
+    name = check_name(name)
+    key = name if unique_key is None else check_unique_key(unique_key)
+    document = await schedules.find_schedule(store, name, key)
+    if document is None:
+        raise JobNotFoundError(
+            key,
+            f"no schedule of {name!r} with the key {key!r}; it may have ended, been cancelled, or have "
+            "another unique_key",
+        )
+    return document
+
+
+async def pause(store: Store, name: str, unique_key: str | None) -> tuple[Document, bool]:
+    """Pause a schedule; False beside the document if it was paused before."""
+    while True:
+        before = await find(store, name, unique_key)
+        if is_paused(before):
+            return before, False
+        after = await store.change(before["_id"], transitions.pause_schedule(before))
+        if after is not None:
+            return after, True
+
+
+async def resume(store: Store, name: str, unique_key: str | None) -> tuple[Document, bool]:
+    """Let a paused schedule go on; False beside the document if it was not paused.
+
+    If its last time has passed meanwhile, it is completed.
+    """
+    while True:
+        before = await find(store, name, unique_key)
+        if not is_paused(before):
+            return before, False
+        change = transitions.change_schedule(before, changes=resumed(before, store.clock.now()))
+        after = await store.change(before["_id"], change)
+        if after is not None:
+            return after, True
+
+
+async def trigger(store: Store, name: str, unique_key: str | None) -> Document:
+    """Let a schedule run now; return the job that runs, which may be one of its own."""
+    while True:
+        before = await find(store, name, unique_key)
+        if stores_jobs(before):
+            return await _store_extra_job(store, before)
+        after = await store.change(before["_id"], transitions.trigger_schedule(before))
+        if after is not None:
+            return after
+
+
+async def _store_extra_job(store: Store, schedule: Document) -> Document:
+    """Store a job beside those that come at their times; it counts as a run of the schedule."""
+    wanted = occurrence(schedule, store.clock.now(), extra=True)
+    job = await store.inserter.insert(wanted, None)
+    if job["_id"] == wanted["_id"]:
+        await store.change(schedule["_id"], transitions.count_extra_job(schedule))
+    return job
+
+
+async def unschedule(store: Store, name: str, unique_key: str | None) -> Document:
+    """Cancel a schedule that waits, or have a running one cancelled after its run."""
+    while True:
+        before = await find(store, name, unique_key)
+        for transition in (transitions.cancel(), transitions.end_after_run()):
+            if (after := await store.change(before["_id"], transition)) is not None:
+                return after
+        if is_cancel_requested(before):
+            return before  # somebody has asked for its end before
+
+
+async def list_all(store: Store, name: str | None) -> list[Document]:
+    """The active schedules, sorted by name and key."""
+    return await operations.read_schedules(store.collection, None if name is None else check_name(name))

@@ -1,0 +1,72 @@
+"""`monque schedules`, and the options of `monque schedule`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from click.testing import Result
+
+from monque.sync import SyncMonque
+from support.aliases import Collection
+from support.clocks import ago
+
+Call = Callable[..., Result]
+
+
+def test_a_schedule_is_stored_listed_paused_resumed_triggered_and_removed(call: Call, uri: str) -> None:
+    told = call("schedule", "30s", "poll-mailbox", "--jitter", "3s", "--grace", "10s", "--limit", "9")
+    assert " poll-mailbox runs every 30s, next at " in told.output
+    heading, line = call("schedules", "list").output.splitlines()
+    assert heading.split() == ["name", "key", "when", "state", "next", "last", "runs", "skipped"]
+    assert line.split()[:5] == ["poll-mailbox", "poll-mailbox", "every", "30s", "active"]
+
+    assert call("schedules", "pause", "poll-mailbox").output == "poll-mailbox: paused until it is resumed\n"
+    assert call("schedules", "next", "poll-mailbox").output == ""
+    assert call("schedules", "resume", "poll-mailbox").output.startswith("poll-mailbox: resumed, next at 2")
+    assert len(call("schedules", "next", "poll-mailbox", "--count", "3").output.splitlines()) == 3
+    assert call("schedules", "trigger", "poll-mailbox").output.startswith("poll-mailbox: runs now, as job ")
+    with SyncMonque(uri) as monque:
+        schedule = monque.get_schedule("poll-mailbox")
+    assert (schedule.every, schedule.grace, schedule.limit) == (
+        timedelta(seconds=30),
+        timedelta(seconds=10),
+        9,
+    )
+    assert call("schedules", "remove", "poll-mailbox").output == "poll-mailbox: removed\n"
+    assert len(call("schedules", "list").output.splitlines()) == 1
+
+
+def test_as_json_the_fields_are_those_of_a_schedule(call: Call) -> None:
+    call("schedule", "@daily", "report", "--unique-key", "k", "--as-jobs", "--overlap", "skip", "--paused")
+    [line] = call("schedules", "list", "--name", "report", "--json").output.splitlines()
+    shown: dict[str, Any] = json.loads(line)
+
+    assert json.loads(call("schedules", "show", "report", "--unique-key", "k", "--json").output) == shown
+    assert (shown["name"], shown["key"], shown["cron"], shown["state"]) == ("report", "k", "@daily", "paused")
+    assert (shown["as_jobs"], shown["overlap"], shown["next_run_at"]) == (True, "skip", None)
+    assert "overlap      skip" in call("schedules", "show", "report", "--unique-key", "k").output
+    triggered = json.loads(call("schedules", "trigger", "report", "--unique-key", "k", "--json").output)
+    assert triggered["id"] != shown["id"]
+
+
+def test_an_unknown_schedule_is_exit_code_1(call: Call) -> None:
+    for command in ("show", "pause", "resume", "trigger", "remove", "next"):
+        told = call("schedules", command, "report", "--unique-key", "k")
+        assert told.exit_code == 1
+        assert "no schedule" in told.output
+
+
+def test_a_schedule_that_has_ended_or_is_paused_says_so(call: Call) -> None:
+    assert call("schedule", "@daily", "a", "--end", "2020-01-01T00:00Z").output.endswith(", and has ended\n")
+    assert call("schedule", "@daily", "b", "--paused").output.endswith(", paused\n")
+
+
+async def test_the_doctor_names_schedules_that_never_ran(call: Call, collection: Collection) -> None:
+    call("schedule", "@daily", "report")
+    assert "all that had their time have run" in call("doctor").output
+    await collection.update_one({}, {"$set": {"nextRunAt": ago(hours=1)}})
+
+    assert "never ran: report report" in call("doctor").output
