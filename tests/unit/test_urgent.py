@@ -70,6 +70,26 @@ def test_urgent_jobs_are_looked_for_only_where_they_are_used_and_may_wait(
     assert not urgent.is_look_due()
 
 
+async def test_a_job_that_is_stored_during_a_look_is_looked_for_again() -> None:
+    class Meanwhile:
+        """A collection without urgent jobs; one is stored while it is read."""
+
+        def find(self, *_query: Any, **_how: Any) -> Meanwhile:
+            return self
+
+        async def to_list(self) -> list[Any]:
+            urgent.expect()
+            return []
+
+    nowhere: Any = Meanwhile()
+    urgent = Urgent(nowhere, lambda: True, Shares(shared=False), use_index=True)
+    urgent.note_backlog(is_backlog=False)
+    urgent.expect()
+
+    assert await urgent.look(["work"], 0, now()) == []
+    assert urgent.is_look_due()
+
+
 @pytest.mark.parametrize("wrong", [10, 1.0, True, "3", None])
 def test_a_priority_is_a_whole_number_from_0_to_9(wrong: Any) -> None:
     with pytest.raises(ConfigurationError, match="whole number from 0 to 9"):

@@ -147,8 +147,8 @@ class Urgent:
         parts = [names[at : at + NAMES_IN_ONE_QUERY] for at in range(0, len(names), NAMES_IN_ONE_QUERY)]
         found = await asyncio.gather(*(self._read(part, limit, now) for part in parts))
         entries = [entry for part in found for entry in part if _is_claimable(entry)]
-        # Look again with the next poll: there may be more, or new ones.
-        self._is_expected = bool(entries)
+        # Look again with the next poll if there may be more; or if one was stored meanwhile.
+        self._is_expected = self._is_expected or bool(entries)
         if len(parts) > 1:
             entries.sort(key=_place_of)
         return entries
