@@ -399,11 +399,11 @@ TABLE: dict[str, Row] = {
                     "result": {"$literal": RESULT},
                 }
             },
-            {"$unset": [*CLAIM_FIELDS, "resultError"]},
+            {"$unset": CLAIM_FIELDS},
         ],
     ),
     "complete with a result that cannot be stored, after a failure": Row(
-        of=complete({**CLAIM, "failReason": REASON}, kept=Kept(error=REASON)),
+        of=complete({**CLAIM, "failReason": REASON, "result": 1}, kept=Kept(error=REASON)),
         to=COMPLETED,
         when=OWNED,
         then=[

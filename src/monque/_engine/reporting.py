@@ -42,30 +42,21 @@ class Reporting:
         self._on_bug = on_bug
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
-        self._reports: dict[Run, Report] = {}
-        """Of each run that has ever reported anything, what is not written yet."""
+        self.reports: dict[Run, Report] = {}
+        """Of each run that has ever reported anything, what is not written yet; empty if nobody reports."""
         self._is_awake = False
         self._wake = asyncio.Event()
         # One write at a time, so that the last report of a run comes after those before it.
         self._batching: Batching[Run, bool] = Batching(self._send, many=_AT_ONCE, at_once=1)
 
-    @property
-    def is_used(self) -> bool:
-        """Whether any run has reported something: asked for each settlement, so it must cost nothing."""
-        return bool(self._reports)
-
-    def has(self, run: Run) -> bool:
-        """Whether this run has reported something; a write of it may be in progress."""
-        return run in self._reports
-
     def unwritten(self, run: Run) -> Report | None:
         """What a run has reported and is not written yet; None if there is nothing."""
-        report = self._reports.get(run)
+        report = self.reports.get(run)
         return None if report is None or report.is_empty else report
 
     def forget(self, run: Run) -> None:
         """The run is over."""
-        self._reports.pop(run, None)
+        self.reports.pop(run, None)
 
     def add_progress(self, run: Run, done: object, total: object, message: object) -> None:
         """Remember how far a run is."""
@@ -79,8 +70,8 @@ class Reporting:
         if not run.is_running:
             return  # the run was given up while its handler goes on
         with self._lock:
-            if (report := self._reports.get(run)) is None:
-                report = self._reports[run] = Report()
+            if (report := self.reports.get(run)) is None:
+                report = self.reports[run] = Report()
             if isinstance(told, Progress):
                 report.progress = told
             else:
@@ -98,7 +89,7 @@ class Reporting:
             with self._lock:
                 self._wake.clear()
                 self._is_awake = False  # whoever reports from now on wakes us again
-                runs = [run for run in self._reports if _may_write(run)]
+                runs = [run for run in self.reports if _may_write(run)]
             for run in runs:
                 self._batching.put(run, self._written)
 
@@ -138,14 +129,14 @@ class Reporting:
         with self._lock:
             if (report := self.unwritten(run)) is None or not _may_write(run):
                 return None
-            self._reports[run] = Report()
+            self.reports[run] = Report()
             return report
 
     def _put_back(self, reports: dict[Run, Report]) -> None:
         with self._lock:
             for run, report in reports.items():
-                if run in self._reports:
-                    self._reports[run].put_back(report)
+                if run in self.reports:
+                    self.reports[run].put_back(report)
             self._is_awake = True
         self._wake.set()
 

@@ -215,7 +215,7 @@ def settle(run: Run, outcome: Outcome, runs: Runs) -> None:
     less. It is also safer: the task of the handler ends here, so a cancellation that the handler has left
     behind, or that a library sends too late, cannot hit the write.
     """
-    if runs.owner.reporting.is_used and runs.owner.reporting.has(run):
+    if run in runs.owner.reporting.reports:
         runs.continue_in_task(run, _report_and_settle(run, outcome, runs))
     elif isinstance(outcome.error, Snooze) and outcome.error.whole_name and not outcome.interrupted:
         runs.continue_in_task(run, _pause_and_settle(outcome.error, run, outcome, runs))
@@ -269,7 +269,7 @@ async def _insist(settlement: Settlement, answer: Answer, runs: Runs) -> None:
 def _settled(settlement: Settlement, answer: Settled | Lost, runs: Runs) -> None:
     if isinstance(answer, Settled):
         tell(settlement, answer.document, runs.context)
-    if runs.context.waits.are_any:
+    if runs.context.waits.waiting:
         runs.context.waits.hint(settlement.claim["_id"])
     runs.finish(settlement.run, settlement.transition)
 
@@ -314,17 +314,19 @@ def _tell_run(settlement: Settlement, document: Document | None, context: Contex
         else:
             event = report(run.job, settlement.claim, outcome, settlement.transition, document)
         run.variables.run(bus.emit, event)
-    if outcome.kept is not None:
-        run.variables.run(_report_result, run, outcome.kept, document, context)
+    if outcome.kept is not None and (why := _why_not_stored(outcome.kept, document)) is not None:
+        run.variables.run(_report_result, run, why, context)
 
 
-def _report_result(run: Run, kept: Kept, document: Document | None, context: Context) -> None:
-    """Report a result that could not be stored: it was wrong or too large, or the document had no room."""
-    why = kept.error or (None if document is None else result_error_of(document))
-    if why is not None:
-        message = "job %s (%s) is completed, but its result is not stored: %s"
-        logger.warning(message, run.job.id, run.job.name, why, extra=about(run.job))
-        context.bus.emit(JobError(error=ResultError(why, job_id=run.job.id), job=run.job))
+def _why_not_stored(kept: Kept, document: Document | None) -> str | None:
+    """Why a result was not stored: it was wrong or too large, or the document had no room for it."""
+    return kept.error or (None if document is None else result_error_of(document))
+
+
+def _report_result(run: Run, why: str, context: Context) -> None:
+    message = "job %s (%s) is completed, but its result is not stored: %s"
+    logger.warning(message, run.job.id, run.job.name, why, extra=about(run.job))
+    context.bus.emit(JobError(error=ResultError(why, job_id=run.job.id), job=run.job))
 
 
 def _record(settlement: Settlement) -> None:

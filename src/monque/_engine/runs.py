@@ -255,7 +255,7 @@ class Runs:
     def finish(self, run: Run, transition: Transition | None = None) -> None:
         """Nothing is left to do for this run; the *transition* says what became of its job."""
         self._forget(run)
-        if self.owner.reporting.is_used:
+        if run in self.owner.reporting.reports:
             self.owner.reporting.forget(run)
         if (run.key[0], run.key[1] + 1) in self.all:  # the next attempt waits for this one
             self._fill_slot(run.worker.name)

@@ -51,18 +51,13 @@ class Waits:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._waits: dict[bytes, set[Wait]] = {}
-        """By the keys of the ids that they may mean."""
+        self.waiting: dict[bytes, set[Wait]] = {}
+        """By the keys of the ids that they may mean; empty if nobody waits."""
         self._news = asyncio.Event()
         self._poller: asyncio.Task[None] | None = None
         self._is_closed = False
         # The poller works for all: it must not see the context variables of the call that came first.
         self._variables = without_deadline()
-
-    @property
-    def are_any(self) -> bool:
-        """Whether somebody waits: asked for each settlement, so it must cost nothing."""
-        return bool(self._waits)
 
     async def until_ended(self, given: Any, ids: list[Any]) -> Document:
         """Wait until the job is completed, failed or cancelled; return its document."""
@@ -70,7 +65,7 @@ class Waits:
             raise _closed()
         wait = Wait(given, ids, asyncio.get_running_loop().create_future())
         for job_id in ids:
-            self._waits.setdefault(key_of(job_id), set()).add(wait)
+            self.waiting.setdefault(key_of(job_id), set()).add(wait)
         self._news.set()
         if self._poller is None:
             polling = self._poll_while_waiting()
@@ -83,7 +78,7 @@ class Waits:
 
     def hint(self, job_id: Any) -> None:
         """This instance has settled the job: read it at once if somebody waits for it."""
-        for wait in self._waits.get(key_of(job_id), ()):
+        for wait in self.waiting.get(key_of(job_id), ()):
             wait.is_urgent = True
             self._news.set()
 
@@ -96,9 +91,9 @@ class Waits:
 
     def _forget(self, wait: Wait) -> None:
         for key in map(key_of, wait.ids):
-            self._waits[key].discard(wait)
-            if not self._waits[key]:
-                del self._waits[key]
+            self.waiting[key].discard(wait)
+            if not self.waiting[key]:
+                del self.waiting[key]
 
     async def _poll_while_waiting(self) -> None:
         """Poll as long as anybody waits."""
@@ -123,7 +118,7 @@ class Waits:
             self._poller = None
 
     def _unanswered(self) -> list[Wait]:
-        waits = {wait for group in self._waits.values() for wait in group}
+        waits = {wait for group in self.waiting.values() for wait in group}
         return [wait for wait in waits if not wait.ended.done()]
 
     async def _look(self, waits: list[Wait]) -> None:

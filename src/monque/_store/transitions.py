@@ -145,6 +145,10 @@ class Transition:
         first, *others = self.then
         return [{"$set": {**first["$set"], **stamps}}, *others]
 
+    def with_value(self, value: Kept) -> Transition:
+        """The same transition with the result of one job. Each job makes one, and `replace` would be slow."""
+        return Transition(self.to, self.when, self.then, None, self.ran, self.lean, value, self)
+
 
 def by_id(ids: list[Any], values: list[Any]) -> Document:
     """The value of each job in an update of many, as an expression. It is searched for in order of the ids:
@@ -241,8 +245,9 @@ def complete(claim: Mapping[str, Any], *, ran: float = 0.0, kept: Kept | None = 
     plain = _complete(claim["claimedBy"], attempt, rounded, had_trouble, keyed)
     if kept is None:
         return plain
-    base = _with_result_of(plain, kept.error)
-    return base if kept.error is not None else replace(base, value=kept, base=base)
+    had_result = "result" in claim or "resultError" in claim
+    base = _with_result_of(plain, kept.error, had_result)
+    return base if kept.error is not None else base.with_value(kept)
 
 
 def _rounded(duration: int) -> int:
@@ -271,18 +276,18 @@ def _complete(claimed_by: str, attempt: int, ran: int, had_trouble: bool, keyed:
 
 
 @lru_cache(maxsize=1024)
-def _with_result_of(plain: Transition, error: str | None) -> Transition:
+def _with_result_of(plain: Transition, error: str | None, had_result: bool) -> Transition:
     """A completion that stores a result in addition, or why there is none."""
     fields: Document = {**cast("Document", plain.then)["$set"], "updatedAt": "$$NOW"}
     removed = list(cast("Document", plain.then)["$unset"])
     said = {} if error is None else {"resultError": {"$literal": error}}
-    other = "resultError" if error is None else "result"
+    other = ["resultError" if error is None else "result"] if had_result else []
     ran = milliseconds(plain.ran or timedelta(0))
     times = {"startedAt": {"$subtract": ["$$NOW", ran]}, "finishedAt": "$$NOW"}
     lean = {**fields, **times, "resultError": said.get("resultError", _NO_ROOM)}
     return replace(
         plain,
-        then=[{"$set": {**fields, **said}}, {"$unset": [*removed, other]}],
+        then=[{"$set": {**fields, **said}}, {"$unset": [*removed, *other]}],
         lean=[{"$set": lean}, {"$unset": [*removed, *_LONG_FIELDS, "result"]}],
     )
 

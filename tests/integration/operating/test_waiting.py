@@ -293,7 +293,7 @@ class TestCosts:
             assert waits._poller is None
 
         await eventually(ended)
-        assert not waits.are_any
+        assert not waits.waiting
 
 
 class TestSync:
@@ -322,7 +322,7 @@ class TestSync:
         wait = asyncio.create_task(asyncio.to_thread(sync.wait_for, job))
 
         def waits() -> None:
-            assert sync._monque._opening.anywhere().context.waits.are_any
+            assert sync._monque._opening.anywhere().context.waits.waiting
 
         await eventually(waits)
         await asyncio.to_thread(sync.close)
