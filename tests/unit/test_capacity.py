@@ -121,10 +121,20 @@ def test_after_large_jobs_many_small_ones_are_prefetched_again(capacity: Capacit
     assert limit(capacity) == 1_000
 
 
+def test_a_busy_machine_on_which_every_job_waits_a_little_does_not_shrink_the_prefetch(
+    capacity: Capacity,
+) -> None:
+    for _ in range(3):
+        ran(capacity, waited=0.2)
+        limit(capacity)  # adapts
+
+    assert limit(capacity) == 1_000
+
+
 def test_prefetched_jobs_that_waited_too_long_shrink_the_prefetch_and_it_grows_back(
     capacity: Capacity,
 ) -> None:
-    ran(capacity, waited=10.0)
+    ran(capacity, waited=25.0)
     limit(capacity)  # adapts
     shrunk = limit(capacity)
     assert shrunk == CONCURRENCY + 20  # 2,000 jobs waited a hundred times too long
