@@ -432,8 +432,8 @@ async def test_an_end_is_emitted_before_the_next_start_although_its_answer_comes
     claimed_again = asyncio.Event()
     take, settle = Runs.take, Settler._settle_one
 
-    def taken(runs: Runs, claims: list[dict[str, Any]], *, sent: float) -> None:
-        take(runs, claims, sent=sent)
+    def taken(runs: Runs, claims: list[dict[str, Any]], **how: Any) -> None:
+        take(runs, claims, **how)
         if any(claim["attempt"] == 2 for claim in claims):
             claimed_again.set()
 
