@@ -16,10 +16,10 @@ from monque._workers.workers import Worker, Workers
 # as long here while another instance may have a free slot.
 _HORIZON = 0.1
 
-# Prefetch fewer if a job has waited longer than this. It is more than the horizon, because a machine with more
-# processes than cores lets every job wait, and small claims make that worse: at less than half of it, four
-# processes on two cores send twice as many claims, with a quarter more client CPU a job. At twice of it, jobs
-# are held for so long that some are released and claimed again.
+# Prefetch fewer if a job has waited longer than this. It is more than the horizon: on a machine with more
+# processes than cores every job waits, and small claims make that worse. At less than half of it, four
+# processes on two cores send almost twice as many claims, with a quarter more client CPU a job. At twice of
+# it, jobs are held for so long that some are released and claimed again.
 _LONGEST_WAIT = 0.25
 
 # The most jobs to prefetch: two claims of the largest size. With half as many, the slots run dry while a
@@ -128,6 +128,10 @@ class Capacity:
             return False
         limit = self._options.instance_concurrency
         return limit is None or self._running.total() < limit
+
+    def free_slots(self, worker: Worker[Any]) -> int:
+        """How many slots of a worker are free, not counting the limit that all names share."""
+        return self.slots_of(worker) - self._running[worker.name]
 
     def next_name(self, name: str) -> str:
         """Whose held job gets a free slot of this name; a shared slot is for the oldest job of all names."""

@@ -136,6 +136,7 @@ class Runs:
             self.capacity.record_size(size_of(random.choice(claims)))  # noqa: S311 - one of them stands for all
         audience = self.context.telemetry.audience()
         now = time.monotonic()
+        free: dict[str, int] = {}
         for claim in claims:
             name: Any = claim.get("name")
             # Somebody may have changed the name by hand since the job was chosen.
@@ -148,7 +149,11 @@ class Runs:
                 held.priority, held.is_aged = priority, key[0] in aged
             self.all[key] = held
             self.prefetch.add(held)
-            self._next.append(name)
+            if name not in free:
+                free[name] = self.capacity.free_slots(worker)
+            if free[name] > 0:  # each of the others starts when a job ends
+                free[name] -= 1
+                self._next.append(name)
         if self.all:
             self.empty.clear()
         if not self._starting:
