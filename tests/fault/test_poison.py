@@ -44,6 +44,7 @@ FIELDS = [
     *("settledAttempt", "lastCrash", "failedRunId", "movedTo", "policy", "snoozeCount", "history", "cancel"),
     *("stuck", "priority", "progress", "log", "result"),
     *("again", "askedAt", "windowKey", "windowUntil"),
+    *("schedule", "runCount"),
 ]
 GOOD = 100
 DEAD = {"lastHeartbeat": ago(hours=1), "lockedAt": ago(hours=1), "heartbeatInterval": 100}
