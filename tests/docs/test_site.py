@@ -39,6 +39,7 @@ NAMES = [
 ]
 # Of types: they have no docstring.
 ALIASES = {
+    "monque.Overlap",
     "monque.Sort",
     "monque.Direction",
     "monque.EventKind",
