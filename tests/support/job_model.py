@@ -91,6 +91,13 @@ class Model:
     window: Literal["open", "over"] | None = None
     priority: int = 0
     result: bool = False
+    paused: bool = False
+    parked: bool = False
+    moved: bool = False
+    """Somebody has set the time of the schedule: it is none of its own, and counts though it is paused."""
+    triggered: bool = False
+    runs: int = 0
+    """Runs of the schedule that have ended."""
 
     @classmethod
     def stored(cls, new: New) -> Model:
@@ -130,6 +137,8 @@ class Model:
         """The job if it must not start; a request counts before the expiry."""
         if self.requested:
             return self.cancelled("operator")
+        if self.paused and not self.moved:
+            return self._left("pending", due=False, parked=True)
         return self._expired() if self.expiry == "past" else None
 
     def ended(
@@ -166,7 +175,8 @@ class Model:
         if end == "release":
             return self._left("pending")
         if end == "snooze":
-            later = self._left("pending", due=False, snoozes=self.snoozes + 1)
+            moved = self.cron is not None and not self.paused
+            later = self._left("pending", due=False, snoozes=self.snoozes + 1, moved=moved)
             return self._expired() if self.expiry == "near" else later
         ended = self.noted() if end == "cancel" else self
         if self.cron is not None:
@@ -188,7 +198,7 @@ class Model:
         if self.again is not None:
             return failed.run_again(), kept
         if not gives_up:
-            return failed._left("pending", due=False, reason=True), None
+            return failed._left("pending", due=False, reason=True, moved=False), None
         if self.cron is None:
             return failed._left("failed", reason=True), None
         return self.noted().next_time(), kept
@@ -222,7 +232,8 @@ class Model:
     def retried(self) -> Model:
         """The job that an operator wants back: as if nothing had happened, but for its history."""
         afresh: dict[str, Any] = {"fail_count": 0, "crash_count": 0, "snoozes": 0}
-        return self._left("pending", due=True, reason=False, cancel=None, result=False, **afresh)
+        times = {"due": True, "parked": False, "moved": False, "paused": False, "triggered": False}
+        return self._left("pending", reason=False, cancel=None, result=False, **times, **afresh)
 
     def cancelled(self, by: str | None) -> Model:
         """The job when it is cancelled; the request of an operator that is there stays."""
@@ -230,8 +241,27 @@ class Model:
         return self._left("cancelled", cancel=by, again=None)
 
     def next_time(self) -> Model:
-        """A schedule that goes on."""
-        return self._left("pending", due=False, fail_count=0, crash_count=0, snoozes=0, reason=False)
+        """A schedule that goes on: at once, if an operator wants that; without a time, if it is paused."""
+        now, later = self.triggered, not self.triggered
+        times = {"due": now, "moved": now, "triggered": False, "parked": self.paused and later}
+        counts = {"fail_count": 0, "crash_count": 0, "snoozes": 0, "runs": self.runs + 1}
+        return self._left("pending", reason=False, **times, **counts)
+
+    def paused_by_operator(self) -> Model:
+        waits = self.status == "pending"
+        times = {"due": False, "parked": True, "moved": False} if waits else {}
+        return self if self.paused else replace(self, paused=True, **times)
+
+    def resumed(self) -> Model:
+        """A schedule that may go on, from its next time on."""
+        waits = self.status == "pending"
+        times = {"due": False, "parked": False, "moved": False} if waits else {}
+        return replace(self, paused=False, **times) if self.paused else self
+
+    def triggered_by_operator(self) -> Model:
+        if self.status == "processing":
+            return replace(self, triggered=True)
+        return replace(self, due=True, moved=True, parked=False)
 
     def occurrence(self, fail_count: int, tries: int | None) -> Model:
         """The run of a schedule that was given up, as it is kept."""
@@ -257,6 +287,7 @@ class Model:
             "crashCount": self.crash_count or None,
             "snoozeCount": self.snoozes or None,
             "priority": self.priority or None,
+            "runCount": self.runs or None,
         }
         required = {
             "name": self.name,
