@@ -800,3 +800,64 @@ async def test_intervals_start_at_their_times(make_monque: Make) -> None:
 
     assert all(later - earlier >= SECOND for earlier, later in pairwise(planned))
     assert all((later - planned[0]) % SECOND == timedelta(0) for later in planned)
+
+
+class TestInATransaction:
+    """`complete_in` decides as every other end of a run does."""
+
+    async def complete(self, monque: Monque, collection: Collection, change: Any, **settings: Any) -> Events:
+        @monque.worker("work")
+        async def work(job: Job[Any]) -> None:
+            async with monque.client.start_session() as session, await session.start_transaction():
+                await change()
+                await job.complete_in(session)
+
+        await monque.schedule("@hourly", "work", **settings)
+        await make_due(collection)
+        return await run(monque)
+
+    async def test_the_last_run_ends_the_schedule(self, monque: Monque, collection: Collection) -> None:
+        events = await self.complete(monque, collection, lambda: asyncio.sleep(0), limit=1)
+        stored = await only(collection)
+
+        assert (stored["status"], stored["runCount"]) == ("completed", 1)
+        assert events.kinds()[-2:] == ["job:complete", "schedule:ended"]
+
+    async def test_a_pause_before_the_completion_counts_in_it(
+        self, monque: Monque, collection: Collection
+    ) -> None:
+        await self.complete(monque, collection, lambda: monque.pause_schedule("work"))
+        stored = await only(collection)
+
+        assert (stored["status"], stored["nextRunAt"], stored["runCount"]) == ("pending", PARKED, 1)
+
+    async def test_a_removed_schedule_is_cancelled_by_it(
+        self, monque: Monque, collection: Collection
+    ) -> None:
+        await self.complete(monque, collection, lambda: monque.unschedule("work"))
+
+        assert (await only(collection))["status"] == "cancelled"
+
+
+async def test_a_job_of_its_own_has_a_result_and_can_be_waited_for(
+    monque: Monque, collection: Collection
+) -> None:
+    monque.worker("work", lambda job: job.data + 1)
+    await monque.schedule("@yearly", "work", 41, as_jobs=True, store_result=True, priority=3)
+    job = await monque.trigger_schedule("work")
+    await monque.run_until_idle()
+
+    assert await monque.result_of(job) == 42
+    assert job.priority == 3
+
+
+async def test_the_result_of_the_last_run_is_kept_with_the_schedule_that_it_ends(
+    monque: Monque, collection: Collection
+) -> None:
+    monque.worker("work", lambda job: 42)
+    await monque.schedule("@yearly", "work", limit=1, store_result=True)
+    await make_due(collection)
+    await monque.run_until_idle()
+    stored = await only(collection)
+
+    assert (stored["status"], stored["result"]) == ("completed", 42)
