@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from monque import ConfigurationError, Job, JobFilter, JobStateError, Monque, NewJob, Options
+from monque import ConfigurationError, Job, JobFilter, JobStateError, Monque, NewJob, Options, Unique
 from monque._api.preparing import check_sharding
 from support.aliases import Collection, Database, Make
 from support.clocks import ago
@@ -83,6 +83,28 @@ async def test_parallel_enqueues_with_one_key_give_one_job(monque: Monque, colle
 
     assert len({job.id for job in jobs}) == 1
     assert await collection.count_documents({}) == 1
+
+
+async def test_calls_replace_jobs_run_them_again_and_are_throttled(
+    monque: Monque, collection: Collection
+) -> None:
+    latest, hourly = Unique("k", on_conflict="replace"), Unique("w", window=timedelta(hours=1))
+    runs: list[int] = []
+
+    @monque.worker("work")
+    async def work(job: Job[int]) -> None:
+        runs.append(job.data)
+        if job.data == 2:
+            assert (await monque.enqueue("work", 3, unique=latest)).enqueued == "again"
+
+    for n in (1, 2):
+        await monque.enqueue("work", n, unique=latest)
+    throttled = [await monque.enqueue("other", n, unique=hourly) for n in (1, 2)]
+    await monque.run_until_idle()
+
+    assert runs == [2, 3]
+    assert [job.enqueued for job in throttled] == ["new", "throttled"]
+    assert await collection.count_documents({}) == 2
 
 
 async def test_failures_retries_and_schedules_work(make_monque: Make, collection: Collection) -> None:

@@ -372,7 +372,8 @@ class Monque(Management):
             delay: How long from now to run it, instead of *run_at*.
             unique_key: If a job of this name with this key is pending or processing, that one is
                 returned and nothing is stored. Its data is of the worker's type where that is known and
-                the data fits, else as it is stored.
+                the data fits, else as it is stored. `Job.enqueued` says what became of the call;
+                `unique=Unique(...)` says more.
             session: Make the job part of this session's transaction: it exists, and workers are
                 woken, only when the transaction commits. A session of `monque.client`, or of the
                 blocking or Motor client that was handed to Monque.
@@ -382,6 +383,8 @@ class Monque(Management):
             ConfigurationError: An argument is wrong or unknown; the message names it.
             PayloadError: The data cannot be stored, or does not fit what the worker expects.
             PayloadTooLargeError: The data exceeds `Options.max_payload_size`.
+            DuplicateJobError: The job is there, and the call said `on_conflict="raise"`.
+            JobStateError: The call wants to replace a schedule.
             ConnectionError: The database cannot be reached or refused.
 
         Examples:

@@ -17,8 +17,12 @@ _IS_OPEN = {"$gt": ["$windowUntil", "$$NOW"]}
 
 
 def accepted(new: Document, window: int) -> tuple[Document, list[Document]]:
-    """The upsert that stores a new job with a window of this length: only the server knows when it ends."""
-    return {"_id": new["_id"]}, [{"$replaceWith": {"$mergeObjects": [{"$literal": new}, until(window)]}}]
+    """The upsert that stores a new job with a window of this length: only the server knows when it ends.
+
+    A sharded collection needs the name to know where to store it.
+    """
+    this = {"_id": new["_id"], "name": new["name"]}
+    return this, [{"$replaceWith": {"$mergeObjects": [{"$literal": new}, until(window)]}}]
 
 
 def until(window: int) -> Document:
