@@ -84,8 +84,8 @@ class TestWhatThisVersionWrote:
         assert ran == dict.fromkeys(DUE, 1)
         after = by_name(await collection.find().to_list())
         done = {name for name, job in after.items() if job["status"] == "completed"}
-        assert done == {*DUE, "completed"} - {"recurring"}
-        assert after["recurring"]["nextRunAt"] > now()
+        assert done == {*DUE, "completed"} - {*RECURRING}
+        assert all(after[name]["nextRunAt"] > now() for name in RECURRING)
         assert all(after[name] == written[name] for name in written.keys() - set(DUE))
         for name in DUE:  # its fields are kept: the next process of this version honours them
             assert new_fields(after[name]) == new_fields(written[name])
@@ -168,6 +168,7 @@ class TestWhatItWrote:
         )
 
 
+RECURRING = ("recurring", "interval")
 # What the first release finds to do. The last three would not be run by this version.
 DUE = (
     "two-attempts",
@@ -175,7 +176,7 @@ DUE = (
     "limited",
     "expiring",
     "retried",
-    "recurring",
+    *RECURRING,
     "snoozed-and-due",
     "urgent",
     "in-a-window",
@@ -203,13 +204,16 @@ async def write(make_monque: Make, collection: Collection) -> dict[str, Document
     for number in range(2):
         await monque.enqueue("replaced", number, unique=Unique("k", on_conflict="replace"))
     await monque.schedule("@daily", "recurring", max_attempts=2)
+    await monque.schedule(hour, "interval", grace=hour, jitter=timedelta(minutes=1), limit=3)
+    await monque.schedule("@daily", "paused-schedule")
+    await monque.pause_schedule("paused-schedule")
     await run_once(monque)
     await monque.enqueue("expired", expires=ahead(days=1))
     await collection.update_one({"name": "expired"}, {"$set": {"policy.expiresAt": ago(hours=1)}})
     await monque.cancel_job((await monque.enqueue("cancelled")).id, reason="not needed")
     await abandon(monque, collection)
     await collection.update_many(
-        {"name": {"$in": ["retried", "snoozed-and-due", "recurring"]}},
+        {"name": {"$in": ["retried", "snoozed-and-due", *RECURRING]}},
         {"$set": {"nextRunAt": ago(seconds=1)}},
     )
     await monque.pause("paused", reason="deploying")
@@ -254,7 +258,17 @@ async def abandon(monque: Monque, collection: Collection) -> None:
 
 def new_fields(document: Document) -> Document:
     """What only this version writes."""
-    ours = ("policy", "history", "cancel", "snoozeCount", "priority", "windowKey", "windowUntil", "progress")
+    ours = (
+        "policy",
+        "history",
+        "cancel",
+        "snoozeCount",
+        "priority",
+        "windowKey",
+        "windowUntil",
+        "progress",
+        "schedule",
+    )
     return {field: document.get(field) for field in ours}
 
 
