@@ -95,6 +95,7 @@ EVERYTHING = [
     "a heartbeat in time",
     *(f"{action} a {state} schedule" for action in ("pause", "resume", "trigger") for state in ACTIVE),
     "a gate for a paused schedule",
+    *(f"the end of a {state} schedule" for state in ACTIVE),
     "a request",
     "a second request",
     "a request was refused",
@@ -345,6 +346,8 @@ class Jobs(RuleBasedStateMachine):
         self.happened["a schedule was changed"] += 1
         recomputed = model.status == "pending" and model.cron != cron and not model.paused
         due, moved = model.due and not recomputed, model.moved and not recomputed
+        if model.after_run:  # whoever declares it wants it to go on
+            said |= {"cancel": None, "after_run": False}
         self._change(holder, replace(model, cron=cron, due=due, moved=moved, **said))
 
     @operation(instance=instances, name=names, action=st.sampled_from(["pause", "resume", "trigger"]))
@@ -368,6 +371,18 @@ class Jobs(RuleBasedStateMachine):
         if before.paused != after.paused:
             self.expected_events.append(f"schedule:{action}d")
         self.happened[f"{action} a {before.status} schedule"] += before != after
+
+    @operation(instance=instances, name=names)
+    def unschedule(self, instance: str, name: str) -> None:
+        """Nobody needs a schedule any more."""
+        holder = self._holder(name, name)
+        is_there = holder is not None and self.model[holder].kind == "schedule"
+        assert self.run(self.monques[instance].unschedule(name)) == is_there
+        if holder is not None and is_there:
+            before = self.model[holder]
+            self._change(holder, before.unscheduled())
+            self.expected_events += ["job:cancelled"] * (before.status == "pending")
+            self.happened[f"the end of a {before.status} schedule"] += 1
 
     # Operators
 
@@ -527,8 +542,8 @@ class Jobs(RuleBasedStateMachine):
         if model.status == "pending":
             self._change(job_id, model.cancelled(None))
             self.expected_events.append("job:cancelled")
-        elif model.status == "processing" and not model.requested:
-            self._change(job_id, replace(model, cancel="operator"))
+        elif model.status == "processing" and (not model.requested or model.after_run):
+            self._change(job_id, model.asked_to_stop())
             self.expected_events.append("job:cancelling")
             self.happened["a request"] += 1
         elif model.status == "processing":
@@ -547,7 +562,7 @@ class Jobs(RuleBasedStateMachine):
             self._change(job_id, self.model[job_id].cancelled(None))
         for job_id in running:
             self.happened["a request to many"] += not self.model[job_id].requested
-            self._change(job_id, replace(self.model[job_id], cancel="operator"))
+            self._change(job_id, self.model[job_id].asked_to_stop())
         self.expected_events += ["jobs:cancelled"] * bool(pending)
 
     @operation(
@@ -603,7 +618,8 @@ class Jobs(RuleBasedStateMachine):
         return claim if cancel is None else Claim(claim.instance, with_request(claim.document, cancel))
 
     def _is_requested(self, claim: Claim) -> bool:
-        return self.model[claim.job_id].requested
+        model = self.model[claim.job_id]
+        return model.requested and not model.after_run
 
     def _holds(self, claim: Claim) -> bool:
         """Whether the claim still holds its job."""

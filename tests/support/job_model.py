@@ -96,6 +96,8 @@ class Model:
     moved: bool = False
     """Somebody has set the time of the schedule: it is none of its own, and counts though it is paused."""
     triggered: bool = False
+    after_run: bool = False
+    """The schedule is to end, but its run is not to stop."""
     runs: int = 0
     """Runs of the schedule that have ended."""
 
@@ -233,6 +235,7 @@ class Model:
         """The job that an operator wants back: as if nothing had happened, but for its history."""
         afresh: dict[str, Any] = {"fail_count": 0, "crash_count": 0, "snoozes": 0}
         times = {"due": True, "parked": False, "moved": False, "paused": False, "triggered": False}
+        times["after_run"] = False
         return self._left("pending", reason=False, cancel=None, result=False, **times, **afresh)
 
     def cancelled(self, by: str | None) -> Model:
@@ -257,6 +260,15 @@ class Model:
         waits = self.status == "pending"
         times = {"due": False, "parked": False, "moved": False} if waits else {}
         return replace(self, paused=False, **times) if self.paused else self
+
+    def unscheduled(self) -> Model:
+        """A schedule that nobody needs any more; a run goes on to its end."""
+        if self.status == "pending":
+            return self.cancelled(None)
+        return self if self.requested else replace(self, cancel="operator", after_run=True)
+
+    def asked_to_stop(self) -> Model:
+        return replace(self, cancel="operator", after_run=False)
 
     def triggered_by_operator(self) -> Model:
         if self.status == "processing":
