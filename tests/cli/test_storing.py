@@ -92,6 +92,8 @@ def test_json_tells_the_whole_job(call: Call) -> None:
         *("unique_key", "claimed_by", "locked_at", "last_heartbeat", "heartbeat_interval", "attempt"),
         *("created_at", "updated_at", "snooze_count", "history", "stored", "expires_at", "is_parked"),
         *("stuck_since", "cancel_requested", "cancelled_by", "cancel_reason", "priority", "enqueued"),
+        *("run_count", "last_run_at", "schedule_id", "planned_for"),
+        *("result", "result_error", "progress", "log"),
     }
     assert (told["name"], told["status"], told["data"], told["attempt"]) == ("work", "pending", {"n": 1}, 0)
 
