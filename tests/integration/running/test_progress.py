@@ -416,3 +416,33 @@ async def test_a_last_report_is_written_before_a_claim_is_released(make_monque: 
     after = await monque.get_job(job.id)
     assert after is not None
     assert (after.status, [line.text for line in after.log]) == (JobStatus.PENDING, ["told to stop"])
+
+
+async def test_the_fields_on_the_wire_have_these_types(monque: Monque, collection: Collection) -> None:
+    async def work(job: Job[Any]) -> dict[str, int]:
+        job.report_progress(1, 2, "half")
+        job.add_log("text")
+        return {"answer": 42}
+
+    monque.worker("work", work)
+    await monque.enqueue("work", store_result=True)
+    await monque.run_until_idle()
+
+    paths = ("progress.done", "progress.total", "progress.message", "progress.at", "policy.keepResult")
+    fields = {path.replace(".", "_"): {"$type": f"${path}"} for path in (*paths, "log", "result")}
+    [types] = await (await collection.aggregate([{"$project": {"_id": 0, **fields}}])).to_list()
+    assert types == {
+        "progress_done": "double",
+        "progress_total": "double",
+        "progress_message": "string",
+        "progress_at": "date",
+        "policy_keepResult": "bool",
+        "log": "array",
+        "result": "object",
+    }
+    [line] = (await only(collection))["log"]
+    assert {name: type(value).__name__ for name, value in line.items()} == {
+        "at": "datetime",
+        "level": "str",
+        "text": "str",
+    }
