@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from datetime import timedelta
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 from pymongo.asynchronous.client_session import AsyncClientSession
 
 from monque import Cancel, Enqueued, Fail, Job, JobStatus, Monque, RetryAfter, Snooze, Unique
-from support.aliases import Collection, Make
+from monque.embedded import EmbeddedMongo
+from support.aliases import Collection, Database, Make
 from support.clocks import ago
 from support.jobs import claimed, document, find_one, only
+from support.programs.child import child, uri_of
 from support.waiting import Events, eventually, start
 
 REPLACE = Unique("k", on_conflict="replace")
@@ -351,6 +354,29 @@ class TestRecovery:
         again = {"data": 1, "runAt": ago(minutes=1), "since": ago(minutes=1), "count": 1}
         silent = {"lastHeartbeat": ago(hours=1), "lockedAt": ago(hours=1)}
         return claimed("dead", uniqueKey="k", data=0, again=again, **silent, **fields)
+
+
+async def test_a_worker_that_is_killed_while_a_call_is_noted(
+    server: EmbeddedMongo, database: Database, monque: Monque, make_monque: Make, collection: Collection
+) -> None:
+    """Whoever recovers the job does both runs: that of the dead process, and the one for the call."""
+    runs: list[Any] = []
+    async with child("cancellable_worker", uri_of(server, database)) as worker:
+        job = await monque.enqueue("waits", None, unique_key="k")
+        await worker.wait_for("job:start waits")
+        assert (await monque.enqueue("waits", 1, unique=REPLACE)).enqueued is Enqueued.AGAIN
+        worker.send(signal.SIGKILL)
+        await worker.ends()
+    # The dead owner promised a heartbeat a minute, which nobody waits for here.
+    silent = {"lastHeartbeat": ago(hours=1), "lockedAt": ago(hours=1)}
+    await collection.update_one({"_id": job.id}, {"$set": silent})
+    other = make_monque()
+    other.worker("waits", lambda job: runs.append(job.data))
+
+    await other.run_until_idle()  # it recovers when it opens
+
+    assert runs == [None, 1]
+    assert (await only(collection))["status"] == "completed"
 
 
 async def test_an_operator_who_cancels_a_waiting_job_cancels_the_call_noted_in_it(
