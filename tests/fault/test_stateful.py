@@ -94,7 +94,7 @@ EVERYTHING = [
     *(f"{crash} of a {kind}" for crash in ("crash", "last crash") for kind in KINDS),
     "a heartbeat in time",
     *(f"{action} a {state} schedule" for action in ("pause", "resume", "trigger") for state in ACTIVE),
-    "a gate for a paused schedule",
+    *("a gate for a paused schedule", "a skipped run"),
     *(f"the end of a {state} schedule" for state in ACTIVE),
     "a request",
     "a second request",
@@ -326,13 +326,23 @@ class Jobs(RuleBasedStateMachine):
         data=st.sampled_from([None, 1]),
         most=tries,
         priority=priorities,
+        grace=st.sampled_from([False, False, True]),
     )
     def schedule(
-        self, instance: str, name: str, cron: str, data: int | None, most: int | None, priority: int = 0
+        self,
+        instance: str,
+        name: str,
+        cron: str,
+        data: int | None,
+        most: int | None,
+        priority: int = 0,
+        grace: bool = False,
     ) -> None:
         holder = self._holder(name, name)
-        call = self.monques[instance].schedule(cron, name, data, max_attempts=most, priority=priority)
-        said: dict[str, Any] = {"data": data, "tries": most, "priority": priority}
+        call = self.monques[instance].schedule(
+            cron, name, data, max_attempts=most, priority=priority, grace=HOUR if grace else None
+        )
+        said: dict[str, Any] = {"data": data, "tries": most, "priority": priority, "grace": grace}
         if holder is None:
             job = self.run(call)
             self._change(job.id, Model(name, name, cron, due=False, **said))
@@ -346,6 +356,7 @@ class Jobs(RuleBasedStateMachine):
         self.happened["a schedule was changed"] += 1
         recomputed = model.status == "pending" and model.cron != cron and not model.paused
         due, moved = model.due and not recomputed, model.moved and not recomputed
+        said["late"] = model.late and not recomputed
         if model.after_run:  # whoever declares it wants it to go on
             said |= {"cancel": None, "after_run": False}
         self._change(holder, replace(model, cron=cron, due=due, moved=moved, **said))
@@ -521,7 +532,8 @@ class Jobs(RuleBasedStateMachine):
         elif action == "prioritize":
             self._change(job_id, replace(model, priority=priority))
         else:
-            self._change(job_id, replace(model, due=due, parked=False, moved=model.cron is not None))
+            moved = model.cron is not None
+            self._change(job_id, replace(model, due=due, parked=False, moved=moved, late=False))
 
     @operation(instance=instances, which=st.tuples(st.just("processing"), picks) | whiches)
     def request_one(self, instance: str, which: Which) -> None:
@@ -657,7 +669,8 @@ class Jobs(RuleBasedStateMachine):
         assert isinstance(self.run(settler.settle(document, gated)), Settled)
         self._change(document["_id"], ended)
         what = "an expiry" if ended.cancel == "expiry" else f"a gate for a {ended.kind}"
-        what = "a gate for a paused schedule" if ended.parked else what
+        if ended.status == "pending" and ended.kind == "schedule":
+            what = "a gate for a paused schedule" if ended.paused else "a skipped run"
         self.happened[what] += 1
 
     async def _claim(self, instance: str, slots: dict[str, int], limit: int) -> list[Document]:
@@ -810,7 +823,7 @@ class Jobs(RuleBasedStateMachine):
             for job_id, job in self.model.items()
             if job.status == "pending" and not job.due and not job.parked
         }
-        due = ago(minutes=1)
+        due = ago(hours=2)
 
         def follows(field: str, moved: Any) -> Document:
             """A note of the time moves with it; here the clock moves, not the time."""
@@ -826,7 +839,7 @@ class Jobs(RuleBasedStateMachine):
         times = {"nextRunAt": due, "movedTo": follows("movedTo", due), "lastCrash": crash}
         self.run(self.collection.update_many({"_id": {"$in": list(waiting)}}, [{"$set": times}]))
         for job_id, job in waiting.items():
-            self._change(job_id, replace(job, due=True))
+            self._change(job_id, replace(job, due=True, late=True))
 
     @operation(instance=instances)
     def heartbeat(self, instance: str) -> None:
@@ -955,6 +968,7 @@ class Jobs(RuleBasedStateMachine):
             "snoozeCount",
             "priority",
             "runCount",
+            "skipCount",
         )
         assert {field: document[field] for field in ("name", "data", "status", "failCount")} | {
             field: document[field] for field in optional if field in document
@@ -1126,8 +1140,8 @@ def call_in_a_window(jobs: Jobs) -> None:
 
 
 def steer_a_schedule(jobs: Jobs, end: str) -> None:
-    """A schedule is paused, triggered and resumed while it waits, and while it runs."""
-    jobs.schedule("a", "red", CRONS[0], None, 3)
+    """A schedule is paused, triggered and resumed while it waits and while it runs, and removed at last."""
+    jobs.schedule("a", "red", CRONS[0], None, 3, grace=True)
     for action in ("pause", "trigger", "resume", "trigger"):
         jobs.steer_schedule("b", "red", action)
         jobs.check()
@@ -1138,6 +1152,8 @@ def steer_a_schedule(jobs: Jobs, end: str) -> None:
         jobs.claim_all("a")
         for action in actions:
             jobs.steer_schedule("b", "red", action)
+        if actions == ["resume"]:
+            jobs.unschedule("a", "red")
         jobs.check()
         jobs.end_one(0, end, again=True)
         jobs.check()

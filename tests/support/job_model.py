@@ -100,6 +100,10 @@ class Model:
     """The schedule is to end, but its run is not to stop."""
     runs: int = 0
     """Runs of the schedule that have ended."""
+    grace: bool = False
+    """A run of the schedule that comes late is skipped."""
+    late: bool = False
+    skips: int = 0
 
     @classmethod
     def stored(cls, new: New) -> Model:
@@ -140,7 +144,10 @@ class Model:
         if self.requested:
             return self.cancelled("operator")
         if self.paused and not self.moved:
-            return self._left("pending", due=False, parked=True)
+            return self._left("pending", due=False, parked=True, late=False)
+        if self.grace and self.late:
+            skipped = replace(self.next_time(), runs=self.runs, skips=self.skips + 1)
+            return replace(skipped, triggered=self.triggered, moved=False)
         return self._expired() if self.expiry == "past" else None
 
     def ended(
@@ -178,7 +185,7 @@ class Model:
             return self._left("pending")
         if end == "snooze":
             moved = self.cron is not None and not self.paused
-            later = self._left("pending", due=False, snoozes=self.snoozes + 1, moved=moved)
+            later = self._left("pending", due=False, snoozes=self.snoozes + 1, moved=moved, late=False)
             return self._expired() if self.expiry == "near" else later
         ended = self.noted() if end == "cancel" else self
         if self.cron is not None:
@@ -200,7 +207,7 @@ class Model:
         if self.again is not None:
             return failed.run_again(), kept
         if not gives_up:
-            return failed._left("pending", due=False, reason=True, moved=False), None
+            return failed._left("pending", due=False, reason=True, moved=False, late=False), None
         if self.cron is None:
             return failed._left("failed", reason=True), None
         return self.noted().next_time(), kept
@@ -235,7 +242,7 @@ class Model:
         """The job that an operator wants back: as if nothing had happened, but for its history."""
         afresh: dict[str, Any] = {"fail_count": 0, "crash_count": 0, "snoozes": 0}
         times = {"due": True, "parked": False, "moved": False, "paused": False, "triggered": False}
-        times["after_run"] = False
+        times |= {"after_run": False, "late": False}
         return self._left("pending", reason=False, cancel=None, result=False, **times, **afresh)
 
     def cancelled(self, by: str | None) -> Model:
@@ -246,19 +253,19 @@ class Model:
     def next_time(self) -> Model:
         """A schedule that goes on: at once, if an operator wants that; without a time, if it is paused."""
         now, later = self.triggered, not self.triggered
-        times = {"due": now, "moved": now, "triggered": False, "parked": self.paused and later}
+        times = {"due": now, "moved": now, "triggered": False, "parked": self.paused and later, "late": False}
         counts = {"fail_count": 0, "crash_count": 0, "snoozes": 0, "runs": self.runs + 1}
         return self._left("pending", reason=False, **times, **counts)
 
     def paused_by_operator(self) -> Model:
         waits = self.status == "pending"
-        times = {"due": False, "parked": True, "moved": False} if waits else {}
+        times = {"due": False, "parked": True, "moved": False, "late": False} if waits else {}
         return self if self.paused else replace(self, paused=True, **times)
 
     def resumed(self) -> Model:
         """A schedule that may go on, from its next time on."""
         waits = self.status == "pending"
-        times = {"due": False, "parked": False, "moved": False} if waits else {}
+        times = {"due": False, "parked": False, "moved": False, "late": False} if waits else {}
         return replace(self, paused=False, **times) if self.paused else self
 
     def unscheduled(self) -> Model:
@@ -273,7 +280,7 @@ class Model:
     def triggered_by_operator(self) -> Model:
         if self.status == "processing":
             return replace(self, triggered=True)
-        return replace(self, due=True, moved=True, parked=False)
+        return replace(self, due=True, moved=True, parked=False, late=False)
 
     def occurrence(self, fail_count: int, tries: int | None) -> Model:
         """The run of a schedule that was given up, as it is kept."""
@@ -300,6 +307,7 @@ class Model:
             "snoozeCount": self.snoozes or None,
             "priority": self.priority or None,
             "runCount": self.runs or None,
+            "skipCount": self.skips or None,
         }
         required = {
             "name": self.name,
