@@ -23,7 +23,7 @@ HOUR = timedelta(hours=1)
 MINUTE = Int64(60_000)
 ODD: list[Any] = [
     *(None, "", "text", 0, -1, 7, 2**62, 1.5, float("nan"), True, b"\x00", {}, {"a": 1}, [], [1], [NOW]),
-    *(ObjectId(), Decimal128("1"), Regex("x"), Code("x"), NOW, datetime.max.replace(tzinfo=UTC)),
+    *(ObjectId("6" * 24), Decimal128("1"), Regex("x"), Code("x"), NOW, datetime.max.replace(tzinfo=UTC)),
 ]
 FIELDS = ("every", "anchor", "jitter", "grace", "startAt", "endAt", "limit", "asJobs", "overlap", "pausedAt")
 
@@ -31,7 +31,7 @@ FIELDS = ("every", "anchor", "jitter", "grace", "startAt", "endAt", "limit", "as
 def schedule(settings: Any = None, **fields: Any) -> Any:
     """A claimed schedule that was due half an hour ago."""
     document: dict[str, Any] = {
-        "_id": ObjectId(),
+        "_id": ObjectId("6" * 24),
         "name": "work",
         "uniqueKey": "work",
         "data": {"a": 1},
