@@ -1022,17 +1022,22 @@ def change_schedule(schedule: Mapping[str, Any], *, changes: Document) -> Transi
     kept = {field: value for field, value in changes.items() if field not in removed}
     then: Document = {"$set": kept, "$unset": removed, "$currentDate": {"updatedAt": True}}
     return Transition(
-        to=JobStatus(changes.get("status", schedule["status"])),
+        to=JobStatus.COMPLETED if changes.get("status") == "completed" else _stays(schedule),
         when=as_read(schedule, ("status", "updatedAt", "repeatInterval", "schedule")),
         then={operator: fields for operator, fields in then.items() if fields},
     )
+
+
+def _stays(schedule: Mapping[str, Any]) -> JobStatus:
+    """The state that an operator's change leaves alone. Others may have stored something else there."""
+    return JobStatus.PROCESSING if schedule["status"] == "processing" else JobStatus.PENDING
 
 
 def pause_schedule(schedule: Mapping[str, Any]) -> Transition:
     """pending -> parked; processing -> processing, and parked after the run."""
     parked = {"nextRunAt": PARKED} if schedule["status"] == "pending" else {}
     return Transition(
-        to=JobStatus(schedule["status"]),
+        to=_stays(schedule),
         when=as_read(schedule, ("status", "updatedAt", "repeatInterval", "schedule")),
         then=[{"$set": {"schedule.pausedAt": "$$NOW", **parked, "updatedAt": "$$NOW"}}],
     )
@@ -1043,7 +1048,7 @@ def trigger_schedule(schedule: Mapping[str, Any]) -> Transition:
     is_running = schedule["status"] == "processing"
     now = {"schedule.triggeredAt": "$$NOW"} if is_running else {"nextRunAt": "$$NOW", "movedTo": "$$NOW"}
     return Transition(
-        to=JobStatus(schedule["status"]),
+        to=_stays(schedule),
         when=as_read(schedule, ("status", "repeatInterval")),
         then=[{"$set": {**now, "updatedAt": "$$NOW"}}],
     )
@@ -1053,7 +1058,7 @@ def count_extra_job(schedule: Mapping[str, Any]) -> Transition:
     """pending or processing -> the same, with one more job that it has stored."""
     counted = {"runCount": {"$add": [_count("$runCount"), 1]}, "lastRunAt": "$$NOW", "updatedAt": "$$NOW"}
     return Transition(
-        to=JobStatus(schedule["status"]),
+        to=_stays(schedule),
         when={"status": {"$in": ["pending", "processing"]}},
         then=[{"$set": counted}],
     )
