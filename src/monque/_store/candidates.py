@@ -13,7 +13,7 @@ from monque._store.document import Entry, key_of
 from monque._store.idle_names import NEVER, IdleNames, aware_or_none
 from monque._store.polling import Poll, Poller
 from monque._store.refused import Refused
-from monque._store.urgent import MOST_AT_ONCE, Share, Urgent
+from monque._store.urgent import MOST_AT_ONCE, ONE_OF, Share, Urgent
 from monque._time.clock import Clock
 
 # A claim of this many jobs is the sign of a backlog, so it is worth reading ahead for the next ones. At half
@@ -65,6 +65,8 @@ class Candidates:
         self._contention = Contention()
         self._refused = refused
         self._ahead: Poll | None = None
+        self._are_alone = False
+        """The last claim took urgent jobs, and no others."""
         self._expected: Entry | None = None
         """A due job that was left for later: if the next poll does not show it, somebody else is here."""
 
@@ -91,8 +93,10 @@ class Candidates:
         chosen = [*aged, *urgent]
         self._forget_ahead(chosen)
         is_more = len(due) >= MOST_AT_ONCE or any(entry["name"] in room for entry in left)
-        if chosen and (not room or len(chosen) >= limit or is_more):
-            # More urgent jobs come before the others, so nobody has looked for these.
+        # A claim of a few alone is quicker. But each second claim fills the room: free slots must not wait.
+        self._are_alone = 0 < len(chosen) < ONE_OF and not self._are_alone
+        if chosen and (not room or len(chosen) >= limit or is_more or self._are_alone):
+            # More urgent jobs come before the others, or the next poll looks for these.
             choice = _choice(chosen, NEVER, more=True, backlog=True)
         else:
             next_due = self._idle.next_due(slots, self._now())

@@ -34,7 +34,7 @@ _LOOK_EVERY = 0.1
 
 # One of this many jobs that start while urgent ones wait is the oldest due one, whatever its priority. With
 # half as many, urgent jobs wait for more normal ones; with twice as many, normal ones wait twice as long.
-_ONE_OF = 8
+ONE_OF = 8
 
 # The share never remembers more starts than one claim can cause: an hour of urgent jobs alone must not be
 # paid back with a thousand normal ones.
@@ -54,18 +54,18 @@ class Share:
     @property
     def is_turn_of_oldest(self) -> bool:
         """Whether the next job to start is the oldest one, whatever its priority."""
-        return self.urgent_starts >= _ONE_OF - 1
+        return self.urgent_starts >= ONE_OF - 1
 
     def started(self, *, urgent: bool, is_aged: bool = False) -> None:
         """A job has started: an *urgent* one, unless it *is_aged* and has this turn, or another one."""
         if urgent and not (is_aged and self.is_turn_of_oldest):
             self.urgent_starts = min(self.urgent_starts + 1, _MOST_REMEMBERED)
         else:
-            self.urgent_starts = max(self.urgent_starts - (_ONE_OF - 1), 0)
+            self.urgent_starts = max(self.urgent_starts - (ONE_OF - 1), 0)
 
     def for_oldest(self, places: int) -> int:
         """How many of the next *places* jobs are taken for their age."""
-        return min((self.urgent_starts + places) // _ONE_OF, places)
+        return min((self.urgent_starts + places) // ONE_OF, places)
 
 
 class Shares:
