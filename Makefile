@@ -53,7 +53,7 @@ bench-compare: .venv/ready ## this checkout beside another: make bench-compare B
 trace: .venv/ready ## the path of one job through the code
 	@$(PY) -m bench.trace --draw
 
-chaos: .venv/ready ## break everything for a while and check what comes of it: make chaos DURATION=10m SEED=7; OLD=v0.1.0 beside an older version
+chaos: .venv/ready ## break everything for a while and check what comes of it: make chaos DURATION=10m SEED=7; OLD=c7dec4f beside an older version
 	@$(PY) -m chaos --duration $(or $(DURATION),1m) $(if $(SEED),--seed $(SEED)) $(if $(OLD),--old $(OLD)) --json chaos/results/latest.json
 
 docs: .venv/ready ## build the documentation into site/
