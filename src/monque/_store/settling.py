@@ -318,9 +318,10 @@ def _of_one_attempt(
     claims: Sequence[Claim], reports: Sequence[Report]
 ) -> Iterator[tuple[list[Claim], list[Report]]]:
     """The reports that can share an update: those of equal attempts, a hundred at most."""
-    groups: dict[object, list[tuple[Claim, Report]]] = {}
+    groups: dict[str, list[tuple[Claim, Report]]] = {}
     for claim, report in zip(claims, reports, strict=True):
-        groups.setdefault((claim["claimedBy"], claim["attempt"]), []).append((claim, report))
+        # As text: somebody may have stored an attempt that cannot be the key of a dict.
+        groups.setdefault(repr(claim.get("attempt")), []).append((claim, report))
     for group in groups.values():
         for start in range(0, len(group), _VALUES):
             part = group[start : start + _VALUES]
