@@ -687,6 +687,8 @@ class Jobs(RuleBasedStateMachine):
         context.store.claimer._candidates._contention = Contention()
         # What it has read ahead for the next claims may miss jobs that became due since, for 300 ms.
         context.store.claimer._candidates._ahead = None
+        # Of two claims one takes urgent jobs alone; this is the other one.
+        context.store.claimer._candidates._are_alone = True
         return (await context.store.claimer.claim(slots, limit)).claimed
 
     def _due(self, of: Iterable[str], slots: int, limit: int) -> list[ObjectId]:
