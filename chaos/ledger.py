@@ -86,9 +86,10 @@ class Ledger:
         self.invoked = {event["token"]: event for event in self.of("invoke")}
         self.deaths = {event["whose_pid"]: event.t for event in self.of("down")}
         self._older = {event["whose_pid"] for event in self.of("up") if event.get("older")}
-        self._stalls = self.of("stall")
+        self._stalls = [(stall.pid, float(stall["since"]), stall.t) for stall in self.of("stall")]
         self.jobs: dict[str, JobRecord] = {}
         self._fill()
+        self._stalls += self._unreported_stalls()
 
     def of(self, *kinds: str) -> list[Event]:
         """The lines of these kinds."""
@@ -137,9 +138,13 @@ class Ledger:
 
     def stalled(self, pid: int, since: float, until: float) -> bool:
         """Whether the event loop of this process stood still at a moment of this time."""
-        return any(
-            stall.pid == pid and stall["since"] <= until and stall.t >= since for stall in self._stalls
-        )
+        return any(whose == pid and began <= until and ended >= since for whose, began, ended in self._stalls)
+
+    def _unreported_stalls(self) -> Iterable[tuple[int, float, float]]:
+        """The stalls of processes that died while a handler blocked their event loop."""
+        for _, run in self.runs():
+            if run.start.get("name") == "block" and run.outcome is None:
+                yield run.start.pid, run.start.t, self.deaths.get(run.start.pid, math.inf)
 
     def _record(self, job: str) -> JobRecord:
         return self.jobs.setdefault(job, JobRecord(job))

@@ -329,6 +329,19 @@ def test_a_run_that_is_not_told_of_its_limit(tale: Tale) -> None:
     assert tale.verdict() == []
 
 
+def test_a_run_beside_a_handler_that_blocks_its_event_loop_until_the_process_dies(tale: Tale) -> None:
+    limited(tale, 6.0, "ok", None, soft=1.0)
+    tale.complete(6.1, "ann", "long")
+    tale.found("long")
+    tale.store(3.1, "blocking", how="blocking")
+    tale.start(3.2, "ann", "blocking", name="block")
+    tale.tell(7.0, "conductor", "down", whom="ann", whose_pid=30, code=-9, meant=True)
+    tale.run(12.0, "bob", "blocking", 2)
+    tale.found("blocking", attempt=2)
+
+    assert tale.verdict() == []
+
+
 def test_a_run_that_returns_although_it_was_told_to_stop_has_succeeded(tale: Tale) -> None:
     limited(tale, 6.0, "ok", "timeout", soft=1.0)
     tale.complete(6.1, "ann", "long")
