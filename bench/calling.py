@@ -7,9 +7,10 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, Literal
 
+import monque as library
 from bench.scenario import LeftOutError, Round, Subject
 from bench.stage import Sample, Stage
-from monque import JobSettings, Monque
+from monque import Monque
 
 Answer = Literal["kept", "replaced", "again", "throttled"]
 
@@ -23,7 +24,7 @@ def answered(answer: Answer, *, count: int) -> Subject:
 
     @asynccontextmanager
     async def subject(stage: Stage) -> AsyncIterator[Round]:
-        if "unique" not in JobSettings.__annotations__:
+        if not hasattr(library, "Unique"):
             raise LeftOutError("it has no Unique")
         async with Monque(stage.database) as monque:
             for number in range(_KEYS):

@@ -11,7 +11,7 @@ from bench import plain
 from bench.processes import Process
 from bench.scenario import LeftOutError, Round, Subject
 from bench.stage import Sample, Stage
-from monque import Job, JobSettings, Monque, NewJob
+from monque import Job, Monque, NewJob
 
 # How long a normal job takes. With half of it the processor is the bottleneck for ten instances, not their
 # slots; with twice of it hardly anything is claimed ahead that an urgent job would have to overtake.
@@ -27,7 +27,7 @@ def urgent_among(*, backlog: int, count: int, instances: int = 1, other_process:
 
     @asynccontextmanager
     async def subject(stage: Stage) -> AsyncIterator[Round]:
-        if "priority" not in JobSettings.__annotations__:
+        if not hasattr(Monque, "set_priority"):
             raise LeftOutError("it has no priorities")
         await plain.fill(stage, "monque_jobs", backlog, name="work")
         async with AsyncExitStack() as stack:

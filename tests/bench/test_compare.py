@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -9,12 +11,25 @@ from pathlib import Path
 import pytest
 
 from bench.catalogue import choose
+from bench.checkouts import checkout, environment, has_commit
 from bench.compare import compare, side
 from bench.processes import ProgramError
 from bench.scenario import LeftOutError, Round, Scenario, rounds_of
 from bench.stage import RATE, Sample
+from support.first_release import COMMIT
 
 HERE = Path(__file__).parents[2]
+
+
+def test_the_scenarios_can_be_read_with_the_library_of_the_first_release() -> None:
+    """A name that only newer libraries have, imported at the top, would leave out every scenario."""
+    if not has_commit(COMMIT):
+        pytest.skip(f"needs the commit {COMMIT[:12]} (0.1.0), and this checkout has no such history")
+    with checkout(COMMIT) as tree:
+        reads = [sys.executable, "-c", "import bench.side, monque; print(monque.__file__)"]
+        done = subprocess.run(reads, env=environment(tree, HERE), capture_output=True, text=True, check=True)
+
+    assert done.stdout.startswith(str(tree))
 
 
 async def never(*_: object) -> Sample:
