@@ -11,9 +11,11 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from bson import CodecOptions
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import PyMongoError
@@ -26,7 +28,7 @@ from chaos.findings import Final
 from chaos.history import History, read
 from chaos.manager import Commands
 from chaos.report import Report, report
-from chaos.rules import DATABASE, EFFECTS, OPTIONS, ORDERS, RULES
+from chaos.rules import DATABASE, EFFECTS, OPTIONS, ORDERS, RULES, SCHEDULES
 from chaos.scenery import Scenery
 from chaos.schedule import trouble
 from monque import Monque
@@ -34,6 +36,7 @@ from monque import Monque
 _RESULTS = Path(__file__).parent / "results"
 # After everything is healed, all that is left must be done within this time.
 _CALM = 120.0
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def main() -> int:
@@ -102,6 +105,8 @@ async def _calm_down(scenery: Scenery, company: Company, history: History) -> Fi
         commands = Commands(history)
         for pause in await monque.paused():
             await commands.resume(pause.name, monque.resume(pause.name))
+        for name in SCHEDULES:
+            await commands.about_schedule("resume", name, monque.resume_schedule(name))
         for worker in workers:
             token, name = f"farewell-{worker}", f"farewell-{worker}"
             history.record("invoke", token=token, how="farewell", name=name, key=None, delay=0.0)
@@ -109,6 +114,12 @@ async def _calm_down(scenery: Scenery, company: Company, history: History) -> Fi
             assert job.next_run_at is not None
             run_at = job.next_run_at.timestamp()
             history.record("ok", token=token, job=str(job.id), own=True, run_at=run_at)
+        in_utc: CodecOptions[dict[str, Any]] = CodecOptions(tz_aware=True)
+        schedules = await _when_they_ran(monque.database.get_collection("monque_jobs", in_utc))
+        history.record("seen", real=time.time())
+        # They would else never come to rest.
+        for name in SCHEDULES:
+            await commands.about_schedule("pause", name, monque.pause_schedule(name))
     async with AsyncMongoClient[dict[str, Any]](scenery.uri("conductor"), tz_aware=True) as client:
         jobs = client[DATABASE]["monque_jobs"]
         await _until_idle(jobs)
@@ -117,7 +128,18 @@ async def _calm_down(scenery: Scenery, company: Company, history: History) -> Fi
         found = await jobs.find().to_list()
         orders = {order["_id"] async for order in client[DATABASE][ORDERS].find()}
         effects = [effect["token"] async for effect in client[DATABASE][EFFECTS].find()]
-    return Final(found, orders, effects)
+    return Final(found, orders, effects, schedules)
+
+
+async def _when_they_ran(jobs: AsyncCollection[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The schedules with an interval as they are when each has run again, or should have long ago."""
+    since, deadline = datetime.now(UTC), time.monotonic() + _CALM / 2
+    while True:
+        found = await jobs.find({"name": {"$in": SCHEDULES}, "repeatInterval": {"$ne": None}}).to_list()
+        have_run = [each["name"] for each in found if each.get("lastRunAt", _LONG_AGO) > since]
+        if len(have_run) == len(SCHEDULES) or time.monotonic() > deadline:
+            return found
+        await asyncio.sleep(0.2)
 
 
 async def _until_idle(jobs: AsyncCollection[dict[str, Any]]) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
-from chaos import calls, controls, endings
-from chaos.findings import Final, Violation, documents_of, of
+from chaos import calls, controls, endings, intervals
+from chaos.findings import Final, Violation, active_time, documents_of, of
 from chaos.history import Event
 from chaos.ledger import JobRecord, Ledger, Run
 from chaos.rules import Rules
@@ -135,25 +135,12 @@ def one_holder_a_key(ledger: Ledger, final: Final, rules: Rules) -> Iterator[Vio
     for record in ledger.jobs.values():
         document = documents.get(record.job)
         if document is not None and document.get("uniqueKey") is not None and record.runs:
-            holders[document["name"], document["uniqueKey"]].append((_active(record, document), record))
+            holders[document["name"], document["uniqueKey"]].append((active_time(record, document), record))
     for (_, key), active in holders.items():
         for (one, first), (other, second) in combinations(sorted(active, key=lambda each: each[0]), 2):
             if other[0] < one[1] and other[0] < other[1]:
                 says = f"{first.job} and {second.job} both held {key!r}"
                 yield Violation("unique key", says, story(ledger, [first.job, second.job]))
-
-
-def _active(record: JobRecord, document: dict[str, Any]) -> tuple[float, float]:
-    """From when until when the job was surely pending or processing."""
-    own = [event.t for event in record.acknowledged if event["own"]]
-    since = min([*own, record.runs[0].start.t])
-    last = [run for run in record.runs if run.attempt == document.get("attempt")]
-    if document["status"] == "pending":
-        return since, math.inf
-    # Recovery may have given up the last run while its process stood still; its handler ends later.
-    was_taken = document.get("lostAttempt", -1) == document.get("attempt")
-    ends = (run.start.t if was_taken or not run.outcome else run.end for run in last)
-    return since, max(ends, default=record.runs[-1].start.t)
 
 
 def on_time(ledger: Ledger, final: Final, rules: Rules) -> Iterator[Violation]:
@@ -263,6 +250,7 @@ _RULES = [
     *controls.RULES,
     *endings.RULES,
     *calls.RULES,
+    *intervals.RULES,
     sound,
     nobody_stops_silently,
 ]

@@ -22,7 +22,7 @@ _LATE = 30.0
 # How far a client's idea of the server's time may be behind. It reads the clock three times and takes the
 # best, so a slow network costs what one answer takes, at most 0.4 s each way, and the way to the handler. At
 # half of it, slow networks would look like violations; at twice, short expiries would not be checked at all.
-_CLOCK_LAG = 1.0
+CLOCK_LAG = 1.0
 # How late a time limit may strike while the event loop turns. A loop that stood still for longer than half a
 # second has said so in the history. At half of it, two short stalls in a row would look like a violation; at
 # twice, a limit that is checked only each second would not be noticed.
@@ -31,6 +31,8 @@ _LIMIT_LAG = 1.5
 # must start in between. At half of it, a busy machine would look like a violation; at twice, the shortest
 # limits of the jobs would not be checked.
 _WAY_IN = 0.2
+# What an operator says about the pause of a name.
+_PAUSES = ("pause", "resume")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +63,9 @@ def nothing_starts_while_paused(ledger: Ledger, final: Final, rules: Rules) -> I
 def _pauses(ledger: Ledger, rules: Rules) -> Iterator[_Rest]:
     """What operators have paused."""
     for done in ledger.of("done"):
-        if done["what"] == "pause" and not _is_in_doubt(ledger, done["name"], done.t):
+        if done["what"] == "pause" and not is_in_doubt(ledger, done["name"], done.t):
             until = math.inf if done["until"] is None else ledger.history_time(done["until"])
-            end = _next_command(ledger, done["name"], done.t)
+            end = next_command(ledger, done["name"], done.t)
             yield _Rest(done["name"], done.t + rules.pause_takes, min(until, end) - rules.clock_error)
 
 
@@ -77,23 +79,23 @@ def _breaks(ledger: Ledger, rules: Rules) -> Iterator[_Rest]:
             if run is None or not rests or record.job in troubled:
                 continue
             name = run.start["name"]
-            end = _next_command(ledger, name, run.end)
-            if not _is_in_doubt(ledger, name, told.t):
+            end = next_command(ledger, name, run.end)
+            if not is_in_doubt(ledger, name, told.t):
                 yield _Rest(name, told.t + rules.pause_takes, min(run.end + rests, end) - rules.clock_error)
 
 
-def _next_command(ledger: Ledger, name: str | None, t: float) -> float:
+def next_command(ledger: Ledger, name: str | None, t: float, what: tuple[str, ...] = _PAUSES) -> float:
     """When somebody wanted the next change of this pause: from then on it may not be there any more.
 
     An answer that comes first is that of a command which was under way at *t*.
     """
-    later = [event for event in _about(ledger, name, "command", "done", "doubtful") if event.t > t]
+    later = [event for event in _about(ledger, name, what, "command", "done", "doubtful") if event.t > t]
     return math.inf if not later else later[0].t if later[0].kind == "command" else t
 
 
-def _is_in_doubt(ledger: Ledger, name: str | None, t: float) -> bool:
+def is_in_doubt(ledger: Ledger, name: str | None, t: float, what: tuple[str, ...] = _PAUSES) -> bool:
     """Whether an older command without an answer may still arrive after *t*, and change the pause."""
-    doubts = _about(ledger, name, "doubtful")
+    doubts = _about(ledger, name, what, "doubtful")
     return any(t - _LATE < event.t and _asked_at(ledger, event) < t for event in doubts)
 
 
@@ -102,8 +104,8 @@ def _asked_at(ledger: Ledger, doubt: Event) -> float:
     return next(event.t for event in same if event["number"] == doubt["number"])
 
 
-def _about(ledger: Ledger, name: str | None, *kinds: str) -> list[Event]:
-    said = (event for event in ledger.of(*kinds) if event["what"] in ("pause", "resume"))
+def _about(ledger: Ledger, name: str | None, what: tuple[str, ...], *kinds: str) -> list[Event]:
+    said = (event for event in ledger.of(*kinds) if event["what"] in what)
     return [event for event in said if event["name"] == name]
 
 
@@ -128,7 +130,7 @@ def nothing_starts_when_expired(ledger: Ledger, final: Final, rules: Rules) -> I
             expiry = _expiry(document, run.start["run_at"], run.start["name"], rules)
             late = ledger.server_time(run.start.t) - expiry
             excused = ledger.is_older(run) or ledger.stalled(run.start.pid, run.start.t - late, run.start.t)
-            if late > _CLOCK_LAG and not excused:
+            if late > CLOCK_LAG and not excused:
                 says = f"run {run.attempt} began {late:.3f} s after it had expired"
                 yield of(ledger, record, "expired", says, run.start.t)
         yield from _expired_too_soon(ledger, record, document, rules)

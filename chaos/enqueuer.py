@@ -13,8 +13,19 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import PyMongoError
 
 from chaos.program import Part, opened, play
-from chaos.rules import OPTIONS, ORDERS, RULES
-from monque import Debounce, Enqueued, Job, Monque, MonqueError, NewJob, Retry, Timeout, Unique
+from chaos.rules import EVERY, OPTIONS, ORDERS, RULES
+from monque import (
+    Debounce,
+    Enqueued,
+    Job,
+    Monque,
+    MonqueError,
+    NewJob,
+    Retry,
+    ScheduleSettings,
+    Timeout,
+    Unique,
+)
 
 _KEYS = 6
 # An answer that takes longer than this will not come: the user gives up, and does not know.
@@ -121,6 +132,14 @@ class Customer:
         self._invoke("tick", "schedule", "tick", key="tick")
         storing = self._monque.schedule("* * * * *", "tick", {"token": "tick", "ms": 5})
         await self._acknowledged("tick", storing)
+        kinds: dict[str, ScheduleSettings] = {
+            "pulse": {},
+            "spawning": {"as_jobs": True},
+            "skipping": {"as_jobs": True, "overlap": "skip"},
+        }
+        for name, kind in kinds.items():
+            self._invoke(name, "schedule", name, key=name)
+            await self._acknowledged(name, self._monque.schedule(EVERY, name, {"token": name}, **kind))
 
     async def _block(self) -> None:
         token = self._token()
@@ -253,8 +272,7 @@ class Customer:
             self._part.history.record("called", token=token, job=str(job.id), own=False, how=job.enqueued)
             return
         own = job.data["token"] == token
-        assert job.next_run_at is not None
-        run_at = job.next_run_at.timestamp()
+        run_at = job.next_run_at.timestamp() if job.next_run_at else 0.0  # a paused schedule has no time
         self._part.history.record("ok", token=token, job=str(job.id), own=own, run_at=run_at)
 
     def _doubt(self, token: str, error: BaseException) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +28,8 @@ class Final:
     """What users stored in the transactions of their jobs, by token."""
     effects: list[str] = field(default_factory=list)
     """What handlers stored in the transactions that completed their jobs, by token."""
+    schedules: list[dict[str, Any]] = field(default_factory=list)
+    """The schedules with an interval as they were after the last fault, while the workers still worked."""
 
 
 def documents_of(final: Final) -> dict[str, dict[str, Any]]:
@@ -37,3 +40,16 @@ def documents_of(final: Final) -> dict[str, dict[str, Any]]:
 def of(ledger: Ledger, record: JobRecord, rule: str, says: str, around: float | None = None) -> Violation:
     """A violation about one job."""
     return Violation(rule, f"{record.job} {says}", story(ledger, [record.job], around=around))
+
+
+def active_time(record: JobRecord, document: dict[str, Any]) -> tuple[float, float]:
+    """From when until when the job was surely pending or processing."""
+    own = [event.t for event in record.acknowledged if event["own"]]
+    since = min([*own, record.runs[0].start.t])
+    last = [run for run in record.runs if run.attempt == document.get("attempt")]
+    if document["status"] == "pending":
+        return since, math.inf
+    # Recovery may have given up the last run while its process stood still; its handler ends later.
+    was_taken = document.get("lostAttempt", -1) == document.get("attempt")
+    ends = (run.start.t if was_taken or not run.outcome else run.end for run in last)
+    return since, max(ends, default=record.runs[-1].start.t)

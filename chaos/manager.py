@@ -14,8 +14,8 @@ from pymongo.errors import PyMongoError
 
 from chaos.history import History
 from chaos.program import Part, opened, play
-from chaos.rules import OPTIONS
-from monque import Job, JobFilter, JobStateError, Monque, MonqueError, Pause
+from chaos.rules import OPTIONS, SCHEDULES
+from monque import Job, JobFilter, JobNotFoundError, JobStateError, Monque, MonqueError, Pause
 
 # An answer that takes longer than this will not come: the operator gives up, and does not know.
 _PATIENCE = 30.0
@@ -36,6 +36,7 @@ async def manage(part: Part) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(manager.change_minds())
         group.create_task(manager.give_breaks())
+        group.create_task(manager.tend_schedules())
     await monque.close()
     part.history.record("over")
 
@@ -64,6 +65,11 @@ class Commands:
         facts = {"number": next(self._numbers), "what": "resume", "name": name}
         await self._give(facts, asking, lambda was_paused: {"was_paused": was_paused})
 
+    async def about_schedule(self, what: str, name: str, asking: Awaitable[Any]) -> None:
+        """Pause, resume or trigger a schedule."""
+        facts = {"number": next(self._numbers), "what": f"{what} schedule", "name": name}
+        await self._give(facts, asking, lambda _: {})
+
     async def _give(
         self, facts: dict[str, Any], asking: Awaitable[Any], learned: Callable[[Any], dict[str, Any]]
     ) -> None:
@@ -71,7 +77,7 @@ class Commands:
         try:
             async with asyncio.timeout(_PATIENCE):
                 answer = await asking
-        except JobStateError as error:
+        except (JobStateError, JobNotFoundError) as error:
             self._history.record("refused", **facts, error=str(error)[:200])
         except (MonqueError, PyMongoError, TimeoutError) as error:
             self._history.record("doubtful", **facts, error=f"{type(error).__name__}: {error}"[:200])
@@ -109,6 +115,20 @@ class Manager:
             await self._commands.pause(name, self._monque.pause(name, until=until))
             await self._for(lasts)
             await self._commands.resume(name, self._monque.resume(name))
+
+    async def tend_schedules(self) -> None:
+        """Trigger one schedule after the other; pause some, and trigger some of these while they are."""
+        while not self._enough.is_set():
+            await self._for(self._chance.uniform(0.5, 2.0))
+            name, pauses = self._chance.choice(SCHEDULES), self._chance.random() < 0.5
+            if pauses:
+                await self._commands.about_schedule("pause", name, self._monque.pause_schedule(name))
+                await self._for(self._chance.uniform(0.0, 3.0))
+            if self._chance.random() < 0.5:
+                await self._commands.about_schedule("trigger", name, self._monque.trigger_schedule(name))
+            if pauses:
+                await self._for(self._chance.uniform(0.0, 2.0))
+                await self._commands.about_schedule("resume", name, self._monque.resume_schedule(name))
 
     async def _cancel(self) -> None:
         if (job := await self._any_job(_CANCELLED, "pending")) is not None:

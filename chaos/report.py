@@ -11,6 +11,7 @@ from pathlib import Path
 
 from chaos.findings import Violation
 from chaos.history import Event
+from chaos.rules import SCHEDULES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,8 @@ class Report:
     time_limits: int
     """Runs that were told to stop because they took too long."""
     pauses: int
+    schedules: dict[str, int]
+    """What operators did to schedules, and the runs of those with an interval."""
     recoveries: int
     claims_lost: int
     rollbacks: int
@@ -53,6 +56,7 @@ class Report:
             *([f"older version      {self.older_runs} of these runs"] if self.older_runs else []),
             f"control            {self.snoozes} snoozes, {self.cancelled} cancelled, "
             f"{self.time_limits} time limits, {self.pauses} pauses",
+            f"schedules          {_counts(self.schedules)}",
             f"recoveries         {self.recoveries} jobs of dead owners; {self.claims_lost} claims told lost",
             f"faults injected    {sum(self.faults.values())}; {self.rollbacks} rollbacks of a member",
             *(
@@ -95,6 +99,7 @@ def report(events: list[Event], violations: list[Violation], *, seed: int, rollb
         cancelled=kinds["cancelled"],
         time_limits=sum(event.get("why") == "timeout" for event in events if event.kind == "end"),
         pauses=sum(event["what"] == "pause" for event in events if event.kind == "done"),
+        schedules=dict(_about_schedules(events)),
         recoveries=sum(event["count"] for event in events if event.kind == "recovered"),
         claims_lost=kinds["lost"],
         rollbacks=rollbacks,
@@ -102,6 +107,14 @@ def report(events: list[Event], violations: list[Violation], *, seed: int, rollb
         longest_silence=max((seconds for _, seconds in silence), default=0.0),
         silence_by_fault=by_fault,
         violations=violations,
+    )
+
+
+def _about_schedules(events: list[Event]) -> Counter[str]:
+    """Pauses, resumes and triggers, and the runs by name."""
+    done = (event["what"].split() for event in events if event.kind == "done")
+    return Counter(f"{what[0]}s" for what in done if what[-1] == "schedule") + Counter(
+        f"{event['name']} runs" for event in events if event.kind == "start" and event["name"] in SCHEDULES
     )
 
 

@@ -41,6 +41,11 @@ OPTIONS = Options(
     attempt_history=100,
 )
 
+# The schedules with an interval, by the names of their jobs: one runs itself, one stores jobs, one does so
+# only while none of its jobs is active. Older versions do not serve these names.
+SCHEDULES = ("pulse", "spawning", "skipping")
+EVERY = timedelta(seconds=1)
+
 DATABASE = "chaos"
 # What users write beside their jobs, in the same transaction.
 ORDERS = "orders"

@@ -13,6 +13,7 @@ _ABOUT_JOBS = (
 )
 _ABOUT_FAULTS = ("injected", "healed")
 _ABOUT_PAUSES = ("command", "done", "doubtful")
+_PAUSES = ("pause", "resume", "pause schedule", "resume schedule", "trigger schedule")
 _ABOUT_PROCESSES = ("up", "down", "signal", "stuck", "stall")
 _BEFORE, _AFTER = 3.0, 1.0
 _LONGEST = 30
@@ -61,7 +62,7 @@ def _is_context(event: Event, pids: set[int], *, everybody: bool) -> bool:
     if event.kind in _ABOUT_FAULTS:
         return True
     if event.kind in _ABOUT_PAUSES:
-        return event["what"] in ("pause", "resume")
+        return event["what"] in _PAUSES
     pid = event.pid if event.kind == "stall" else event.get("whose_pid")
     return event.kind in _ABOUT_PROCESSES and (everybody or pid in pids)
 

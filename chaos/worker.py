@@ -104,6 +104,11 @@ def declare(monque: Monque, part: Part) -> None:
             do_as_meant(job)
             return {"token": job.data["token"], "attempt": job.attempt}
 
+    async def linger(job: Job[Payload]) -> None:
+        """Some runs take longer than until the next time of their schedule."""
+        with Run(part.history, job):
+            await asyncio.sleep(part.chance.choice((0.01, 0.3, 1.5)))
+
     async def block(job: Job[Payload]) -> None:
         with Run(part.history, job):
             if job.attempt == 1:
@@ -114,6 +119,9 @@ def declare(monque: Monque, part: Part) -> None:
     monque.worker("latest", wait, concurrency=5)
     monque.worker("throttled", wait, concurrency=5)
     monque.worker("tick", wait)
+    monque.worker("pulse", wait)
+    monque.worker("spawning", linger, concurrency=5)
+    monque.worker("skipping", linger, concurrency=5)
     monque.worker("resting", wait, concurrency=5)
     monque.worker("limited", wait, concurrency=5)
     monque.worker("stubborn", ignore_the_limit, concurrency=5)

@@ -23,4 +23,5 @@ def test_nothing_is_lost_or_run_twice_while_everything_breaks(tmp_path: Path) ->
     assert told["violations"] == []
     assert told["completions"] > 100
     assert min(told[kind] for kind in ("snoozes", "cancelled", "time_limits", "pauses")) > 0
+    assert min(told["schedules"][f"{name} runs"] for name in ("pulse", "spawning", "skipping")) > 0
     assert sum(told["faults"].values()) >= 10

@@ -23,6 +23,7 @@ class Tale:
         self.jobs: dict[str, dict[str, Any]] = {}
         self.orders: set[str] = set()
         self.effects: list[str] = []
+        self.schedules: list[dict[str, Any]] = []
 
     def tell(self, t: float, who: str, kind: str, **facts: Any) -> None:
         pid = {"enqueuer": 20, "ann": 30, "bob": 40}.get(who, 1)
@@ -93,7 +94,8 @@ class Tale:
         self.jobs[job] = {"_id": job, "status": status, **known, **times, "history": history, **fields}
 
     def verdict(self) -> list[Violation]:
-        return check(self.events, Final(list(self.jobs.values()), self.orders, self.effects), RULES)
+        final = Final(list(self.jobs.values()), self.orders, self.effects, self.schedules)
+        return check(self.events, final, RULES)
 
     def only_violation(self) -> Violation:
         [violation] = self.verdict()
