@@ -855,7 +855,7 @@ TABLE: dict[str, Row] = {
         leaves=OCCURRENCE,
     ),
     "end_schedule without a run": Row(
-        of=end_schedule(SCHEDULE),
+        of=end_schedule({**SCHEDULE, "result": 1}),
         to=COMPLETED,
         when=SAME_SCHEDULE,
         then={
@@ -891,7 +891,7 @@ TABLE: dict[str, Row] = {
         },
     ),
     "spawn": Row(
-        of=spawn(SCHEDULE, run_at=LATER, spawns=OCCURRENCE),
+        of=spawn(SCHEDULE, run_at=LATER, spawns=OCCURRENCE, otherwise=skip(SCHEDULE, run_at=LATER)),
         to=PENDING,
         when=SAME_SCHEDULE,
         then=[

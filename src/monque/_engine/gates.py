@@ -56,10 +56,15 @@ def _gate_schedule(claim: Claim, now: datetime) -> Transition | None:
         return transitions.park(claim)
     try:
         if is_too_late(claim, now):
-            return transitions.skip(claim, run_at=next_time(claim, now, runs=run_count_of(claim)))
+            return _skip(claim, now)
         if stores_jobs(claim):
-            run_at = next_time(claim, now, runs=run_count_of(claim) + 1)
-            return transitions.spawn(claim, run_at=run_at, spawns=occurrence(claim, now))
+            run_at, job = next_time(claim, now, runs=run_count_of(claim) + 1), occurrence(claim, now)
+            return transitions.spawn(claim, run_at=run_at, spawns=job, otherwise=_skip(claim, now))
     except ConfigurationError:
         pass  # it cannot be continued: its run fails and says so
     return None
+
+
+def _skip(claim: Claim, now: datetime) -> Transition:
+    """Go on without a run, which does not count against the limit."""
+    return transitions.skip(claim, run_at=next_time(claim, now, runs=run_count_of(claim)))

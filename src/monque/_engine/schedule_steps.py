@@ -22,6 +22,7 @@ def tell_step(settlement: Settlement, document: Document, context: Context) -> N
     if skip_count_of(document) > skip_count_of(claim):
         logger.info("schedule %s (%s) skipped a run", run.job.id, run.job.name, extra=about(run.job))
         _emit(ScheduleSkipped, document, settlement, context)
+        transition = transition.otherwise or transition
     if transition.to is JobStatus.COMPLETED:
         logger.info("schedule %s (%s) has ended", run.job.id, run.job.name, extra=about(run.job))
         _emit(ScheduleEnded, document, settlement, context)

@@ -345,12 +345,15 @@ def end_schedule(
         fields["failedRunId"] = leaves["_id"]
     update = _ended_run({} if ran is None else _counted(claim), fields)
     update["$unset"] |= _no_trigger(claim)
+    then: Document | list[Document] = update  # without a run, the result of the last one stays
+    if entry is not None:
+        then = _with_history(update, history.append(entry, claim))
+    elif ran is not None:
+        then = _with_result(update, claim, kept)
     return Transition(
         to=JobStatus.COMPLETED,
         when=_same_schedule(claim),
-        then=_with_result(update, claim, kept)
-        if entry is None
-        else _with_history(update, history.append(entry, claim)),
+        then=then,
         leaves=leaves,
         ran=None if ran is None or entry is not None else timedelta(milliseconds=_rounded(round(ran * 1000))),
         lean=None if entry is None and kept is None else _without_long_fields(update),
@@ -361,32 +364,43 @@ def end_schedule(
 def skip(claim: Mapping[str, Any], *, run_at: datetime | None) -> Transition:
     """processing -> pending at the next time of the schedule, without a run; completed if there is none."""
     fields = {"settledAttempt": attempt_of(claim), "skipCount": skip_count_of(claim) + 1, "failCount": 0}
-    status = {"status": "completed"} if run_at is None else {"status": "pending", "nextRunAt": run_at}
+    update = _ended_run({}, {**fields, **_goes_on(claim, run_at)})
+    update["$unset"] |= _no_trigger(claim)
     return Transition(
         to=JobStatus.COMPLETED if run_at is None else JobStatus.PENDING,
         when=_same_schedule(claim),
-        then=_ended_run({}, {**fields, **status}),
+        then=update,
         step="skipped",
     )
 
 
-def spawn(claim: Mapping[str, Any], *, run_at: datetime | None, spawns: Document) -> Transition:
+def spawn(
+    claim: Mapping[str, Any], *, run_at: datetime | None, spawns: Document, otherwise: Transition
+) -> Transition:
     """processing -> pending at the next time, with the run stored as a job of its own; completed if it is the
-    last one.
+    last one. *otherwise*, because an earlier job is active, the run is skipped.
 
     The count is added to what is stored: an operator may have had an extra job stored meanwhile.
     """
-    status = {"status": "completed"} if run_at is None else {"status": "pending", "nextRunAt": run_at}
     counted = {"runCount": {"$add": [_count("$runCount"), 1]}, "lastRunAt": "$$NOW"}
-    fields = {"settledAttempt": attempt_of(claim), "failCount": 0, **counted, **status}
+    fields = {"settledAttempt": attempt_of(claim), "failCount": 0, **counted, **_goes_on(claim, run_at)}
+    removed = (*_CRASH_FIELDS, "failReason", "snoozeCount", *_no_trigger(claim))
     return Transition(
         to=JobStatus.COMPLETED if run_at is None else JobStatus.PENDING,
         when=_same_schedule(claim),
-        then=[*_ended(fields), {"$unset": [*_CRASH_FIELDS, "failReason", "snoozeCount"]}],
+        then=[*_ended(fields), {"$unset": list(removed)}],
         step="spawned",
         spawns=spawns,
-        otherwise=skip(claim, run_at=run_at),
+        otherwise=otherwise,
     )
+
+
+def _goes_on(claim: Mapping[str, Any], run_at: datetime | None) -> Document:
+    """The state of a schedule whose run was passed by; one that somebody has triggered is due for that."""
+    if run_at is None:
+        return {"status": "completed"}
+    moved = {"movedTo": run_at} if is_triggered(claim) else {}
+    return {"status": "pending", "nextRunAt": run_at, **moved}
 
 
 def park(claim: Mapping[str, Any]) -> Transition:
@@ -618,10 +632,7 @@ def _release(claimed_by: str, attempt: int) -> Transition:
 
 def _next_time(claim: Mapping[str, Any], run_at: datetime, fields: Document) -> Document:
     """The update that ends a run of a schedule and lets it wait for *run_at*."""
-    moved = {"movedTo": run_at} if is_triggered(claim) else {}
-    update = _ended_run(
-        _counted(claim), {"status": "pending", "nextRunAt": run_at, "failCount": 0, **fields, **moved}
-    )
+    update = _ended_run(_counted(claim), {"failCount": 0, **_goes_on(claim, run_at), **fields})
     update["$unset"] |= _no_trigger(claim)
     return update
 

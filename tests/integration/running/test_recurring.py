@@ -361,6 +361,36 @@ class TestJobsOfTheirOwn:
         assert kept.next_run_at is not None
         assert kept.next_run_at > now()
 
+    async def test_a_run_that_is_skipped_does_not_count_against_the_limit(
+        self, monque: Monque, collection: Collection
+    ) -> None:
+        schedule = await monque.schedule("@hourly", "work", as_jobs=True, overlap="skip", limit=1)
+        active = document(name="work", uniqueKey=f"schedule:{schedule.id}", nextRunAt=ahead(days=1))
+        await collection.insert_one(active)
+        await make_due(collection)
+        monque.worker("work", lambda _job: None)
+        events = await run(monque)
+        kept = await monque.get_schedule("work")
+
+        assert (kept.run_count, kept.skip_count, kept.state) == (0, 1, "active")
+        assert (len(events.of("schedule:skipped")), len(events.of("schedule:ended"))) == (1, 0)
+
+    @pytest.mark.parametrize("overlap", ["allow", "skip"])
+    async def test_a_trigger_from_before_it_stored_jobs_makes_one_more_and_no_endless_row(
+        self, overlap: Any, monque: Monque, collection: Collection, worker: list[Job[Any]]
+    ) -> None:
+        """It was triggered while it ran; then it was declared anew, and its process was stopped."""
+        await monque.schedule("@yearly", "work", as_jobs=True, overlap=overlap)
+        await make_due(collection, **{"schedule.triggeredAt": now()})
+        await run(monque)
+        kept = await monque.get_schedule("work")
+
+        assert kept.run_count + kept.skip_count == 2
+        assert kept.run_count == len(worker)
+        assert "triggeredAt" not in (await find_one(collection, {"_id": kept.id}))["schedule"]
+        assert kept.next_run_at is not None
+        assert kept.next_run_at > now()
+
     async def test_each_job_has_its_own_retries_and_the_schedule_does_not_fail(
         self, make_monque: Make, collection: Collection
     ) -> None:
