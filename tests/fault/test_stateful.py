@@ -19,7 +19,7 @@ import logging
 import sys
 import time
 import uuid
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -54,26 +54,41 @@ from monque._engine.decide import Outcome
 from monque._engine.gates import gate
 from monque._engine.insist import insist
 from monque._engine.recovery import recover
+from monque._progress import LogLine, Progress, Report
 from monque._state import State
 from monque._status import Interruption
 from monque._store.contention import Contention
 from monque._store.document import Document, failed_occurrence, is_cancel_requested, with_request
-from monque._store.settling import LOST, Lost, Settled, find_requests
+from monque._store.settling import LOST, Lost, Settled, find_requests, spawn
 from monque._store.transitions import Transition
 from monque._workers.results import Kept
 from monque.embedded import EmbeddedMongo
 from support.clocks import ago, ahead
 from support.invariants import violations
-from support.job_model import ACTIVE, ENDS, FAILURES, HOUR, KINDS, MAX_RETRIES, OPTIONS, Expiry, Model, New
+from support.job_model import (
+    ACTIVE,
+    ENDS,
+    FAILURES,
+    HOUR,
+    KINDS,
+    MAX_RETRIES,
+    OPTIONS,
+    Expiry,
+    Model,
+    New,
+    Overlap,
+)
 from support.waiting import Events, eventually
 
-EXAMPLES = 100
+EXAMPLES = 80
 STEPS = 30
 
 NAMES = ["red", "blue"]
 # Of eight jobs that are taken at once, one would be taken for its age before urgent ones.
 MOST_AT_ONCE = 7
 CRONS = ["@yearly", "0 0 29 2 *"]
+# The end of a schedule: before whatever it waits for, also before what `let_time_pass` makes of that.
+END = ago(hours=3)
 # What the examples must have met, all of it: otherwise they show less than they seem to.
 EVERYTHING = [
     *(f"a call: {answer}" for answer in ("kept", "replaced", "again", "throttled")),
@@ -96,6 +111,14 @@ EVERYTHING = [
     *(f"{action} a {state} schedule" for action in ("pause", "resume", "trigger") for state in ACTIVE),
     *("a gate for a paused schedule", "a skipped run"),
     *(f"the end of a {state} schedule" for state in ACTIVE),
+    *("a schedule that is over", "an ended schedule was declared again", "a change ended a schedule"),
+    *("a resumed schedule has ended", "a schedule ended by its gate", "a schedule ended by a skip"),
+    *("a schedule ended by its last job", "a schedule ended by a crash"),
+    *(f"a schedule ended by its last run, {end}" for end in ("success", "failure", "cancel")),
+    *(f"a job of its own, {overlap}" for overlap in ("allow", "skip")),
+    *("a job that would overlap", "a job that was stored already", "a trigger from before it stored jobs"),
+    *("an extra job", "an extra job that would overlap"),
+    *("a report", "a report of a lost claim", "a report in time"),
     "a request",
     "a second request",
     "a request was refused",
@@ -115,6 +138,8 @@ keys = st.sampled_from([None, None, "k", "k", "red"])  # "red" is also the key o
 some_names = st.lists(names, min_size=1, max_size=2, unique=True)
 tries = st.sampled_from([None, None, None, 1, 3])
 priorities = st.sampled_from([0, 0, 0, 1, 9])
+limits = st.sampled_from([None, None, None, 1, 2])
+overlaps = st.sampled_from([None, None, "allow", "skip"])
 hows = st.sampled_from(["keep", "start", "replace", "replace", "raise", "window"])
 news = st.builds(
     New,
@@ -222,7 +247,7 @@ class Jobs(RuleBasedStateMachine):
         self.before: dict[ObjectId, Document] = {}
         self.touched: set[ObjectId] = set()
         self.claims: list[Claim] = []
-        self.calls = itertools.count(1)
+        self.calls, self.reports = itertools.count(1), itertools.count(1)
         self.newest: dict[ObjectId, int] = {}
         """The last call that each job was stored, replaced or noted for."""
         self.expected_events: list[str] = []
@@ -327,6 +352,9 @@ class Jobs(RuleBasedStateMachine):
         most=tries,
         priority=priorities,
         grace=st.sampled_from([False, False, True]),
+        limit=limits,
+        end=st.sampled_from([False, False, False, True]),
+        overlap=overlaps,
     )
     def schedule(
         self,
@@ -337,15 +365,27 @@ class Jobs(RuleBasedStateMachine):
         most: int | None,
         priority: int = 0,
         grace: bool = False,
+        limit: int | None = None,
+        end: bool = False,
+        overlap: Overlap | None = None,
     ) -> None:
         holder = self._holder(name, name)
         call = self.monques[instance].schedule(
-            cron, name, data, max_attempts=most, priority=priority, grace=HOUR if grace else None
+            cron,
+            name,
+            data,
+            max_attempts=most,
+            priority=priority,
+            grace=HOUR if grace else None,
+            limit=limit,
+            end=END if end else None,
+            as_jobs=overlap is not None,
+            overlap=overlap or "allow",
         )
         said: dict[str, Any] = {"data": data, "tries": most, "priority": priority, "grace": grace}
+        said |= {"limit": limit, "end": end, "overlap": overlap}
         if holder is None:
-            job = self.run(call)
-            self._change(job.id, Model(name, name, cron, due=False, **said))
+            self._declared(self.run(call).id, Model(name, name, cron, due=False, **said))
             return
         model = self.model[holder]
         if model.cron is None:
@@ -354,12 +394,36 @@ class Jobs(RuleBasedStateMachine):
             return
         assert self.run(call).id == holder
         self.happened["a schedule was changed"] += 1
-        recomputed = model.status == "pending" and model.cron != cron and not model.paused
-        due, moved = model.due and not recomputed, model.moved and not recomputed
-        said["late"] = model.late and not recomputed
         if model.after_run:  # whoever declares it wants it to go on
             said |= {"cancel": None, "after_run": False}
-        self._change(holder, replace(model, cron=cron, due=due, moved=moved, **said))
+        self._change(holder, self._redeclared(model, replace(model, cron=cron, **said)))
+
+    def _declared(self, job_id: ObjectId, new: Model) -> None:
+        """There was no such schedule; one that has ended does not begin anew."""
+
+        def declaration(model: Model) -> list[Any]:
+            declared = ("name", "key", "cron", "grace", "limit", "end", "overlap")
+            return [getattr(model, field) for field in declared]
+
+        ended = [each for each, model in self.model.items() if model.status == "completed"]
+        same = [each for each in ended if declaration(self.model[each]) == declaration(new)]
+        if same and (new.limit or new.end):
+            assert job_id in same
+            self.happened["an ended schedule was declared again"] += 1
+            return
+        assert job_id not in self.model
+        self._change(job_id, new.over() if new.end else new)
+        self.happened["a schedule that is over"] += new.end
+
+    def _redeclared(self, before: Model, after: Model) -> Model:
+        """A schedule that waits may get another time by its new settings, or end by them."""
+        if before.status != "pending" or before.paused:
+            return after
+        moves = before.cron != after.cron
+        if after.is_over or (moves and after.has_no_time):
+            self.happened["a change ended a schedule"] += 1
+            return replace(after, status="completed")
+        return replace(after, due=after.triggered, moved=False, late=False) if moves else after
 
     @operation(instance=instances, name=names, action=st.sampled_from(["pause", "resume", "trigger"]))
     def steer_schedule(self, instance: str, name: str, action: str) -> None:
@@ -370,8 +434,11 @@ class Jobs(RuleBasedStateMachine):
             with pytest.raises(JobNotFoundError):
                 self.run(call)
             return
-        self.run(call)
         before = self.model[holder]
+        if action == "trigger" and before.overlap is not None:
+            self._stored_extra(holder, self.run(call))
+            return
+        self.run(call)
         steered = {
             "pause": before.paused_by_operator,
             "resume": before.resumed,
@@ -381,7 +448,24 @@ class Jobs(RuleBasedStateMachine):
         self._change(holder, after)
         if before.paused != after.paused:
             self.expected_events.append(f"schedule:{action}d")
+        if after.status == "completed":
+            self.expected_events.append("schedule:ended")
+            self.happened["a resumed schedule has ended"] += 1
         self.happened[f"{action} a {before.status} schedule"] += before != after
+
+    def _stored_extra(self, schedule_id: ObjectId, job: Job[Any]) -> None:
+        """A schedule that stores jobs was triggered: it has stored one more, unless that would overlap."""
+        schedule = self.model[schedule_id]
+        new = schedule.stores(schedule_id)
+        active = self._holder(new.name, new.key)
+        if active is not None:
+            assert job.id == active
+            self.happened["an extra job that would overlap"] += 1
+            return
+        assert job.id not in self.model
+        self._change(job.id, new)
+        self._change(schedule_id, replace(schedule, runs=schedule.runs + 1))
+        self.happened["an extra job"] += 1
 
     @operation(instance=instances, name=names)
     def unschedule(self, instance: str, name: str) -> None:
@@ -646,7 +730,8 @@ class Jobs(RuleBasedStateMachine):
         self.claim(instance, NAMES, MOST_AT_ONCE, MOST_AT_ONCE)
 
     @operation(instance=instances, of=some_names, slots=st.integers(1, 2), limit=st.integers(1, 3))
-    def claim(self, instance: str, of: list[str], slots: int, limit: int) -> None:
+    def claim(self, instance: str, of: list[str], slots: int, limit: int, dies: bool = False) -> None:
+        """Take what is due; an instance that *dies* has stored the jobs of its schedules, and no more."""
         wanted = self._due(of, slots, limit)
         documents = self.run(self._claim(instance, dict.fromkeys(of, slots), limit))
         # What is taken together is held by its priority, and comes by its age.
@@ -656,22 +741,57 @@ class Jobs(RuleBasedStateMachine):
             model = self.model[document["_id"]].claimed(instance)
             self._change(document["_id"], model)
             assert document["attempt"] == model.attempt
-            gated, ended = gate(document, {}, clock.now), model.gated()
+            gated = gate(document, {}, clock.now)
+            overlaps = gated is not None and gated.spawns is not None and self._overlaps(gated.spawns)
+            ended = model.gated(overlaps=overlaps)
             assert (gated is None) == (ended is None)
             if gated is None or ended is None:
                 self.claims.append(Claim(instance, document))
+            elif dies and gated.spawns is not None:
+                assert self.run(spawn(self.collection, gated.spawns)) == (not overlaps)
+                self._spawned(document["_id"], gated.spawns, overlaps)
             else:
-                self._pass_by(instance, document, gated, ended)
+                self._pass_by(instance, document, gated, ended, overlaps)
 
-    def _pass_by(self, instance: str, document: Document, gated: Transition, ended: Model) -> None:
-        """A job that must not start is settled at once."""
+    def _overlaps(self, job: Document) -> bool:
+        """Whether the job of a schedule must not be stored; one that is there already was stored for it."""
+        return job["_id"] not in self.model and self._holder(job["name"], job.get("uniqueKey")) is not None
+
+    def _spawned(self, schedule_id: ObjectId, job: Document, overlaps: bool) -> None:
+        """A schedule has stored its job, unless it was there or would overlap."""
+        if overlaps:
+            self.happened["a job that would overlap"] += 1
+        elif job["_id"] in self.model:
+            self.happened["a job that was stored already"] += 1
+        else:
+            schedule = self.model[schedule_id]
+            self._change(job["_id"], schedule.stores(schedule_id))
+            self.happened[f"a job of its own, {schedule.overlap}"] += 1
+
+    def _pass_by(
+        self, instance: str, document: Document, gated: Transition, ended: Model, overlaps: bool
+    ) -> None:
+        """A job that must not start is settled at once; the answer to that may get lost."""
         settler = self.monques[instance]._opening.anywhere().context.store.settler
-        assert isinstance(self.run(settler.settle(document, gated)), Settled)
+        before = self.model[document["_id"]]
+        if gated.spawns is not None:
+            self._spawned(document["_id"], gated.spawns, overlaps)
+            self.happened["a trigger from before it stored jobs"] += before.triggered
+        # A job that was refused the first time must not be stored the second time.
+        for _ in range(2):
+            assert isinstance(self.run(settler.settle(document, gated)), Settled)
         self._change(document["_id"], ended)
-        what = "an expiry" if ended.cancel == "expiry" else f"a gate for a {ended.kind}"
-        if ended.status == "pending" and ended.kind == "schedule":
-            what = "a gate for a paused schedule" if ended.paused else "a skipped run"
-        self.happened[what] += 1
+        self.happened[self._gated_by(gated, ended)] += 1
+
+    def _gated_by(self, gated: Transition, ended: Model) -> str:
+        """What this gate was an example of."""
+        if ended.status == "completed":
+            by = {"ended": "its gate", "skipped": "a skip", "spawned": "its last job"}
+            return f"a schedule ended by {by[str(gated.step)]}"
+        if gated.step is None:
+            return "an expiry" if ended.cancel == "expiry" else f"a gate for a {ended.kind}"
+        whys = {"parked": "a gate for a paused schedule", "skipped": "a skipped run"}
+        return whys.get(gated.step, "a job of its own")
 
     async def _claim(self, instance: str, slots: dict[str, int], limit: int) -> list[Document]:
         context = self.monques[instance]._opening.anywhere().context
@@ -775,7 +895,7 @@ class Jobs(RuleBasedStateMachine):
         after, kept = model.ended(end, tries=claim.tries, has_result=_returns(claim), **knowledge)
         self._change(claim.job_id, after)
         if kept is not None:  # with the payload of the run, which the schedule may have no more
-            kept = replace(kept, data=claim.document["data"])
+            kept = replace(kept, data=claim.document["data"], schedule_id=claim.job_id)
             self._change(_occurrence_id(claim.document), kept)
         self._note_end(claim, model, after, end, is_known, is_changed)
 
@@ -787,6 +907,8 @@ class Jobs(RuleBasedStateMachine):
         last = "the last " if gives_up and end != "final failure" else ""
         ended = f"{last}{end} of a {model.kind}"
         self.happened[ended] += 1
+        if model.kind == "schedule" and after.status == "completed":
+            self.happened[f"a schedule ended by its last run, {end}"] += 1
         if model.again is not None:
             self.happened[f"again, {end}"] += 1
             self.happened["again, and a run that is kept"] += after.again is None and gives_up
@@ -860,6 +982,24 @@ class Jobs(RuleBasedStateMachine):
                 kept.append(claim)
         assert {id(claim.document) for claim in claims if claim not in kept} == {id(claim) for claim in lost}
 
+    @operation(pick=picks)
+    def report(self, pick: int) -> None:
+        """A run tells how far it is, whether its claim still holds or not."""
+        if not self.claims:
+            return
+        claim, done = self.claims[pick % len(self.claims)], next(self.reports)
+        told = Report(Progress(done=done), deque([LogLine(at=ago(hours=1), level="info", text=f"${done}")]))
+        settler = self.monques[claim.instance]._opening.anywhere().context.store.settler
+        lost = self.run(settler.report([claim.document], [told]))
+        if not self._holds(claim):
+            assert lost == [claim.document]
+            self.happened["a report of a lost claim"] += 1
+            return
+        model = self.model[claim.job_id]
+        assert lost == []
+        self._change(claim.job_id, model.reported(done))
+        self.happened["a report in time" if model.stale else "a report"] += 1
+
     @operation(pick=picks, instance=instances)
     def fall_silent(self, pick: int, instance: str) -> None:
         """The owner of a job has been silent for an hour, and somebody recovers it."""
@@ -873,7 +1013,7 @@ class Jobs(RuleBasedStateMachine):
         """An instance has claimed all pending jobs and is gone with its runs; somebody recovers them."""
         self.let_time_pass()
         self.check()
-        self.claim_all(dying)
+        self.claim(dying, NAMES, MOST_AT_ONCE, MOST_AT_ONCE, dies=True)
         self.claims = [claim for claim in self.claims if claim.instance != dying]
         self._silence([job_id for job_id, job in self.model.items() if job.claimed_by == dying])
         self.recover(instance)
@@ -904,7 +1044,10 @@ class Jobs(RuleBasedStateMachine):
             after, copy = model.crashed()
             self._change(job_id, after)
             if copy is not None:
-                self._change(kept[job_id], copy)
+                self._change(kept[job_id], replace(copy, schedule_id=job_id))
+            if after.status == "completed":
+                self.expected_events.append("schedule:ended")
+                self.happened["a schedule ended by a crash"] += 1
             self.happened["again, and a crash"] += model.again is not None
             if model.requested:
                 self.expected_events.append("job:cancelled")
@@ -928,6 +1071,11 @@ class Jobs(RuleBasedStateMachine):
         self._silence(running)
         self.recover("b")
         self.check()
+        for name in NAMES:  # it would store another job whenever time passes
+            holder = self._holder(name, name)
+            if holder is not None and self.model[holder].overlap is not None:
+                self.unschedule("a", name)
+        self.check()
         # Twice, because a job may have to run again.
         for _ in range(2 + 2 * len(self.model) // MOST_AT_ONCE):
             if self._unfinished():
@@ -935,7 +1083,7 @@ class Jobs(RuleBasedStateMachine):
                 self.check()
         assert not self._unfinished()
         for job_id, job in self.model.items():
-            if job.status == "completed":  # the last call has run last
+            if job.status == "completed" and job.kind == "job":  # the last call has run last
                 assert job.data == self.newest.get(job_id, job.data)
 
     def _unfinished(self) -> list[Model]:
@@ -971,6 +1119,7 @@ class Jobs(RuleBasedStateMachine):
             "priority",
             "runCount",
             "skipCount",
+            "scheduleId",
         )
         assert {field: document[field] for field in ("name", "data", "status", "failCount")} | {
             field: document[field] for field in optional if field in document
@@ -983,6 +1132,9 @@ class Jobs(RuleBasedStateMachine):
         assert ("result" in document) == model.result
         assert ("pausedAt" in document.get("schedule", {})) == model.paused
         assert ("triggeredAt" in document.get("schedule", {})) == model.triggered
+        assert document.get("progress", {}).get("done") == model.progress
+        assert len(document.get("log", [])) == model.lines
+        assert not model.lines or document["log"][-1]["text"] == f"${model.progress}"
         assert (document.get("again") or {}).get("data") == (model.again and model.again.data)
         assert (document.get("windowKey") is not None) == (model.window is not None)
         if model.status == "pending":
@@ -1187,6 +1339,95 @@ def lose_a_claim(jobs: Jobs, end: str) -> None:
     jobs.check()
 
 
+def store_jobs_of_its_own(jobs: Jobs, overlap: Overlap) -> None:
+    """A schedule is triggered while it runs, and is to store jobs from then on, until it has stored all."""
+    jobs.schedule("a", "red", CRONS[0], None, None)
+    jobs.let_time_pass()
+    jobs.check()
+    jobs.claim_all("a")
+    jobs.steer_schedule("b", "red", "trigger")
+    jobs.schedule("b", "red", CRONS[0], 1, None, limit=4, overlap=overlap)
+    jobs.check()
+    jobs.end_one(0, "release", again=True)
+    jobs.check()
+    jobs.die("a", "b")  # after it has stored the job
+    for _ in range(3):
+        jobs.check()
+        jobs.steer_schedule("a", "red", "trigger")
+        jobs.check()
+        jobs.claim_all("b")
+    for _ in range(6):
+        jobs.check()
+        jobs.work_off("a", "success")
+    jobs.check()
+    jobs.schedule("b", "red", CRONS[0], 1, None, limit=4, overlap=overlap)
+    jobs.teardown()
+
+
+def end_with_the_last_run(jobs: Jobs, end: str) -> None:
+    """A schedule has one run, which ends in some way; declared again, it does not begin anew."""
+    for name in NAMES:
+        jobs.schedule("a", name, CRONS[0], None, 1, limit=1)
+    jobs.check()
+    jobs.work_off("a", end)
+    jobs.check()
+    for name in NAMES:
+        jobs.schedule("b", name, CRONS[0], None, 1, limit=1)
+        jobs.check()
+    jobs.die("a", "b")
+    jobs.teardown()
+
+
+def end_without_a_run(jobs: Jobs) -> None:
+    """The end of schedules is declared when it has passed: for new ones, and while they wait, run or fail."""
+    jobs.schedule("a", "red", CRONS[0], None, None, end=True)
+    jobs.schedule("a", "blue", CRONS[0], None, None)
+    jobs.check()
+    jobs.work_off("a", "success")
+    jobs.let_time_pass()
+    jobs.check()
+    jobs.claim_all("a")
+    jobs.schedule("b", "blue", CRONS[0], None, None, end=True)
+    jobs.end_one(0, "release", again=False)
+    jobs.check()
+    jobs.claim_all("b")
+    jobs.check()
+    for actions in (["pause"], []):
+        jobs.schedule("a", "red", CRONS[0], None, None)
+        for action in actions:
+            jobs.steer_schedule("a", "red", action)
+        jobs.schedule("a", "red", CRONS[0], None, None, end=True)
+        jobs.check()
+        jobs.steer_schedule("a", "red", "resume")
+        jobs.check()
+    jobs.schedule("a", "blue", CRONS[1], None, 3, grace=True)
+    jobs.steer_schedule("b", "blue", "trigger")
+    jobs.check()
+    jobs.claim_all("a")
+    jobs.end_one(0, "failure", again=False)
+    jobs.schedule("b", "blue", CRONS[1], None, 3, grace=True, end=True)
+    jobs.let_time_pass()
+    jobs.check()
+    jobs.claim_all("b")
+    jobs.teardown()
+
+
+def report_from_a_run(jobs: Jobs) -> None:
+    """A run tells how far it is: in time, just in time, and when somebody else has taken its job."""
+    jobs.enqueue("a", [New("red")])
+    for step in (
+        lambda: jobs.claim_all("a"),
+        lambda: jobs.report(0),
+        lambda: jobs.stall(0, beats=False),
+        lambda: jobs.report(0),
+        lambda: jobs.fall_silent(0, "b"),
+        lambda: jobs.report(0),
+    ):
+        jobs.check()
+        step()
+    jobs.teardown()
+
+
 @pytest.mark.timeout(300)
 def test_any_order_of_operations_leaves_what_the_model_says(
     server: EmbeddedMongo, caplog: pytest.LogCaptureFixture
@@ -1199,7 +1440,12 @@ def test_any_order_of_operations_leaves_what_the_model_says(
                 call_again(Jobs(world), end, hears)
             request_in_a_run(Jobs(world), True, "failure", hears)
         call_in_a_window(Jobs(world))
+        store_jobs_of_its_own(Jobs(world), "allow")
+        store_jobs_of_its_own(Jobs(world), "skip")
+        end_without_a_run(Jobs(world))
+        report_from_a_run(Jobs(world))
         for end in ENDS:
+            end_with_the_last_run(Jobs(world), end)
             lose_a_claim(Jobs(world), end)
             fail_as_often_as_allowed(Jobs(world), end)
             steer_a_schedule(Jobs(world), end)

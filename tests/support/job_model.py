@@ -13,6 +13,7 @@ from typing import Any, Literal
 from bson import ObjectId
 
 from monque import Cancel, Fail, JobTimeoutError, Options, RetryAfter, Snooze
+from monque._progress import MOST_LINES
 
 MAX_RETRIES = 2
 HOUR = timedelta(hours=1)
@@ -24,6 +25,7 @@ ACTIVE = ("pending", "processing")
 KINDS = ("job", "schedule")
 
 Expiry = Literal["near", "far", "past"]
+Overlap = Literal["allow", "skip"]
 
 # How a run ends, and what its handler raised.
 ENDS: dict[str, BaseException | None] = {
@@ -104,6 +106,16 @@ class Model:
     """A run of the schedule that comes late is skipped."""
     late: bool = False
     skips: int = 0
+    limit: int | None = None
+    """So many runs of the schedule, and no more."""
+    end: bool = False
+    """The schedule has no time after one that has passed."""
+    overlap: Overlap | None = None
+    """Each run of the schedule is a job of its own, which may overlap with others or not."""
+    schedule_id: ObjectId | None = None
+    """The schedule that has stored the job."""
+    progress: int | None = None
+    lines: int = 0
 
     @classmethod
     def stored(cls, new: New) -> Model:
@@ -124,8 +136,8 @@ class Model:
     def run_again(self) -> Model:
         """The job of the call that was noted."""
         assert self.again is not None
-        new = Model.stored(self.again)
-        return replace(new, attempt=self.attempt, history=self.history, window=self.window)
+        stays = {name: getattr(self, name) for name in ("attempt", "history", "window", "progress", "lines")}
+        return replace(Model.stored(self.again), **stays)
 
     @property
     def kind(self) -> str:
@@ -139,15 +151,21 @@ class Model:
     def claimed(self, by: str) -> Model:
         return replace(self, status="processing", claimed_by=by, attempt=self.attempt + 1)
 
-    def gated(self) -> Model | None:
-        """The job if it must not start; a request counts before the expiry."""
+    def gated(self, *, overlaps: bool = False) -> Model | None:
+        """The job if it must not start; a request counts before the expiry.
+
+        A schedule that stores jobs goes on at once; if its job *overlaps* with an earlier one, without it.
+        """
         if self.requested:
             return self.cancelled("operator")
+        if self.is_over:
+            return self.over()
         if self.paused and not self.moved:
             return self._left("pending", due=False, parked=True, late=False)
         if self.grace and self.late:
-            skipped = replace(self.next_time(), runs=self.runs, skips=self.skips + 1)
-            return replace(skipped, triggered=self.triggered, moved=False)
+            return self.skipped()
+        if self.overlap is not None:
+            return self.skipped() if overlaps else self.next_time()
         return self._expired() if self.expiry == "past" else None
 
     def ended(
@@ -232,7 +250,9 @@ class Model:
         if self.cron is None and self.again is None:
             return lost._left("failed", crash_count=crashes, reason=True), None
         kept = self.occurrence(self.fail_count, self.tries)
-        return (lost.run_again() if self.again else lost.next_time()), kept
+        after = lost.run_again() if self.again else lost.next_time()
+        # Only a schedule that goes on follows the wish of an operator.
+        return replace(after, triggered=self.triggered and after.status == "completed"), kept
 
     @property
     def is_last_crash(self) -> bool:
@@ -243,18 +263,57 @@ class Model:
         afresh: dict[str, Any] = {"fail_count": 0, "crash_count": 0, "snoozes": 0}
         times = {"due": True, "parked": False, "moved": False, "paused": False, "triggered": False}
         times |= {"after_run": False, "late": False}
-        return self._left("pending", reason=False, cancel=None, result=False, **times, **afresh)
+        reported = {"progress": None, "lines": 0}
+        return self._left("pending", reason=False, cancel=None, result=False, **times, **afresh, **reported)
 
     def cancelled(self, by: str | None) -> Model:
         """The job when it is cancelled; the request of an operator that is there stays."""
         by = self.cancel if self.requested else by or self.cancel
         return self._left("cancelled", cancel=by, again=None)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it is a schedule that waits for no run any more.
+
+        A time that somebody has set and a retry count after the end, too.
+        """
+        return self._is_used_up or (self.end and not self.moved and not self.fail_count)
+
+    @property
+    def _is_used_up(self) -> bool:
+        return self.limit is not None and self.runs >= self.limit
+
+    @property
+    def has_no_time(self) -> bool:
+        """Whether no time comes for the schedule after now."""
+        return self._is_used_up or (self.end and not self.triggered)
+
+    def over(self) -> Model:
+        """A schedule that has ended."""
+        counts = {"fail_count": 0, "crash_count": 0, "snoozes": 0}
+        return self._left("completed", reason=False, triggered=False, **counts)
+
     def next_time(self) -> Model:
-        """A schedule that goes on: at once, if an operator wants that; without a time, if it is paused."""
+        """A schedule after a run of it."""
+        return replace(self, runs=self.runs + 1)._goes_on()
+
+    def skipped(self) -> Model:
+        """A schedule that goes on without a run, which does not count against its limit."""
+        return replace(self, skips=self.skips + 1)._goes_on()
+
+    def stores(self, schedule_id: ObjectId) -> Model:
+        """The job that a schedule stores."""
+        key = f"schedule:{schedule_id}" if self.overlap == "skip" else None
+        said = {"data": self.data, "tries": self.tries, "priority": self.priority}
+        return Model(self.name, key, schedule_id=schedule_id, **said)
+
+    def _goes_on(self) -> Model:
+        """At once, if an operator wants that; without a time, if it is paused; or not at all."""
+        if self.has_no_time:
+            return self.over()
         now, later = self.triggered, not self.triggered
         times = {"due": now, "moved": now, "triggered": False, "parked": self.paused and later, "late": False}
-        counts = {"fail_count": 0, "crash_count": 0, "snoozes": 0, "runs": self.runs + 1}
+        counts = {"fail_count": 0, "crash_count": 0, "snoozes": 0}
         return self._left("pending", reason=False, **times, **counts)
 
     def paused_by_operator(self) -> Model:
@@ -263,16 +322,23 @@ class Model:
         return self if self.paused else replace(self, paused=True, **times)
 
     def resumed(self) -> Model:
-        """A schedule that may go on, from its next time on."""
-        waits = self.status == "pending"
-        times = {"due": False, "parked": False, "moved": False, "late": False} if waits else {}
-        return replace(self, paused=False, **times) if self.paused else self
+        """A schedule that may go on, from its next time on; if none comes, it has ended."""
+        after = replace(self, paused=False)
+        if not self.paused or self.status != "pending":
+            return after
+        if self.has_no_time:
+            return replace(after, status="completed")
+        return replace(after, due=self.triggered, parked=False, moved=False, late=False)
 
     def unscheduled(self) -> Model:
         """A schedule that nobody needs any more; a run goes on to its end."""
         if self.status == "pending":
             return self.cancelled(None)
         return self if self.requested else replace(self, cancel="operator", after_run=True)
+
+    def reported(self, done: int) -> Model:
+        """The job after its run has told how far it is, in a line for people, too; that shows it alive."""
+        return replace(self, progress=done, lines=min(self.lines + 1, MOST_LINES), stale=False)
 
     def asked_to_stop(self) -> Model:
         return replace(self, cancel="operator", after_run=False)
@@ -308,6 +374,7 @@ class Model:
             "priority": self.priority or None,
             "runCount": self.runs or None,
             "skipCount": self.skips or None,
+            "scheduleId": self.schedule_id,
         }
         required = {
             "name": self.name,
