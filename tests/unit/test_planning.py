@@ -140,6 +140,23 @@ def test_when_a_schedule_runs_next(settings: Any, following: datetime | None) ->
     assert planning.next_time(schedule(settings), NOW, runs=4) == following
 
 
+BEFORE_DUE = DUE - timedelta(milliseconds=200)
+
+
+def test_a_clock_that_is_behind_does_not_find_the_time_of_the_run_once_more() -> None:
+    assert planning.next_time(schedule(lockedAt=DUE), BEFORE_DUE) == DUE
+    assert planning.time_after_run(schedule(lockedAt=DUE), BEFORE_DUE) == NEXT
+
+    repeated = decide(schedule(lockedAt=DUE), Outcome(0.02), Options(), lambda: BEFORE_DUE)
+    stored = gate(schedule({"asJobs": True}, lockedAt=DUE), {}, lambda: BEFORE_DUE)
+
+    assert isinstance(repeated.then, dict)
+    assert repeated.then["$set"]["nextRunAt"] == NEXT
+    assert stored is not None
+    assert isinstance(stored.then, list)
+    assert stored.then[0]["$set"]["nextRunAt"] == NEXT
+
+
 def test_a_schedule_that_changed_under_its_gate_is_put_back_and_comes_to_it_again() -> None:
     claim = schedule({"grace": MINUTE})
 

@@ -35,7 +35,7 @@ from monque._store.document import (
 )
 from monque._store.history import carried
 from monque._store.lazy_job import completed, to_job
-from monque._store.planning import next_time, run_count_of
+from monque._store.planning import time_after_run
 from monque._store.policy import policy_of
 from monque._store.transitions import Transition
 from monque._time.backoff import backoff
@@ -274,7 +274,7 @@ _DEFAULT = timedelta(-1)
 def _repeat(claim: Claim, outcome: Outcome, now: datetime, entry: HistoryEntry | None = None) -> Transition:
     """Let the schedule wait for its next time; if none comes, it has ended."""
     try:
-        run_at = next_time(claim, now, runs=run_count_of(claim) + 1)
+        run_at = time_after_run(claim, now)
     except ConfigurationError as unreadable:
         return transitions.fail(claim, reason=f"its schedule cannot be continued: {unreadable}")
     if run_at is None:
@@ -287,7 +287,7 @@ def _give_up(
 ) -> Transition:
     """Keep the failed run of a schedule as a job of its own, and let the schedule continue."""
     try:
-        run_at = next_time(claim, now, runs=run_count_of(claim) + 1)
+        run_at = time_after_run(claim, now)
     except ConfigurationError:
         return transitions.fail(claim, reason=reason, entry=entry)
     copy = failed_occurrence(claim, reason=reason, fail_count=failures_with(claim), now=now)

@@ -18,6 +18,7 @@ from monque._store.planning import (
     occurrence,
     run_count_of,
     stores_jobs,
+    time_after_run,
 )
 from monque._store.transitions import Transition
 
@@ -58,7 +59,7 @@ def _gate_schedule(claim: Claim, now: datetime) -> Transition | None:
         if is_too_late(claim, now):
             return _skip(claim, now)
         if stores_jobs(claim):
-            run_at, job = next_time(claim, now, runs=run_count_of(claim) + 1), occurrence(claim, now)
+            run_at, job = time_after_run(claim, now), occurrence(claim, now)
             return transitions.spawn(claim, run_at=run_at, spawns=job, otherwise=_skip(claim, now))
     except ConfigurationError:
         pass  # it cannot be continued: its run fails and says so

@@ -200,6 +200,18 @@ def next_time(schedule: Mapping[str, Any], now: datetime, *, runs: int = 0) -> d
     return PARKED if following is not None and is_paused(schedule) else following
 
 
+def time_after_run(claim: Mapping[str, Any], now: datetime) -> datetime | None:
+    """When a claimed schedule runs next, after this run; None if it is over.
+
+    What a client knows of the server's clock may be a little behind, and would find the time of this run once
+    more. The server's stamp of the claim is not: the time had come by then.
+
+    Raises:
+        ConfigurationError: The stored expression or zone cannot be read.
+    """
+    return next_time(claim, max(now, time_of(claim, "lockedAt") or now), runs=run_count_of(claim) + 1)
+
+
 def _has_used_up(settings: Mapping[str, Any], runs: int) -> bool:
     limit = _limit(settings)
     return limit is not None and runs >= limit
