@@ -898,7 +898,7 @@ TABLE: dict[str, Row] = {
         not_with={**NOT_OURS, **OTHER_SCHEDULE},
     ),
     "spawn": Row(
-        of=lambda job: spawn(job, run_at=LATER, spawns=OCCURRENCE),
+        of=lambda job: spawn(job, run_at=LATER, spawns=OCCURRENCE, otherwise=skip(job, run_at=LATER)),
         before={**SCHEDULE, **TROUBLED, "runCount": 7, "schedule": {"asJobs": True}},
         after={
             "status": "pending",
@@ -914,7 +914,7 @@ TABLE: dict[str, Row] = {
         not_with={**NOT_OURS, **OTHER_SCHEDULE},
     ),
     "spawn with a count that is no number": Row(
-        of=lambda job: spawn(job, run_at=None, spawns=OCCURRENCE),
+        of=lambda job: spawn(job, run_at=None, spawns=OCCURRENCE, otherwise=skip(job, run_at=LATER)),
         before={**SCHEDULE, "runCount": "?", "schedule": {"asJobs": True}},
         after={
             "status": "completed",
