@@ -29,6 +29,10 @@ logger = logging.getLogger("monque.cli")
 
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 
+# A scrape may meet the file of a process that is just being made or removed, and cannot read it. With half of
+# these pauses a busy machine fails a scrape now and then; with twice, a real fault is told a second later.
+_PAUSES = (0.02, 0.1, 0.5)
+
 
 def require_prometheus() -> None:
     """Say what to install if it is missing."""
@@ -92,9 +96,17 @@ async def metrics_server(port: int | None, folder: str | None = None) -> AsyncIt
         method, path = asked(request)
         if path != "/metrics":
             return response(method, HTTPStatus.NOT_FOUND, b"there is /metrics\n", "text/plain")
-        # In a thread: a collector of the user may take its time.
-        text = await asyncio.to_thread(generate_latest, registry)
-        return response(method, HTTPStatus.OK, text, CONTENT_TYPE_LATEST)
+        for pause in _PAUSES:
+            try:
+                # In a thread: a collector of the user may take its time.
+                text = await asyncio.to_thread(generate_latest, registry)
+            except Exception as error:  # noqa: BLE001 - a collector of the user may raise anything
+                logger.debug("the metrics could not be read, trying again: %r", error)
+                await asyncio.sleep(pause)
+            else:
+                return response(method, HTTPStatus.OK, text, CONTENT_TYPE_LATEST)
+        logger.warning("the metrics could not be read; the log at level DEBUG says why")
+        return response(method, HTTPStatus.INTERNAL_SERVER_ERROR, b"see the log\n", "text/plain")
 
     async with listening(port, "metrics", answer) as actual:
         logger.info("metrics are on port %d", actual)
