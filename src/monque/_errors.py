@@ -38,7 +38,7 @@ from typing import Any
 from bson import ObjectId
 from pymongo.errors import PyMongoError
 
-from monque._explain import explain
+from monque._driver_reason import driver_reason
 from monque._status import Interruption, JobStatus
 
 # The labels by which callers decide whether to retry.
@@ -340,7 +340,7 @@ def driver_errors(doing: str) -> Iterator[None]:
         raise
     except PyMongoError as error:
         labels = [label for label in _ERROR_LABELS if error.has_error_label(label)]
-        raise ConnectionError(f"could not {doing}: {explain(error)}", labels=labels) from error
+        raise ConnectionError(f"could not {doing}: {driver_reason(error)}", labels=labels) from error
 
 
 # Tracebacks and logs name a class by its module: say where users import it from.

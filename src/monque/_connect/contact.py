@@ -16,7 +16,7 @@ from pymongo import AsyncMongoClient
 from pymongo.errors import OperationFailure, PyMongoError
 
 from monque._connect.deadlines import limited
-from monque._explain import explain
+from monque._driver_reason import driver_reason
 from monque._time.clock import elapsed
 
 logger = logging.getLogger("monque")
@@ -109,7 +109,7 @@ class Contact:
 
     def _went_silent(self, reason: object) -> None:
         if not self._no_answer:
-            shown = explain(reason) if isinstance(reason, BaseException) else reason
+            shown = driver_reason(reason) if isinstance(reason, BaseException) else reason
             logger.warning("the database does not answer: %s", shown)
         self._no_answer = True
         self._lose()

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from pymongo.errors import PyMongoError
 
+from monque._driver_reason import driver_reason
 from monque._engine.waits import Waits
 from monque._events import EventBus, JobError
-from monque._explain import explain
 from monque._observe.telemetry import Telemetry
 from monque._state import State
 from monque._store.store import Store
@@ -38,5 +38,5 @@ class Context(NamedTuple):
     def report_failure(self, doing: str, error: PyMongoError) -> None:
         """Log and emit that a loop could not do its work, and tries again."""
         fields = {"instance_id": self.store.instance_id}
-        logger.warning("%s failed, trying again: %s", doing, explain(error), extra=fields)
+        logger.warning("%s failed, trying again: %s", doing, driver_reason(error), extra=fields)
         self.bus.emit(JobError(error=error))

@@ -19,9 +19,9 @@ from typing import Any, Protocol, TypeVar
 from pymongo.errors import OperationFailure, PyMongoError
 
 from monque._connect.deadlines import limited, without_deadline
+from monque._driver_reason import driver_reason
 from monque._engine.context import Context
 from monque._events import NamePaused, NameResumed
-from monque._explain import explain
 from monque._observe import notices
 from monque._pause import Pause
 from monque._store.control import NOTHING, Settings, is_unreadable
@@ -213,5 +213,7 @@ class Control:
         if not self._is_refused:
             self._is_refused = True
             place = self._context.store.control.place
-            text = f"cannot read {place}, so no pause of a job name has an effect here: {explain(error)}"
+            text = (
+                f"cannot read {place}, so no pause of a job name has an effect here: {driver_reason(error)}"
+            )
             self._context.log(logging.WARNING, text)

@@ -8,10 +8,10 @@ import logging
 from pymongo.errors import InvalidOperation, PyMongoError
 
 from monque._connect import deadlines
+from monque._driver_reason import driver_reason
 from monque._engine.claimed import Run, Settlement
 from monque._engine.context import Context
 from monque._events import ClaimLost, JobError
-from monque._explain import explain
 from monque._observe.logs import about
 from monque._store.document import is_recurring, unique_key_of
 from monque._store.settling import LOST, Answer, Doubtful, Lost, Settled
@@ -111,10 +111,10 @@ def gives_up(run: Run, error: Exception, tries: Tries, context: Context) -> bool
     # InvalidOperation: the client was closed, so no later try can succeed.
     if tries.is_last() or isinstance(error, InvalidOperation):
         message = "gave up settling job %s (%s): %s"
-        logger.error(message, run.job.id, run.job.name, explain(error), extra=about(run.job))
+        logger.error(message, run.job.id, run.job.name, driver_reason(error), extra=about(run.job))
         context.bus.emit(JobError(error=error, job=run.job))
         lose(run, "its result was not stored", context)
         return True
     message = "settling job %s (%s) failed, trying again: %s"
-    logger.warning(message, run.job.id, run.job.name, explain(error), extra=about(run.job))
+    logger.warning(message, run.job.id, run.job.name, driver_reason(error), extra=about(run.job))
     return False

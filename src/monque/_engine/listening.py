@@ -12,9 +12,9 @@ from typing import Protocol
 from pymongo.errors import PyMongoError
 
 from monque._connect.contact import Contact
+from monque._driver_reason import driver_reason
 from monque._engine.context import Context
 from monque._events import WatchClosed, WatchConnected, WatchFailed, WatchUnavailable
-from monque._explain import explain
 from monque._store.hints import CancelHint, Hint, Watch, WatchUnavailableError
 from monque._time.waiting import Pauses, happens
 
@@ -146,5 +146,5 @@ class Listening:
 
     def _failed(self, error: PyMongoError) -> None:
         self._contact.failed(error)
-        logger.warning("the change stream broke, polling until it is back: %s", explain(error))
+        logger.warning("the change stream broke, polling until it is back: %s", driver_reason(error))
         self._context.bus.emit(WatchFailed(error=error))

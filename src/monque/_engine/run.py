@@ -12,6 +12,7 @@ from typing import Any
 
 from pymongo.errors import PyMongoError
 
+from monque._driver_reason import driver_reason
 from monque._engine.claimed import Completion, Run, Settlement
 from monque._engine.complete_in import conclude_transaction
 from monque._engine.context import Context
@@ -22,7 +23,6 @@ from monque._engine.runs import Runs
 from monque._engine.schedule_steps import tell_step
 from monque._errors import ResultError
 from monque._events import JobCancelled, JobCompleted, JobError, JobFailed, JobSnoozed, JobStarted
-from monque._explain import explain
 from monque._job import Job
 from monque._observe.logs import about, log_cancelled, log_failure, log_snoozed, log_success, running
 from monque._raised import is_closing, is_ctrl_c, text_of
@@ -242,7 +242,7 @@ async def _pause_and_settle(verdict: Snooze, run: Run, outcome: Outcome, runs: R
         await runs.capacity.control.pause(run.worker.name, verdict.delay or verdict.until or timedelta(0))
     except PyMongoError as error:
         message = "job %s (%s) wants its name to rest, and that could not be stored: %s"
-        logger.warning(message, run.job.id, run.job.name, explain(error), extra=about(run.job))
+        logger.warning(message, run.job.id, run.job.name, driver_reason(error), extra=about(run.job))
         runs.context.bus.emit(JobError(error=error, job=run.job))
     _settle(run, outcome, runs)
 

@@ -14,6 +14,7 @@ from pymongo.errors import PyMongoError
 
 from monque._connect.contact import Contact
 from monque._connect.deadlines import limited
+from monque._driver_reason import driver_reason
 from monque._engine import complete_in
 from monque._engine.claimed import Completion, Held, Run, key_of_claim
 from monque._engine.context import Context
@@ -22,7 +23,6 @@ from monque._engine.recovery import prune, recover
 from monque._engine.requests import Requests
 from monque._engine.stalls import StallWatch, describe_stall, handlers_during
 from monque._errors import AggregationTimeoutError
-from monque._explain import explain
 from monque._store import operations, reads
 from monque._time.clock import elapsed
 from monque._time.waiting import Pauses, happens
@@ -131,7 +131,9 @@ class Upkeep:
                     try:
                         audience.surveyed(await depths(self._context, self._workers), collection)
                     except (PyMongoError, AggregationTimeoutError) as error:
-                        logger.warning("counting the waiting jobs failed, trying again: %s", explain(error))
+                        logger.warning(
+                            "counting the waiting jobs failed, trying again: %s", driver_reason(error)
+                        )
                 took = time.monotonic() - began
                 await happens(self.over, max(_SURVEY_INTERVAL, took * _PAUSE_PER_SECOND))
         finally:

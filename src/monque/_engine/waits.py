@@ -16,8 +16,8 @@ from typing import Any
 from pymongo.errors import InvalidOperation, OperationFailure, PyMongoError
 
 from monque._connect.deadlines import limited, without_deadline
+from monque._driver_reason import driver_reason
 from monque._errors import JobNotFoundError, JobStateError, NotOpenError, driver_errors
-from monque._explain import explain
 from monque._store.document import Document, is_recurring, key_of, status_of
 from monque._store.reads import ENDED
 from monque._store.store import Store
@@ -142,7 +142,7 @@ class Waits:
         refused = isinstance(error, OperationFailure) and not error.timeout
         is_final = refused or isinstance(error, InvalidOperation)  # the client was closed
         if isinstance(error, PyMongoError) and not is_final:
-            logger.warning("looking for the end of jobs failed, trying again: %s", explain(error))
+            logger.warning("looking for the end of jobs failed, trying again: %s", driver_reason(error))
             return
         for wait in self._unanswered():
             try:

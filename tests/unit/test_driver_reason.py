@@ -12,7 +12,7 @@ from pymongo.errors import (
     ServerSelectionTimeoutError,
 )
 
-from monque._explain import explain
+from monque._driver_reason import driver_reason
 
 TIMEOUTS = "(configured timeouts: socketTimeoutMS: 20000.0ms, connectTimeoutMS: 20000.0ms)"
 START_IT = "; start it there, or correct the address in the URI"
@@ -100,4 +100,4 @@ REFUSED = "[Errno 111] Connect call failed ('127.0.0.1', 1)"
     ids=lambda value: type(value).__name__ if isinstance(value, PyMongoError) else None,
 )
 def test_the_driver_is_quoted_without_its_dump(error: PyMongoError, sentence: str) -> None:
-    assert explain(error) == sentence
+    assert driver_reason(error) == sentence

@@ -38,7 +38,7 @@ _REASONS = {
 _UNKNOWN_NAME = re.compile("name or service|nodename|name resolution|getaddrinfo|no address", re.IGNORECASE)
 
 
-def explain(error: BaseException) -> str:
+def driver_reason(error: BaseException) -> str:
     """The reason for *error*, and what to do where that is known, without any dump of the driver."""
     if isinstance(error, ServerSelectionTimeoutError):
         return _no_server(str(error))
