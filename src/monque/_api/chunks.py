@@ -12,7 +12,7 @@ from monque._api.newjob import NewJob, build
 from monque._connect.sessions import Call
 from monque._errors import ConfigurationError
 from monque._options import Options
-from monque._store.document import Document, unique_key_of
+from monque._store.document import Document, any_has_key
 from monque._store.terms import Terms
 from monque._time.clock import Clock
 from monque._workers.workers import Workers
@@ -44,6 +44,11 @@ class Chunk:
     def is_full(self) -> bool:
         """Whether it is time to write it."""
         return len(self.documents) >= _MOST_JOBS or self.size >= _MOST_BYTES
+
+    def close(self) -> Chunk:
+        """No more jobs come: see whether some of them have keys."""
+        self.has_keys = any_has_key(self.documents)
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,7 @@ class Chunker:
             self._add(job, chunk, now)
             if chunk.is_full:
                 break
-        return chunk
+        return chunk.close()
 
     async def _of_async(self, jobs: AsyncIterable[object]) -> AsyncGenerator[Chunk, None]:
         rest = aiter(jobs)
@@ -119,7 +124,7 @@ class Chunker:
             self._add(job, chunk, now)
             if chunk.is_full:
                 break
-        return chunk
+        return chunk.close()
 
     def _add(self, job: object, chunk: Chunk, now: datetime) -> None:
         if not isinstance(job, NewJob):
@@ -129,7 +134,6 @@ class Chunker:
             chunk.terms[len(chunk.documents)] = _checked(terms)
         chunk.documents.append(document)
         chunk.size += size
-        chunk.has_keys = chunk.has_keys or unique_key_of(document) is not None
         if self.returns_jobs:
             chunk.news.append(job)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 import bson
@@ -32,6 +33,8 @@ T = TypeVar("T")
 # the 256 KiB these would not fit; twice as many would refuse payloads for nothing.
 _LARGEST_PAYLOAD = 16 * 1024 * 1024 - 256 * 1024
 _SETTINGS = tuple(JobSettings.__annotations__)
+_settings_of = attrgetter(*_SETTINGS)
+_NOTHING_SET = (None,) * len(_SETTINGS)
 _EMPTY_SIZE = len(bson.encode({"data": None}))
 _NO_SETTINGS = JobSettings()
 
@@ -139,11 +142,12 @@ def _priority(new: NewJob[Any], worker: Worker[Any] | None) -> int:
 
 
 def _settings(new: NewJob[Any]) -> JobSettings:
-    settings: dict[str, Any] = {}
-    for name in _SETTINGS:  # a loop: most jobs have none, and a comprehension would cost a call
-        if (value := getattr(new, name)) is not None:
-            settings[name] = value
-    return check_job_settings(settings) if settings else _NO_SETTINGS
+    values = _settings_of(new)
+    if values == _NOTHING_SET:  # one comparison: most jobs have none
+        return _NO_SETTINGS
+    return check_job_settings(
+        {name: value for name, value in zip(_SETTINGS, values, strict=True) if value is not None}
+    )
 
 
 def _policy(settings: JobSettings, due: datetime | None) -> Document | None:

@@ -98,13 +98,12 @@ class Storing:
             with driver_errors("store the jobs"), self.telemetry.storing(documents) as count:
                 if needed := own.uses.needed_by(documents):
                     await self._begin(own, needed, joined)
-                answers = await _insert(store, chunk, joined)
+                answers = await _insert(store, chunk, joined) if chunk.has_keys else None
+                if answers is None:
+                    await store.inserter.insert_all(documents, joined)
                 if count is not None:
-                    count([there for there, _ in answers])
-            self.processing.wake([there for there, how in answers if how not in _NOT_WAITING], joined)
-            if chunk.has_keys:
-                self._report([to_job(there, enqueued=how) for there, how in answers], joined)
-            return [self._job(new, *answer) for new, answer in zip(chunk.news, answers, strict=False)]
+                    count(documents if answers is None else [there for there, _ in answers])
+            return self._all_new(chunk, joined) if answers is None else self._answered(chunk, answers, joined)
 
         async def report(stored: int) -> None:
             if on_progress is not None and inspect.isawaitable(answer := await call(on_progress, stored)):
@@ -113,6 +112,20 @@ class Storing:
         loading = Loading(write, report, in_session=joined is not None)
         await loading.load(chunker.chunks(jobs))
         return loading.jobs if return_jobs else loading.stored
+
+    def _all_new(self, chunk: Chunk, session: AsyncClientSession | None) -> list[Job[Any]]:
+        """What becomes of a chunk without keys: every job of it is new."""
+        self.processing.wake(chunk.documents, session)
+        pairs = zip(chunk.news, chunk.documents, strict=False)  # no *news* if the jobs are not wanted
+        return [to_job(document, data=new.data, enqueued=Enqueued.NEW) for new, document in pairs]
+
+    def _answered(
+        self, chunk: Chunk, answers: Sequence[Answered], session: AsyncClientSession | None
+    ) -> list[Job[Any]]:
+        """What becomes of a chunk with keys: some jobs may have been there."""
+        self.processing.wake([there for there, how in answers if how not in _NOT_WAITING], session)
+        self._report([to_job(there, enqueued=how) for there, how in answers], session)
+        return [self._job(new, *answer) for new, answer in zip(chunk.news, answers, strict=False)]
 
     async def schedule(self, declared: Declared, new: NewJob[Any], session: Session | None) -> Job[Any]:
         """Store a recurring job, or bring the one that is there up to date."""
@@ -163,9 +176,7 @@ async def _insert(store: Store, chunk: Chunk, session: AsyncClientSession | None
     if chunk.terms:
         return await insert_all_on_terms(store, chunk.documents, chunk.terms, session)
     stored = await store.inserter.insert_all(chunk.documents, session)
-    if chunk.has_keys:
-        return list(map(plainly, chunk.documents, stored))
-    return [(document, Enqueued.NEW) for document in stored]
+    return list(map(plainly, chunk.documents, stored))
 
 
 def _check(return_jobs: object, on_progress: object) -> None:

@@ -351,6 +351,11 @@ def unique_key_of(document: Mapping[str, Any]) -> Any:
     return document.get("uniqueKey")
 
 
+def any_has_key(documents: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether one of them has a unique key."""
+    return any("uniqueKey" in document for document in documents)
+
+
 def status_of(document: Mapping[str, Any]) -> Any:
     """The status of a job; the stored value if it is not one of ours."""
     status = document.get("status")
