@@ -1,0 +1,95 @@
+"""Who acts, on what, and what is asked whether they may."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from monque import ConfigurationError, Job, JobFilter
+from monque.management.actions import Action
+from monque.management.errors import SurfaceError
+
+# Characters of an actor's name that the trail keeps. Half would cut e-mail addresses; twice is no name.
+_LONGEST_NAME = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Actor:
+    """Who looks and acts.
+
+    Attributes:
+        name: As it stands in the audit trail.
+        may: What they may do; None means all actions.
+        details: Whatever `authorize` wants to know about them.
+
+    Examples:
+        >>> Actor(name="ada", may={Action.READ, Action.RETRY})
+    """
+
+    name: str
+    may: Collection[Action] | None = None
+    details: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not 1 <= len(self.name) <= _LONGEST_NAME:
+            raise ConfigurationError(
+                f"an actor's name must be a text of 1 to {_LONGEST_NAME} characters, got {self.name!r}"
+            )
+        if self.may is not None:
+            object.__setattr__(self, "may", _actions(self.may))
+
+
+def _actions(given: Collection[Any]) -> frozenset[Action]:
+    try:
+        # A text is a collection of its characters: `may="read"` must not become six rights.
+        return frozenset(Action(action) for action in ([] if isinstance(given, str) else given))
+    except (TypeError, ValueError):
+        raise ConfigurationError(
+            f"an actor may do some of {', '.join(Action)}, got {given!r}; None means all"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """What `authorize` is asked: may this actor do this, to this?
+
+    It is asked twice: first without a target, before anything is read, then with the *job*, or with the
+    *filter* of a list or of a bulk action.
+
+    Attributes:
+        action: What is to be done.
+        actor: Who wants to.
+        request: What the host knows of the request; of `monque.web`, Starlette's `HTTPConnection`.
+        job: The job that it is about, if it is about one.
+        filter: The jobs that it is about, if it is about many.
+    """
+
+    action: Action
+    actor: Actor
+    request: Any
+    job: Job[Any] | None = None
+    filter: JobFilter | None = None
+
+
+Authorize: TypeAlias = Callable[[Access], bool | Awaitable[bool]]
+"""Whether an access is allowed. One that raises denies."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who calls a method of the surface, and from where.
+
+    Attributes:
+        actor: Who it is.
+        request: Handed on to `authorize`.
+        address: Where the request came from, for the audit trail.
+        request_id: What the answer and the log call it.
+        decided: What is decided about them in general. A caller lives for one request.
+    """
+
+    actor: Actor
+    request: Any = None
+    address: str | None = None
+    request_id: str | None = None
+    decided: dict[Action, SurfaceError | None] = field(default_factory=dict, compare=False, repr=False)

@@ -1,0 +1,67 @@
+"""What failures have in common: the text of an error without what differs from job to job."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from monque.management.texts import without_credentials
+
+# Characters of a shape. Half would put different errors of one validator into one group; twice would part
+# errors by what stands at their end.
+_LONGEST = 200
+# Characters that are looked at: what is replaced may be longer than what stays, and a reason has at most
+# some thousand.
+_LOOKED_AT = 2_000
+
+_REST = "…"
+_UUID = r"\b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b"
+_TIME = (
+    r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"
+    r"|\b\d\d?:\d\d:\d\d(?:[.,]\d+)?"
+)
+
+# In this order: what may hold others comes first.
+_REPLACED = (
+    (re.compile(r"(?<!\w)'[^'\n]*'(?!\w)"), f"'{_REST}'"),
+    (re.compile(r'"[^"\n]*"'), f'"{_REST}"'),
+    (re.compile(r"`[^`\n]*`"), f"`{_REST}`"),
+    (re.compile(r"[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+"), _REST),
+    (re.compile(r"(\w://[^\s?#]*)[?#]\S*"), rf"\1?{_REST}"),
+    (re.compile(r"(?<=[\w:/])/[^\s/?,;:)\]}>'\"]+(?=$|[\s?,;:)\]}>'\"])"), f"/{_REST}"),
+    (re.compile(_UUID), _REST),
+    (re.compile(_TIME), _REST),
+    (re.compile(r"\b0[xX][0-9a-fA-F]+\b|\b[0-9a-fA-F]{8,}\b"), _REST),
+    (re.compile(r"[-+]?\d+(?:[.,]\d+)*(?:[eE][-+]?\d+)?"), _REST),
+)
+_TYPE = re.compile(r"[A-Za-z_][\w.]{0,199}")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What is left of a failure's text: its *fingerprint*, the *type* of the error, and the *sentence*."""
+
+    fingerprint: str
+    type: str
+    sentence: str
+
+
+def shape_of(reason: str | None) -> Shape:
+    """The shape of a failure's reason, which is the type of the error and its text.
+
+    It does not depend on the job name: the same outage has one fingerprint wherever it strikes.
+    """
+    line = next(iter((reason or "").strip().splitlines()), "")[:_LOOKED_AT]
+    kind, found, text = line.partition(":")
+    if not found or _TYPE.fullmatch(kind) is None:
+        kind, text = ("", line) if _TYPE.fullmatch(line) is None else (line, "")
+    sentence = _plain(f"{kind}: {text.strip()}" if kind and text.strip() else line)
+    return Shape(blake2b(sentence.encode(errors="replace")).hexdigest()[:12], kind, sentence)
+
+
+def _plain(text: str) -> str:
+    text = without_credentials(text)
+    for pattern, replacement in _REPLACED:
+        text = pattern.sub(replacement, text)
+    return " ".join(text.split())[:_LONGEST]

@@ -1,0 +1,67 @@
+"""What one caller may see of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import bson
+
+from monque import Job
+from monque.management.actions import Action
+from monque.management.actor import Caller
+from monque.management.desk import Desk
+from monque.management.texts import without_credentials
+from monque.management.values import iso_or_none, storable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """The parts of a job that need the right to see payloads, as this caller sees them.
+
+    Attributes:
+        hidden: Whether the right is missing: then all others are None.
+        payload: Redacted, with the values of BSON.
+        truncated: The bytes of a payload that is too large to be shown.
+        reason: Why it failed.
+        unique_key: Its key.
+    """
+
+    hidden: bool
+    payload: Any = None
+    truncated: int | None = None
+    reason: str | None = None
+    unique_key: str | None = None
+
+
+class Hiding(Desk):
+    """Redaction on the way out."""
+
+    async def _seen(self, caller: Caller, job: Job[Any], *, targeted: bool, limit: int | None = None) -> Seen:
+        """What this caller sees; *targeted* asks `authorize` about this very job."""
+        if not await self._may(caller, Action.PAYLOAD, job if targeted else None):
+            return Seen(hidden=True)
+        size = payload_size(job)
+        too_large = size > (self.limits.payload if limit is None else limit)
+        return Seen(
+            hidden=False,
+            payload=None if too_large else await self.redact.payload(job, job.data, caller.actor),
+            truncated=size if too_large else None,
+            reason=self._error_text(job.fail_reason),
+            unique_key=without_credentials(job.unique_key) if isinstance(job.unique_key, str) else None,
+        )
+
+    def _error_text(self, text: object) -> str | None:
+        return storable(self.redact.error_text(text)) if isinstance(text, str) else None
+
+
+def payload_size(job: Job[Any]) -> int:
+    """The bytes of a payload as BSON; of one that was not read, what the server said."""
+    return len(bson.encode({"": job.data}))
+
+
+def state_of(job: Job[Any]) -> Mapping[str, Any]:
+    """What the audit trail keeps of a job before and after an action."""
+    stamps = {"nextRunAt": iso_or_none(job.next_run_at), "updatedAt": iso_or_none(job.updated_at)}
+    return {"status": str(job.status), **{key: stamp for key, stamp in stamps.items() if stamp is not None}}

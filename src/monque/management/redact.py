@@ -1,0 +1,164 @@
+"""What of a payload and of an error's text may be seen.
+
+First a hook of the user's decides what this actor may see of this job's payload. Then values of telling keys
+are masked at any depth, URIs lose user and password, and what is too deep or too long is cut.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from inspect import isawaitable
+from typing import Any, TypeAlias
+
+from bson import Code, DBRef
+
+from monque import ConfigurationError, Job
+from monque.management.actor import Actor
+from monque.management.errors import HookFailedError
+from monque.management.texts import without_credentials
+
+MASK = "•••"
+
+DEFAULT_KEYS = (
+    "password", "passwd", "pwd", "secret", "token", "authorization", "auth", "apikey", "cookie", "session",
+    "card", "iban", "ssn", "api key", "private key",
+)  # fmt: skip
+
+# Nobody reads deeper or longer than this on a page. Half would cut real payloads; twice would only cost time.
+_DEEPEST = 40
+_LONGEST_LIST = 1_000
+# Characters of a key that are looked at: what is longer is data, and nobody names a password so.
+_LONGEST_KEY = 1_000
+
+RedactionHook: TypeAlias = Callable[[Job[Any], Any, Actor], Any]
+"""Gets the job, its raw payload and the actor; returns, or awaits, what that actor may see of it."""
+
+Words: TypeAlias = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redaction:
+    """What is hidden in payloads and error texts, before they leave the surface.
+
+    Attributes:
+        keys: A value is masked if the words of its key include one of these. `_`, `-`, `.` and camelCase
+            part words; case does not count, nor does a plural's s.
+        hook: Decides what an actor may see of a payload. The keys are masked in what it returns.
+        by_name: The same for single job names, in place of *hook*.
+        text: Applied to failure texts and tracebacks.
+
+    Examples:
+        >>> Redaction(keys=(*DEFAULT_KEYS, "diagnosis"), by_name={"pay-out": lambda job, data, actor: None})
+    """
+
+    keys: Sequence[str] = DEFAULT_KEYS
+    hook: RedactionHook | None = None
+    by_name: Mapping[str, RedactionHook] = field(default_factory=dict)
+    text: Callable[[str], str] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.keys, str) or not all(isinstance(key, str) and words_of(key) for key in self.keys):
+            raise ConfigurationError(f"redaction keys must be texts such as 'password', got {self.keys!r}")
+        object.__setattr__(self, "keys", tuple(self.keys))
+        for hook in (self.hook, self.text, *self.by_name.values()):
+            if hook is not None and not callable(hook):
+                raise ConfigurationError(f"a hook of a Redaction must be callable, got {hook!r}")
+
+    async def payload(self, job: Job[Any], data: Any, actor: Actor) -> Any:
+        """What this actor may see of a job's payload.
+
+        Raises:
+            HookFailedError: The hook raised.
+        """
+        hook = self.by_name.get(job.name, self.hook) if type(job.name) is str else self.hook
+        if hook is not None:
+            try:
+                data = hook(job, data, actor)
+                if isawaitable(data):
+                    data = await data
+            except Exception as error:
+                raise HookFailedError("of the redaction") from error
+        return self.value(data)
+
+    def value(self, value: Any) -> Any:
+        """Mask telling keys and credentials in any value, and cut what is too deep or too long."""
+        return _clean(value, _told_apart(tuple(self.keys)), 0)
+
+    def error_text(self, text: str) -> str:
+        """A failure's text or traceback as it may be shown.
+
+        Raises:
+            HookFailedError: The hook raised, or returned no text.
+        """
+        if self.text is not None:
+            try:
+                text = self.text(text)
+                if not isinstance(text, str):
+                    raise TypeError(f"it returned {type(text).__name__} instead of a text")
+            except Exception as error:
+                raise HookFailedError("text of the redaction") from error
+        return without_credentials(text)
+
+
+def _clean(value: Any, telling: frozenset[Words], depth: int) -> Any:
+    if isinstance(value, str):
+        return _clean_code(value, telling, depth) if isinstance(value, Code) else without_credentials(value)
+    if isinstance(value, DBRef):
+        value = value.as_doc()
+    if isinstance(value, Mapping):
+        if depth >= _DEEPEST:
+            return {"$cut": "too deep"}
+        return {
+            without_credentials(str(key)): MASK
+            if is_telling(str(key), telling)
+            else _clean(each, telling, depth + 1)
+            for key, each in value.items()
+        }
+    if isinstance(value, list | tuple | set | frozenset):
+        if depth >= _DEEPEST:
+            return ["… too deep"]
+        items = list(value)
+        kept = [_clean(each, telling, depth + 1) for each in items[:_LONGEST_LIST]]
+        return kept if len(items) <= _LONGEST_LIST else [*kept, f"… {len(items) - _LONGEST_LIST:,} more"]
+    return value
+
+
+def _clean_code(code: Code, telling: frozenset[Words], depth: int) -> Any:
+    """Code is a text that may have a scope, which is a document."""
+    text = without_credentials(str.__str__(code))
+    scope = code.scope
+    return Code(text) if scope is None else {"$code": text, "$scope": _clean(scope, telling, depth)}
+
+
+# Where a word ends: before an upper-case letter that follows a lower-case one, before the last of several
+# upper-case letters that a lower-case one follows (APIKey), and at whatever is no letter.
+_WORD = re.compile(r"[^\W\d_]+")
+_CAMEL = re.compile(r"(?<=[a-zß-ÿ])(?=[A-ZÀ-Þ])|(?<=[A-ZÀ-Þ])(?=[A-ZÀ-Þ][a-zß-ÿ])")
+
+
+def words_of(key: str) -> Words:
+    """`apiKey`, `API_KEY`, `api-key` and `APIKey` all are `("api", "key")`."""
+    return tuple(word.casefold() for word in _WORD.findall(_CAMEL.sub(" ", key)))
+
+
+@lru_cache(maxsize=64)
+def _told_apart(keys: tuple[str, ...]) -> frozenset[Words]:
+    return frozenset(words_of(key) for key in keys)
+
+
+# Keys repeat from job to job; few payloads have more than some hundred of them. Twice as many would hardly be
+# asked for again, with half of them large payloads would push each other out.
+@lru_cache(maxsize=4096)
+def is_telling(key: str, telling: frozenset[Words]) -> bool:
+    """Whether the words of a key include one of these, which may be several words in a row."""
+    words = words_of(key[:_LONGEST_KEY])
+    lengths = {len(each) for each in telling}
+    rows = (words[start : start + length] for start in range(len(words)) for length in lengths)
+    return any(row in telling or _singular(row) in telling for row in rows if row)
+
+
+def _singular(words: Words) -> Words:
+    return (*words[:-1], words[-1].removesuffix("s"))

@@ -1,0 +1,17 @@
+"""The surface: one method a route, whoever speaks HTTP."""
+
+from __future__ import annotations
+
+from monque.management.v1_surface import V1Surface
+
+
+class Surface(V1Surface):
+    """Looks at jobs and acts on them for callers with rights of their own.
+
+    Every method decides whether its caller may, in general and for the job or the filter in question, reads
+    or acts, writes the audit trail, and returns what this caller may see. Nothing here knows HTTP.
+
+    Examples:
+        >>> surface = Surface(monque, read_only=True)
+        >>> page = await surface.v1_jobs(Caller(actor=Actor(name="ada")), [("status", "failed")])
+    """

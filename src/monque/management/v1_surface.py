@@ -1,0 +1,166 @@
+"""The methods behind `/api/v1`, one a route. They return what is sent, as plain JSON values."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from bson import ObjectId
+
+from monque import BulkResult, Job, JobFilter
+from monque.management import v1
+from monque.management.actions import V1_ACTIONS, Action
+from monque.management.actor import Caller
+from monque.management.desk import Deed
+from monque.management.errors import NotFoundError
+from monque.management.hiding import Hiding, state_of
+from monque.management.values import plain
+
+Pairs = Sequence[tuple[str, str]]
+
+# Counting all jobs is the most expensive read of the contract: it may take a tenth of the time at most.
+_VIEWS_KEPT = timedelta(seconds=5)
+_VIEWS_SHARE = 10
+
+
+class V1Surface(Hiding):
+    """`/api/v1`."""
+
+    async def v1_health(self) -> dict[str, Any]:
+        """`GET /health`. It needs an identity, and no right."""
+        healthy = self.monque.is_healthy()
+        return {"status": "ok" if healthy else "unavailable", "scheduler": {"healthy": healthy}}
+
+    async def v1_capabilities(self, caller: Caller) -> dict[str, Any]:
+        """`GET /capabilities`: the eight actions of the contract, for this actor."""
+        actions = {action.value: await self._may(caller, action) for action in V1_ACTIONS}
+        return {"readOnly": self.read_only, "actions": actions}
+
+    async def v1_queue_views(self, caller: Caller) -> dict[str, Any]:
+        """`GET /queue-views`."""
+        await self._demand(caller, Action.READ)
+        views = await self._shared("queue_views", self.monque.queue_views, keep=_views_kept)
+        return {"queueViews": [v1.queue_view_dto(view) for view in views]}
+
+    async def v1_jobs(self, caller: Caller, pairs: Pairs) -> dict[str, Any]:
+        """`GET /jobs`. Jobs that the contract's closed object cannot show are left out."""
+        await self._demand(caller, Action.READ)
+        query = v1.list_query(pairs)
+        await self._demand(caller, Action.READ, query.filter)
+        page = await self._shared(query, lambda: self._v1_page(query))
+        return {
+            "jobs": [await self._v1_job(caller, job) for job in page.jobs if v1.fits(job)],
+            "cursor": page.cursor,
+            "hasNextPage": page.has_next_page,
+            "hasPreviousPage": page.has_previous_page,
+        }
+
+    def _v1_page(self, query: v1.ListQuery) -> Awaitable[Any]:
+        return self.monque.list_jobs(
+            query.filter,
+            cursor=query.cursor,
+            limit=min(query.limit, self.limits.page),
+            sort=query.sort,
+            descending=query.descending,
+        )
+
+    async def v1_stats(self, caller: Caller, pairs: Pairs) -> dict[str, Any]:
+        """`GET /jobs/stats`."""
+        await self._demand(caller, Action.READ)
+        name = v1.stats_query(pairs)
+        await self._demand(caller, Action.READ, JobFilter(name=name))
+        stats = await self._shared(
+            ("queue_stats", name), lambda: self.monque.queue_stats(name=name), keep=_views_kept
+        )
+        return v1.stats_dto(stats)
+
+    async def v1_job(self, caller: Caller, job_id: str, pairs: Pairs = ()) -> dict[str, Any]:
+        """`GET /jobs/{id}`."""
+        await self._demand(caller, Action.READ)
+        v1.no_query(pairs)
+        job = await self._v1_load(v1.job_id(job_id))
+        await self._demand(caller, Action.READ, job)
+        return await self._v1_job(caller, job, targeted=True)
+
+    async def v1_cancel(self, caller: Caller, job_id: str) -> dict[str, Any]:
+        """`POST /jobs/{id}/actions/cancel`."""
+        return await self._v1_act(caller, Action.CANCEL, job_id, self.monque.cancel_job)
+
+    async def v1_retry(self, caller: Caller, job_id: str) -> dict[str, Any]:
+        """`POST /jobs/{id}/actions/retry`."""
+        return await self._v1_act(caller, Action.RETRY, job_id, self.monque.retry_job)
+
+    async def v1_reschedule(self, caller: Caller, job_id: str, body: object) -> dict[str, Any]:
+        """`POST /jobs/{id}/actions/reschedule`."""
+        await self.admit(caller, Action.RESCHEDULE, doing=Action.RESCHEDULE, job_id=job_id)
+        run_at = v1.reschedule_time(body)
+        return await self._v1_act(
+            caller, Action.RESCHEDULE, job_id, lambda target: self.monque.reschedule_job(target, run_at)
+        )
+
+    async def v1_delete(self, caller: Caller, job_id: str) -> dict[str, Any]:
+        """`DELETE /jobs/{id}`."""
+        async with self._audited(caller, Deed(action=Action.DELETE, job_id=job_id)) as deed:
+            job = await self._v1_target(caller, Action.DELETE, job_id, deed)
+            await self.monque.delete_job(job.id)
+        return {"deleted": True}
+
+    async def v1_cancel_many(self, caller: Caller, body: object) -> dict[str, Any]:
+        """`POST /jobs/actions/cancel`."""
+        return await self._v1_act_on_many(caller, Action.CANCEL_BULK, body, self.monque.cancel_jobs)
+
+    async def v1_retry_many(self, caller: Caller, body: object) -> dict[str, Any]:
+        """`POST /jobs/actions/retry`."""
+        return await self._v1_act_on_many(caller, Action.RETRY_BULK, body, self.monque.retry_jobs)
+
+    async def v1_delete_many(self, caller: Caller, body: object) -> dict[str, Any]:
+        """`POST /jobs/actions/delete`."""
+        return await self._v1_act_on_many(caller, Action.DELETE_BULK, body, self.monque.delete_jobs)
+
+    async def _v1_act(
+        self, caller: Caller, action: Action, job_id: str, act: Callable[[ObjectId], Awaitable[Job[Any]]]
+    ) -> dict[str, Any]:
+        async with self._audited(caller, Deed(action=action, job_id=job_id)) as deed:
+            job = await self._v1_target(caller, action, job_id, deed)
+            after = await act(job.id)
+            deed.after = state_of(after)
+        return await self._v1_job(caller, after, targeted=True)
+
+    async def _v1_target(self, caller: Caller, action: Action, job_id: str, deed: Deed) -> Job[Any]:
+        await self._demand(caller, action)
+        job = await self._v1_load(v1.job_id(job_id))
+        deed.job_id, deed.name, deed.before = job.id, job.name, state_of(job)
+        await self._demand(caller, action, job)
+        return job
+
+    async def _v1_load(self, job_id: ObjectId) -> Job[Any]:
+        job = await self._alone(lambda: self.monque.get_job(job_id))
+        if job is None or not v1.fits(job):
+            raise NotFoundError(f"There is no job {job_id}.", v1_text="Job not found")
+        return job
+
+    async def _v1_act_on_many(
+        self,
+        caller: Caller,
+        action: Action,
+        body: object,
+        act: Callable[[JobFilter], Awaitable[BulkResult]],
+    ) -> dict[str, Any]:
+        async with self._audited(caller, Deed(action=action)) as deed:
+            await self._demand(caller, action)
+            filter = v1.selector(body)  # noqa: A001 - as the core calls it
+            deed.filter = filter
+            await self._demand(caller, action, filter)
+            result = await act(filter)
+            deed.count, deed.errors = result.count, len(result.errors)
+        return v1.bulk_dto(result)
+
+    async def _v1_job(self, caller: Caller, job: Job[Any], *, targeted: bool = False) -> dict[str, Any]:
+        seen = await self._seen(caller, job, targeted=targeted)
+        payload = {"$truncated": seen.truncated} if seen.truncated is not None else plain(seen.payload)
+        return v1.job_dto(job, payload=payload, reason=seen.reason, unique_key=seen.unique_key)
+
+
+def _views_kept(took: timedelta) -> timedelta:
+    return max(_VIEWS_KEPT, _VIEWS_SHARE * took)
