@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from monque._api.newjob import NewJob
     from monque._api.subscribe import EventKind
     from monque._attempts import Attempt
+    from monque._audit import AuditEntry, AuditPage
     from monque._diagnosis import Diagnosis, DueJobs, IndexView, UseView
     from monque._ended import JobCancelledError, JobFailedError
     from monque._errors import (
@@ -102,6 +103,8 @@ if TYPE_CHECKING:
 __all__ = [
     "AggregationTimeoutError",
     "Attempt",
+    "AuditEntry",
+    "AuditPage",
     "BulkError",
     "BulkResult",
     "Cancel",
@@ -234,6 +237,7 @@ _HOMES = (
         "_scheduling",
         "_verdicts",
         "_attempts",
+        "_audit",
         "_views",
         "_diagnosis",
         "_events",

@@ -34,6 +34,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.client_session import ClientSession
 
 from monque import (
+    AuditPage,
     BulkResult,
     ConfigurationError,
     Diagnosis,
@@ -618,6 +619,61 @@ class SyncMonque:
     def paused(self) -> list[Pause]:
         """As `Monque.paused`."""
         return self._call(self._monque.paused())
+
+    def audit(
+        self,
+        *,
+        job: Job[Any] | ObjectId | str | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+        max_time: timedelta | None = None,
+    ) -> AuditPage:
+        """As `Monque.audit`."""
+        return self._call(
+            self._monque.audit(
+                job=job, actor=actor, action=action, cursor=cursor, limit=limit, max_time=max_time
+            )
+        )
+
+    def record_action(
+        self,
+        *,
+        actor: str,
+        via: Literal["web", "cli"],
+        action: str,
+        outcome: Literal["done", "refused", "failed"],
+        job_id: ObjectId | str | None = None,
+        name: str | None = None,
+        filter: JobFilter | Mapping[str, Any] | None = None,  # noqa: A002 - as in other methods
+        count: int | None = None,
+        errors: int | None = None,
+        before: Job[Any] | Schedule | Mapping[str, Any] | None = None,
+        after: Job[Any] | Schedule | Mapping[str, Any] | None = None,
+        note: str | None = None,
+        address: str | None = None,
+        request_id: str | None = None,
+    ) -> None:
+        """As `Monque.record_action`."""
+        return self._call(
+            self._monque.record_action(
+                actor=actor,
+                via=via,
+                action=action,
+                outcome=outcome,
+                job_id=job_id,
+                name=name,
+                filter=filter,
+                count=count,
+                errors=errors,
+                before=before,
+                after=after,
+                note=note,
+                address=address,
+                request_id=request_id,
+            )
+        )
 
     def cancel_job(
         self,

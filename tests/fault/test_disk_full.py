@@ -123,3 +123,21 @@ async def test_management_actions_raise_too(monque: Monque, collection: Collecti
                 await act(job["_id"])
 
     assert await collection.find_one({"_id": job["_id"]}) == job
+
+
+async def test_the_audit_trail_rests_while_the_disk_is_full(
+    monque: Monque, collection: Collection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def record() -> None:
+        await monque.record_action(actor="ada", via="web", action="cancel", outcome="done")
+
+    await record()
+    async with full_disk(collection):
+        await record()
+    await record()
+    assert caplog.text.count("cannot write to the audit trail") == 1
+    assert len((await monque.audit()).entries) == 1
+
+    monkeypatch.setattr("monque._store.audit._REST", 0)
+    await record()
+    assert len((await monque.audit()).entries) == 2

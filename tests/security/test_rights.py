@@ -91,3 +91,19 @@ async def test_who_may_not_read_there_is_told_so_when_asking_what_is_paused(guar
             await monque.paused()
     async with Monque(address(guarded, "reader")) as reader:
         assert [pause.name for pause in await reader.paused()] in ([], ["work"])
+
+
+async def test_who_may_not_write_the_audit_trail_acts_all_the_same_after_one_warning(
+    guarded: Servers, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "monque")
+    async with Monque(address(guarded, "jobs-only")) as monque:
+        for _ in range(2):
+            job = await monque.enqueue("audited", None)
+            await monque.cancel_job(job.id)
+            await monque.record_action(actor="ada", via="web", action="cancel", outcome="done", job_id=job.id)
+
+    texts = [record.getMessage() for record in caplog.records]
+    [warning] = [text for text in texts if "cannot write to the audit trail" in text]
+    assert "shop.monque_jobs_audit, the action itself is not affected: not authorized" in warning
+    assert sum("action='cancel'" in text for text in texts) == 2

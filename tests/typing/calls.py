@@ -21,6 +21,8 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.client_session import ClientSession
 
 from monque import (
+    AuditEntry,
+    AuditPage,
     BulkResult,
     ConnectionError,
     Debounce,
@@ -458,6 +460,17 @@ async def pauses() -> None:
     assert_type((await monque.queue_views())[0].paused, Pause | None)
     await monque.pause("send-email", until=3600)  # type: ignore[arg-type]  # a time or a duration
     await monque.pause("send-email", timedelta(hours=1))  # type: ignore[call-arg]  # until= is named
+
+
+async def audits(job: Job[Email]) -> None:
+    page = await monque.audit(job=job, actor="ada", action="cancel", limit=10, max_time=timedelta(seconds=5))
+    assert_type(page, AuditPage)
+    assert_type(page.entries, list[AuditEntry])
+    assert_type(page.entries[0].note, str | None)
+    await monque.record_action(
+        actor="ada", via="cli", action="cancel", outcome="done", before=job, filter=JobFilter(name="a")
+    )
+    await monque.record_action(actor="ada", via="mail", action="x", outcome="done")  # type: ignore[arg-type]
 
 
 @monque.on("name:paused")

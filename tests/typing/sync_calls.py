@@ -10,7 +10,18 @@ from typing import Any, TypedDict, assert_type
 
 from pymongo.client_session import ClientSession
 
-from monque import Job, JobFailed, NewJob, Pause, Schedule, State, SyncMonque, SyncWorker, SyncWorkers
+from monque import (
+    AuditPage,
+    Job,
+    JobFailed,
+    NewJob,
+    Pause,
+    Schedule,
+    State,
+    SyncMonque,
+    SyncWorker,
+    SyncWorkers,
+)
 
 
 @dataclass
@@ -110,6 +121,7 @@ def pauses() -> None:
     assert_type(monque.pause("send-email", reason="why"), Pause)
     assert_type(monque.resume("send-email"), bool)
     assert_type(monque.paused(), list[Pause])
+    assert_type(monque.audit(actor="ada"), AuditPage)
 
 
 def wrong_calls() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from bson import ObjectId
 
 from monque._api import acting, waiting
+from monque._api.auditing import Auditing
 from monque._api.listing import listing, read_page
 from monque._api.opening import Opening
 from monque._api.processing import Processing
@@ -53,7 +54,7 @@ from monque._views import (
 from monque._workers.workers import Workers
 
 
-class Management(ScheduleManagement):
+class Management(ScheduleManagement, Auditing):
     """Methods to inspect jobs and to act on them; `Monque` has them all."""
 
     _opening: Opening

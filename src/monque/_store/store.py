@@ -20,7 +20,7 @@ from pymongo.read_concern import ReadConcern
 from monque._connect.sessions import Call, join
 from monque._errors import ConfigurationError
 from monque._options import Options
-from monque._store import indexes, transitions
+from monque._store import audit, indexes, transitions
 from monque._store.claiming import Claimer
 from monque._store.control import SUFFIX, ControlDocument
 from monque._store.document import (
@@ -73,6 +73,10 @@ class Store:
         self.settler = Settler(self.collection, clock)
         self.control = ControlDocument(_handle(database, options.collection + SUFFIX, CODEC_OPTIONS))
         self.uses = Uses(self._create, self.server.indexes, self.control, options)
+        self.audit = audit.AuditTrail(
+            _handle(database, options.collection + audit.SUFFIX, CODEC_OPTIONS),
+            create_indexes=options.create_indexes,
+        )
         self.claimer = Claimer(self.collection, naive, options, clock, instance_id, self.uses.is_noted)
         self.silence = allowed_silence(
             tolerance=options.heartbeat_tolerance, interval=options.heartbeat_interval

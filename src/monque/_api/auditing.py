@@ -1,0 +1,123 @@
+"""The audit trail: what operators did is logged, stored, and can be read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from bson import ObjectId
+
+from monque._api.opening import Opening
+from monque._audit import AuditPage, Outcome, Via
+from monque._errors import driver_errors
+from monque._job import Job
+from monque._schedule import Schedule
+from monque._store.audit import Which, new_entry
+from monque._views import JobFilter, check_range
+
+logger = logging.getLogger("monque.audit")
+
+
+class Auditing:
+    """Methods about the audit trail; `Monque` has them all."""
+
+    _opening: Opening
+
+    async def audit(
+        self,
+        *,
+        job: Job[Any] | ObjectId | str | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+        max_time: timedelta | None = None,
+    ) -> AuditPage:
+        """What operators did, the newest first: through the management API and the command line.
+
+        Entries are kept for 90 days. What a program does by calling methods of `Monque` is not among them,
+        unless it calls `record_action`.
+
+        Args:
+            job: Only what was done to this job, or to the one with this id.
+            actor: Only what this one did.
+            action: Only this action, for example "cancel".
+            cursor: Where to continue, from an earlier page of the same question.
+            limit: How many entries a page has, 1 to 1000.
+            max_time: How long the server may take; None for any time.
+
+        Raises:
+            InvalidCursorError: The cursor comes from another question, or was changed.
+
+        Examples:
+            >>> page = await monque.audit(actor="ada", action="retry")
+            >>> for entry in page.entries:
+            ...     print(entry.at, entry.job_id, entry.outcome)
+        """
+        store = self._opening.here().store
+        check_range("limit", limit, 1, 1000)
+        which = Which(job.id if isinstance(job, Job) else job, actor, action)
+        start = None if cursor is None else which.read_cursor(cursor)
+        with driver_errors("read the audit trail"):
+            entries, more = await store.audit.read(which, start, limit, max_time)
+        return AuditPage(entries=entries, cursor=None if more is None else which.write_cursor(more))
+
+    async def record_action(
+        self,
+        *,
+        actor: str,
+        via: Via,
+        action: str,
+        outcome: Outcome,
+        job_id: ObjectId | str | None = None,
+        name: str | None = None,
+        filter: JobFilter | Mapping[str, Any] | None = None,  # noqa: A002 - as in other methods
+        count: int | None = None,
+        errors: int | None = None,
+        before: Job[Any] | Schedule | Mapping[str, Any] | None = None,
+        after: Job[Any] | Schedule | Mapping[str, Any] | None = None,
+        note: str | None = None,
+        address: str | None = None,
+        request_id: str | None = None,
+    ) -> None:
+        """Log and store what an operator did, or tried to do; see `AuditEntry` for the fields.
+
+        It never fails what was done: an entry that cannot be stored is in the log of `monque.audit` all the
+        same. Values of payloads and unique keys in a filter are replaced; of a job its state and times are
+        kept, of a schedule its times.
+
+        Examples:
+            >>> job = await monque.cancel_job(job.id)
+            >>> await monque.record_action(
+            ...     actor="ada", via="web", action="cancel", outcome="done", job_id=job.id, after=job
+            ... )
+        """
+        entry = new_entry(
+            actor=actor,
+            via=via,
+            action=action,
+            outcome=outcome,
+            job_id=job_id,
+            name=name,
+            filter=filter,
+            count=count,
+            errors=errors,
+            before=before,
+            after=after,
+            note=note,
+            address=address,
+            request_id=request_id,
+        )
+        _log(entry)
+        if self._opening.is_open:
+            await self._opening.here().store.audit.write(entry)
+
+
+def _log(entry: Mapping[str, Any]) -> None:
+    """One line an action. Texts stand in quotes, so that no line break of theirs begins another line."""
+    level = logging.INFO if entry["outcome"] == "done" else logging.WARNING
+    if logger.isEnabledFor(level):
+        shown = " ".join(f"{field}={value!r}" for field, value in entry.items())
+        logger.log(level, "%s", shown, extra={f"audit_{field}": value for field, value in entry.items()})
