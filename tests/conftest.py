@@ -18,7 +18,7 @@ from monque import Monque, Options
 from monque.embedded import EmbeddedMongo
 from support.aliases import Collection, Database, Make
 from support.invariants import check_invariants
-from support.options import QUICK
+from support.options import QUICK, without_companions
 from support.sharding import Cluster
 from support.waiting import Events
 
@@ -98,10 +98,16 @@ def collection(database: Database) -> Collection:
 
 @pytest.fixture
 async def make_monque(database: Database, collection: Collection) -> AsyncIterator[Make]:
-    """Make instances on this test's database; afterwards they are closed and the collection is checked."""
+    """Make instances on this test's database; afterwards they are closed and the collection is checked.
+
+    They write nothing beside their jobs, unless the test says `companions=True`.
+    """
     made: list[Monque] = []
 
-    def make(given: object = None, *, options: Options = QUICK, **kwargs: Any) -> Monque:
+    def make(
+        given: object = None, *, options: Options = QUICK, companions: bool = False, **kwargs: Any
+    ) -> Monque:
+        options = options if companions else without_companions(options)
         monque = Monque(database if given is None else given, options=options, **kwargs)
         made.append(monque)
         return monque

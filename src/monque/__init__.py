@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         WatchFailed,
         WatchUnavailable,
     )
+    from monque._instances import Instance, InstanceWorker
     from monque._job import Job
     from monque._observe.job_log import JobLogHandler
     from monque._observe.logs import JobLogFilter, current_job
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
     from monque._status import Enqueued, JobStatus, StatusName
     from monque._time.plan import next_runs
     from monque._timeout import Timeout
+    from monque._trends import Histogram, TrendPoint, Trends
     from monque._unique import Debounce, DuplicateJobError, Unique
     from monque._verdicts import Cancel, Fail, RetryAfter, Snooze, Verdict
     from monque._views import (
@@ -123,8 +125,11 @@ __all__ = [
     "Event",
     "EventKind",
     "Fail",
+    "Histogram",
     "IndexView",
+    "Instance",
     "InstanceConflictError",
+    "InstanceWorker",
     "InvalidCronError",
     "InvalidCursorError",
     "InvalidJobIdentifierError",
@@ -195,6 +200,8 @@ __all__ = [
     "SyncWorker",
     "SyncWorkers",
     "Timeout",
+    "TrendPoint",
+    "Trends",
     "Unique",
     "UseName",
     "UseView",
@@ -224,9 +231,11 @@ _HOMES = (
         "_status",
         "_state",
         "_job",
+        "_instances",
         "_pause",
         "_progress",
         "_schedule",
+        "_trends",
         "_shutdown",
         "_ended",
         "_options",

@@ -8,12 +8,16 @@ from typing import Literal, TypeAlias, get_args
 
 from monque._errors import ConfigurationError
 from monque._rules import check_count, check_duration, check_fraction
+from monque._trends import Trends
 
 UseName: TypeAlias = Literal["priority", "window"]
 """What a collection may be used for beyond plain jobs; `_store/indexes.py` has the index of each."""
 # What every job keeps free for its result. With half of it, the answer of an HTTP API would often not fit;
 # with twice, documents get large enough to slow down every read of them.
 DEFAULT_RESULT_SIZE = 64 * 1024
+
+# It stands in a line of a table. A hash has 64 characters; twice as many as this would be a description.
+_LONGEST_RELEASE = 100
 
 # A document has 16 MiB, and the payload needs some of them.
 _LARGEST_RESULT = 8 * 1024 * 1024
@@ -76,6 +80,10 @@ class Options:
         uses: What the collection is used for beyond plain jobs, such as "priority": the index of each is
             created at open. Without it that is done by the first job that needs it.
         change_streams: Listen to a change stream for instant wake-ups where the server offers one.
+        trends: Count what happens over time, in a small collection beside the jobs; None counts nothing.
+        register: Describe this instance to operators while it processes jobs, in a collection of its own.
+        release: The release of your program, shown with its instances; None takes the environment variable
+            `MONQUE_RELEASE`, if it is set.
     """
 
     collection: str = "monque_jobs"
@@ -102,6 +110,9 @@ class Options:
     listing_indexes: bool = False
     uses: tuple[UseName, ...] = ()
     change_streams: bool = True
+    trends: Trends | None = Trends()  # noqa: RUF009 - it is frozen
+    register: bool = True
+    release: str | None = None
 
     def __post_init__(self) -> None:
         _check_collection(self.collection)
@@ -126,6 +137,10 @@ class Options:
             raise ConfigurationError(f"instance_id must be text that is not blank, got {self.instance_id!r}")
         if self.retention is not None and not isinstance(self.retention, Retention):
             raise ConfigurationError(f"retention must be a Retention(...) or None, got {self.retention!r}")
+        if self.trends is not None and not isinstance(self.trends, Trends):
+            raise ConfigurationError(f"trends must be a Trends(...) or None, got {self.trends!r}")
+        if self.release is not None:
+            _check_release(self.release)
         if self.heartbeat_tolerance < self.heartbeat_interval:
             raise ConfigurationError(
                 f"heartbeat_tolerance must be at least heartbeat_interval ({self.heartbeat_interval}), "
@@ -146,6 +161,14 @@ def check_uses(uses: object) -> tuple[UseName, ...]:
             f"got {uses!r}"
         )
     return uses
+
+
+def _check_release(release: object) -> None:
+    if not isinstance(release, str) or not release.strip() or len(release) > _LONGEST_RELEASE:
+        raise ConfigurationError(
+            f"release must be a short text that is not blank, such as '2026.11.3' or a commit, of at most "
+            f"{_LONGEST_RELEASE} characters, got {release!r}"
+        )
 
 
 def _check_collection(name: object) -> None:

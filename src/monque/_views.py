@@ -287,7 +287,8 @@ class QueueDepth:
 
     *due* could run now, *later* have a time in the future, *processing* run. *oldest_due* is how long the
     first of those due has been so; zero if there is none. *paused* says whether the name is paused, alone or
-    with all others. Parked jobs, which have no time yet, are in none of these numbers.
+    with all others. Parked jobs, which have no time yet, are in none of these numbers. *failed* and
+    *cancelled* are how many of its jobs are kept in these states, if that was asked for and can be told.
     """
 
     name: str
@@ -296,6 +297,8 @@ class QueueDepth:
     processing: int = 0
     oldest_due: timedelta = timedelta(0)
     paused: bool = False
+    failed: int | None = None
+    cancelled: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

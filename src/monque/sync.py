@@ -42,6 +42,7 @@ from monque import (
     EnqueueOptions,
     Event,
     EventKind,
+    Instance,
     Job,
     JobFilter,
     JobPage,
@@ -54,6 +55,7 @@ from monque import (
     Options,
     Overlap,
     Pause,
+    QueueDepth,
     QueueStats,
     QueueView,
     Schedule,
@@ -61,6 +63,7 @@ from monque import (
     Sort,
     State,
     StatusName,
+    TrendPoint,
     UseName,
     Worker,
     Workers,
@@ -601,6 +604,40 @@ class SyncMonque:
     def queue_views(self) -> list[QueueView]:
         """As `Monque.queue_views`."""
         return self._call(self._monque.queue_views())
+
+    def queue_depths(self, *, failures: bool = False, max_time: timedelta | None = None) -> list[QueueDepth]:
+        """As `Monque.queue_depths`."""
+        return self._call(self._monque.queue_depths(failures=failures, max_time=max_time))
+
+    def estimated_count(self, *, max_time: timedelta | None = None) -> int:
+        """As `Monque.estimated_count`."""
+        return self._call(self._monque.estimated_count(max_time=max_time))
+
+    def instances(self, *, max_time: timedelta | None = None) -> list[Instance]:
+        """As `Monque.instances`."""
+        return self._call(self._monque.instances(max_time=max_time))
+
+    def trends(
+        self,
+        *,
+        name: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        step: timedelta | None = None,
+        by_name: bool = False,
+        max_time: timedelta | None = None,
+    ) -> list[TrendPoint]:
+        """As `Monque.trends`."""
+        return self._call(
+            self._monque.trends(
+                name=name, since=since, until=until, step=step, by_name=by_name, max_time=max_time
+            )
+        )
+
+    @property
+    def companions(self) -> Mapping[str, bool]:
+        """As `Monque.companions`."""
+        return self._monque.companions
 
     def pause(
         self,

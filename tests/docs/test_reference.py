@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import monque
-from monque import Event, Options, Retention
+from monque import Event, Options, Retention, Trends
 from monque._settings import Policy
 from monque._store.document import TRACE_FIELDS
 from monque._store.policy import stored_policy
@@ -19,7 +19,7 @@ from monque._store.policy import stored_policy
 DOCS = Path(__file__).parents[2] / "docs"
 # A policy that says everything.
 EVERYTHING = Policy(**{field.name: 1 for field in fields(Policy)})  # type: ignore[arg-type]
-UNITS = {"s": "seconds", "min": "minutes", "h": "hours"}
+UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days"}
 
 
 def table(page: str, heading: str) -> dict[str, str]:
@@ -35,15 +35,17 @@ def shown(default: Any) -> Any:
     """A default as the table writes it: durations in words, all else as in Python."""
     if isinstance(default, timedelta):
         return default
-    return repr(default)
+    return "Trends()" if default == Trends() else repr(default)
 
 
 def read(text: str) -> Any:
-    found = re.fullmatch(r"(\d+) (s|min|h)", text)
+    found = re.fullmatch(r"(\d+) (s|min|h|d)", text)
     return timedelta(**{UNITS[found[2]]: int(found[1])}) if found else text.replace('"', "'")
 
 
-@pytest.mark.parametrize(("heading", "values"), [("Options", Options), ("Retention", Retention)])
+@pytest.mark.parametrize(
+    ("heading", "values"), [("Options", Options), ("Retention", Retention), ("Trends", Trends)]
+)
 def test_the_configuration_page_lists_every_option_with_its_default(heading: str, values: type) -> None:
     listed = table("getting-started/configuration.md", heading)
 

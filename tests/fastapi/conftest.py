@@ -30,7 +30,7 @@ APPS = Path(__file__).parent / "apps"
 @pytest.fixture
 async def monque(make_monque: Make) -> Monque:
     """One open instance. Failures are final: no test here is about retries, and none wants to meet one."""
-    options = Options(max_retries=1, shutdown_timeout=timedelta(seconds=10))
+    options = Options(max_retries=1, shutdown_timeout=timedelta(seconds=10), trends=None, register=False)
     return await make_monque(options=options).open()
 
 

@@ -19,7 +19,12 @@ MAX_RETRIES = 2
 HOUR = timedelta(hours=1)
 # Every wait is longer than an expiry that is near, and shorter than one that is far.
 OPTIONS = Options(
-    max_retries=MAX_RETRIES, base_retry_interval=HOUR, change_streams=False, uses=("priority", "window")
+    trends=None,
+    register=False,
+    max_retries=MAX_RETRIES,
+    base_retry_interval=HOUR,
+    change_streams=False,
+    uses=("priority", "window"),
 )
 ACTIVE = ("pending", "processing")
 KINDS = ("job", "schedule")

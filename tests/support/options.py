@@ -12,6 +12,9 @@ QUICK = Options(
     poll_interval=timedelta(milliseconds=200),
     base_retry_interval=timedelta(milliseconds=20),
     shutdown_timeout=timedelta(seconds=10),
+    # Two more collections in thousands of test databases would cost minutes.
+    trends=None,
+    register=False,
 )
 # A failed attempt is retried after a minute, which no test waits for.
 ONE_TRY = replace(QUICK, base_retry_interval=timedelta(seconds=30))
@@ -25,3 +28,8 @@ WATCHFUL = replace(
 )
 # Polls and safety polls never come: a job that runs was found by a change stream, a hint or a timer.
 NEVER_POLLING = replace(QUICK, poll_interval=timedelta(minutes=5), safety_poll_interval=timedelta(minutes=5))
+
+
+def without_companions(options: Options) -> Options:
+    """The same options, for an instance that writes nothing beside its jobs."""
+    return replace(options, trends=None, register=False)

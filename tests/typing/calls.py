@@ -6,7 +6,7 @@ must find; if it no longer finds it, the ignore is unused, and that is an error.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -30,6 +30,9 @@ from monque import (
     EnqueueOptions,
     Event,
     EventKind,
+    Histogram,
+    Instance,
+    InstanceWorker,
     Job,
     JobCompleted,
     JobDeduplicated,
@@ -45,6 +48,7 @@ from monque import (
     Options,
     Pause,
     Progress,
+    QueueDepth,
     Retention,
     Retry,
     Schedule,
@@ -52,6 +56,8 @@ from monque import (
     ScheduleSkipped,
     State,
     Timeout,
+    TrendPoint,
+    Trends,
     Unique,
     Worker,
     Workers,
@@ -471,6 +477,22 @@ async def audits(job: Job[Email]) -> None:
         actor="ada", via="cli", action="cancel", outcome="done", before=job, filter=JobFilter(name="a")
     )
     await monque.record_action(actor="ada", via="mail", action="x", outcome="done")  # type: ignore[arg-type]
+
+
+async def instances_and_trends() -> None:
+    assert_type(await monque.instances(max_time=timedelta(seconds=5)), list[Instance])
+    assert_type((await monque.instances())[0].workers, tuple[InstanceWorker, ...])
+    points = await monque.trends(name="send-email", step=timedelta(minutes=5), by_name=True)
+    assert_type(points, list[TrendPoint])
+    assert_type(points[0].waited.quantile(0.95), timedelta | None)
+    assert_type(points[0].ran + points[0].waited, Histogram)
+    assert_type(await monque.queue_depths(failures=True), list[QueueDepth])
+    assert_type(await monque.estimated_count(), int)
+    assert_type(monque.companions, Mapping[str, bool])
+    Options(trends=Trends(interval=timedelta(seconds=2)), register=False, release="2026.11")
+    Options(trends=None)
+    Options(trends=True)  # type: ignore[arg-type]  # Trends() or None
+    await monque.trends("send-email")  # type: ignore[call-arg]  # name= is named
 
 
 @monque.on("name:paused")

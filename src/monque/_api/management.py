@@ -11,6 +11,7 @@ from bson import ObjectId
 
 from monque._api import acting, waiting
 from monque._api.auditing import Auditing
+from monque._api.insight import Insight
 from monque._api.listing import listing, read_page
 from monque._api.opening import Opening
 from monque._api.processing import Processing
@@ -54,7 +55,7 @@ from monque._views import (
 from monque._workers.workers import Workers
 
 
-class Management(ScheduleManagement, Auditing):
+class Management(ScheduleManagement, Auditing, Insight):
     """Methods to inspect jobs and to act on them; `Monque` has them all."""
 
     _opening: Opening

@@ -88,17 +88,35 @@ async def is_there_any(
     return False
 
 
-async def aggregate(collection: AsyncCollection[Document], pipeline: list[Document]) -> list[Document]:
-    """Run a pipeline within the time limit for statistics."""
-    milliseconds = _STATISTICS_LIMIT // timedelta(milliseconds=1)
+async def aggregate(
+    collection: AsyncCollection[Document],
+    pipeline: list[Document],
+    *,
+    max_time: timedelta | None = None,
+    hint: str | None = None,
+) -> list[Document]:
+    """Run a pipeline within a time limit, by default that of statistics."""
+    limit = _STATISTICS_LIMIT if max_time is None else max_time
+    more: dict[str, Any] = {} if hint is None else {"hint": hint}
     try:
-        cursor = await collection.aggregate(pipeline, maxTimeMS=milliseconds, allowDiskUse=True)
+        cursor = await collection.aggregate(
+            pipeline, maxTimeMS=max(limit // timedelta(milliseconds=1), 1), allowDiskUse=True, **more
+        )
         return await cursor.to_list()
     except ExecutionTimeout as error:
         raise AggregationTimeoutError(
-            f"the statistics took longer than {_STATISTICS_LIMIT.total_seconds():g} s; "
+            f"the statistics took longer than {limit.total_seconds():g} s; "
             "ask for one name, or remove old jobs with Options(retention=...)"
         ) from error
+
+
+async def estimate(collection: AsyncCollection[Document], *, max_time: timedelta | None = None) -> int:
+    """About how many documents there are, without counting them."""
+    limit = {} if max_time is None else {"maxTimeMS": max(max_time // timedelta(milliseconds=1), 1)}
+    try:
+        return await collection.estimated_document_count(**limit)
+    except ExecutionTimeout as error:
+        raise AggregationTimeoutError("the server took too long to say how many jobs it has") from error
 
 
 async def set_priority_many(collection: AsyncCollection[Document], query: Document, *, priority: int) -> int:

@@ -373,3 +373,21 @@ def depths_from(
             depth = replace(depth, later=depth.later + count)
         found[name] = depth
     return [found[name] for name in sorted(found)]
+
+
+def badly_ended() -> list[Document]:
+    """Count the failed and the cancelled jobs by name, from the index of these alone."""
+    return [
+        {"$match": {"status": {"$in": ["failed", "cancelled"]}}},
+        {"$group": {"_id": {"name": "$name", "status": "$status"}, "count": {"$sum": 1}}},
+    ]
+
+
+def with_failures(depths: Iterable[QueueDepth], groups: Iterable[Mapping[str, Any]]) -> list[QueueDepth]:
+    """Add how many jobs of each name have failed or are cancelled; also names with nothing else."""
+    found = {depth.name: replace(depth, failed=0, cancelled=0) for depth in depths}
+    for group in groups:
+        name, status = name_of(group["_id"].get("name")), group["_id"]["status"]
+        depth = found.get(name, QueueDepth(name=name, failed=0, cancelled=0))
+        found[name] = replace(depth, **{status: (getattr(depth, status) or 0) + group["count"]})
+    return [found[name] for name in sorted(found)]

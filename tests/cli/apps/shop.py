@@ -7,6 +7,8 @@ from datetime import timedelta
 from monque import Job, Monque, Options, SyncMonque, Workers
 
 QUICK = Options(
+    trends=None,
+    register=False,
     poll_interval=timedelta(milliseconds=200),
     heartbeat_interval=timedelta(milliseconds=300),
     heartbeat_tolerance=timedelta(seconds=1),

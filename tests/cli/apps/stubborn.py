@@ -16,6 +16,8 @@ from monque.fastapi import setup_monque
 
 workers = Workers()
 QUICK = Options(
+    trends=None,
+    register=False,
     poll_interval=timedelta(milliseconds=200),
     shutdown_timeout=timedelta(seconds=1),
     heartbeat_tolerance=timedelta(minutes=5),
@@ -55,7 +57,9 @@ def stay() -> None:
 
 
 monque = Monque(options=QUICK, workers=workers)
-patient = Monque(options=Options(shutdown_timeout=timedelta(minutes=10)), workers=workers)
+patient = Monque(
+    options=Options(shutdown_timeout=timedelta(minutes=10), trends=None, register=False), workers=workers
+)
 
 
 @asynccontextmanager

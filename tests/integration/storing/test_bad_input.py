@@ -377,13 +377,22 @@ class TestOptions:
         *("max_retries", "worker_concurrency", "instance_concurrency", "max_payload_size"),
         "max_result_size",
     )
-    FLAGS = ("recover_stale_jobs", "create_indexes", "listing_indexes", "change_streams", "attempt_traces")
+    FLAGS = (
+        "recover_stale_jobs",
+        "create_indexes",
+        "listing_indexes",
+        "change_streams",
+        "attempt_traces",
+        "register",
+    )
     OTHERS: tuple[tuple[str, list[Any], str], ...] = (
         ("collection", ["", "a$b", "a\0b", "system.jobs", ".jobs", "jobs.", "a..b", None, 7], "collection"),
         ("attempt_history", [-1, 101, 1.5, "3", None, True], "from 0 to 100"),
         ("uses", ["priority", ["priority"], ("speed",), (1,), None], "tuple of names"),
         ("retry_jitter", [-0.1, 1.1, float("nan"), float("inf"), "0.1", None, True], "from 0 to 1"),
         ("instance_id", ["", "  ", 7, b"id"], "not blank"),
+        ("trends", [timedelta(days=1), {"minutes": timedelta(days=1)}, 7, True], "Trends(...)"),
+        ("release", ["", "  ", 7, b"1.0", "x" * 101], "not blank"),
         ("retention", [timedelta(days=1), {"completed": timedelta(days=1)}, 7, True], "Retention(...)"),
     )
 

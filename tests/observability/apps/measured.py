@@ -9,7 +9,7 @@ from prometheus_client import Counter
 
 from monque import Job, Monque, Options, SyncMonque
 
-QUICK = Options(poll_interval=timedelta(milliseconds=200), max_retries=1)
+QUICK = Options(poll_interval=timedelta(milliseconds=200), max_retries=1, trends=None, register=False)
 
 monque = Monque(options=QUICK)
 blocking = SyncMonque(options=QUICK)

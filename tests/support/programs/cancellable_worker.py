@@ -15,7 +15,12 @@ from reporting import say, say_events
 from monque import Job, Monque, Options
 
 # Heartbeats come too late to tell it anything.
-SLOW = Options(heartbeat_interval=timedelta(minutes=1), heartbeat_tolerance=timedelta(minutes=5))
+SLOW = Options(
+    heartbeat_interval=timedelta(minutes=1),
+    heartbeat_tolerance=timedelta(minutes=5),
+    trends=None,
+    register=False,
+)
 
 
 async def main(uri: str, stream: bool) -> None:

@@ -14,7 +14,7 @@ from monque import Job, Monque, Options
 
 
 async def main(uri: str) -> None:
-    monque = Monque(uri, options=Options(worker_concurrency=20))
+    monque = Monque(uri, options=Options(worker_concurrency=20, trends=None, register=False))
     last: dict[str, float] = {}
 
     async def note(job: Job[None]) -> None:

@@ -8,6 +8,8 @@ from monque import Event, Monque, Options
 
 # Polls and beats five times a second; other instances take its jobs after a second of silence.
 WATCHED = Options(
+    trends=None,
+    register=False,
     poll_interval=timedelta(milliseconds=200),
     heartbeat_interval=timedelta(milliseconds=200),
     heartbeat_tolerance=timedelta(seconds=1),

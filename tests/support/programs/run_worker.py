@@ -15,7 +15,9 @@ from monque import Event, Job, Monque, Options
 
 
 async def main(uri: str) -> None:
-    monque = Monque(uri, options=Options(poll_interval=timedelta(milliseconds=200)))
+    monque = Monque(
+        uri, options=Options(poll_interval=timedelta(milliseconds=200), trends=None, register=False)
+    )
     set_by_a_line(let_go := asyncio.Event())
 
     @monque.worker("patient")

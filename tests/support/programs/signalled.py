@@ -23,7 +23,9 @@ let_go = asyncio.Event()
 
 def make(name: str, uri: str = URI) -> Monque:
     """An instance that says when it is up, when a job starts and when one is done."""
-    options = Options(poll_interval=timedelta(milliseconds=200), instance_id=name)
+    options = Options(
+        poll_interval=timedelta(milliseconds=200), instance_id=name, trends=None, register=False
+    )
     monque = Monque(uri, options=options)
 
     @monque.worker(f"{name}.patient")

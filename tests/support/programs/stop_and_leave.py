@@ -14,7 +14,9 @@ from monque import Job, Monque, Options
 
 
 async def main(uri: str) -> None:
-    monque = Monque(uri, options=Options(shutdown_timeout=timedelta(milliseconds=100)))
+    monque = Monque(
+        uri, options=Options(shutdown_timeout=timedelta(milliseconds=100), trends=None, register=False)
+    )
     started = asyncio.Event()
 
     @monque.worker("stuck")

@@ -29,7 +29,12 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 app = FastAPI(lifespan=lifespan)
 monque = Monque(
-    given(), options=Options(shutdown_timeout=timedelta(seconds=float(os.environ.get("SHOP_TIMEOUT", "30"))))
+    given(),
+    options=Options(
+        shutdown_timeout=timedelta(seconds=float(os.environ.get("SHOP_TIMEOUT", "30"))),
+        trends=None,
+        register=False,
+    ),
 )
 app.include_router(health_router(monque))
 setup_monque(app, monque, discover=["shop_app.jobs"], process_jobs=os.environ.get("SHOP_PROCESS") != "no")

@@ -1,0 +1,103 @@
+"""The register of instances, in a collection of its own beside the jobs. No I/O.
+
+{_id: instance id, host, pid, version, python, release, startedAt, seenAt, state, intervalMs, slots, busy,
+ claimedAhead, changeStream, workers: [{name, concurrency, active, off}], settings: {…}, expireAt}
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+from datetime import datetime, timedelta
+from typing import Any, get_args
+
+from monque._instances import ChangeStreamState, Instance, InstanceState, InstanceWorker
+from monque._options import Options
+from monque._store.document import Document, count_of, milliseconds, time_of
+from monque._store.owners import allowed_silence
+
+SUFFIX = "_instances"
+"""What the name of the collection has behind the name of the jobs collection."""
+
+# What `settings` leaves out: it stands elsewhere in the document, or says nothing to who reads it.
+_ELSEWHERE = ("collection", "instance_id", "register", "release", "retention", "trends", "uses")
+_SETTINGS = tuple(field for field in fields(Options) if field.name not in _ELSEWHERE)
+
+
+def settings_of(options: Options) -> Document:
+    """The options of an instance, as they are stored."""
+    found = {field.name: getattr(options, field.name) for field in _SETTINGS}
+    return {_stored_name(name, value): _stored(value) for name, value in found.items() if value is not None}
+
+
+def _stored(value: Any) -> Any:
+    return milliseconds(value) if isinstance(value, timedelta) else value
+
+
+def _stored_name(name: str, value: Any) -> str:
+    camel = re.sub(r"_(\w)", lambda found: found[1].upper(), name)
+    return f"{camel}Ms" if isinstance(value, timedelta) else camel
+
+
+def to_instance(document: Document, now: datetime, *, tolerance: timedelta) -> Instance:
+    """An instance as it described itself. Anybody may have written the document: it may hold anything."""
+    interval = timedelta(milliseconds=min(count_of(document, "intervalMs"), 2**40))
+    seen_at, state = time_of(document, "seenAt"), _one_of(InstanceState, document, "state", "stopped")
+    silence = allowed_silence(tolerance=tolerance, interval=interval)
+    stream = _one_of(ChangeStreamState, document, "changeStream", "off")
+    return Instance(
+        id=str(document["_id"]),
+        host=_text(document, "host"),
+        pid=count_of(document, "pid") or None,
+        version=_text(document, "version"),
+        python=_text(document, "python"),
+        release=_text(document, "release"),
+        started_at=time_of(document, "startedAt"),
+        seen_at=seen_at,
+        state=state,
+        alive=state != "stopped" and seen_at is not None and now - seen_at <= silence,
+        interval=interval,
+        slots=count_of(document, "slots"),
+        busy=count_of(document, "busy"),
+        claimed_ahead=count_of(document, "claimedAhead"),
+        change_stream=stream,
+        workers=_workers(document.get("workers")),
+        settings=_settings(document.get("settings")),
+    )
+
+
+def _text(document: Mapping[str, Any], field: str) -> str | None:
+    value = document.get(field)
+    return value if type(value) is str else None
+
+
+def _one_of(choices: Any, document: Document, field: str, default: str) -> Any:
+    value = document.get(field)
+    return value if type(value) is str and value in get_args(choices) else default
+
+
+def _workers(stored: object) -> tuple[InstanceWorker, ...]:
+    entries = stored if isinstance(stored, list) else []
+    return tuple(
+        InstanceWorker(
+            name=entry["name"],
+            concurrency=count_of(entry, "concurrency"),
+            active=count_of(entry, "active"),
+            off=entry.get("off") is True,
+        )
+        for entry in entries
+        if isinstance(entry, dict) and type(entry.get("name")) is str
+    )
+
+
+def _settings(stored: object) -> dict[str, Any]:
+    """Settings by the names of the options; those that this version does not know stay as they are."""
+    return dict(map(_setting, stored.items())) if isinstance(stored, dict) else {}
+
+
+def _setting(item: tuple[str, Any]) -> tuple[str, Any]:
+    stored, value = item
+    if stored.endswith("Ms") and type(value) in (int, float):
+        stored, value = stored.removesuffix("Ms"), timedelta(milliseconds=min(value, 2**43))
+    return re.sub(r"[A-Z]", lambda found: f"_{found[0].lower()}", stored), value
