@@ -42,13 +42,13 @@ class Insight:
 
     @property
     def companions(self) -> Mapping[str, bool]:
-        """Which of the small collections beside the jobs this instance writes: `trends`, `register`.
+        """Which of the small collections beside the jobs are written: `trends`, `register` and `audit`.
 
         False if the options say so, or if the server has refused a write: for lack of a right or of space.
         """
-        return MappingProxyType(
-            {name: companion.is_on for name, companion in self._opening.anywhere().store.companions.items()}
-        )
+        store = self._opening.anywhere().store
+        written = {name: companion.is_on for name, companion in store.companions.items()}
+        return MappingProxyType({**written, "audit": store.audit.is_on})
 
     async def instances(self, *, max_time: timedelta | None = None) -> list[Instance]:
         """The instances that process jobs, or did so within the last 24 hours; those alive come first.
