@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import signal
+import sys
 import uuid
 from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Any
@@ -19,6 +20,7 @@ from monque.embedded import EmbeddedMongo
 from support.aliases import Collection, Database, Make
 from support.invariants import check_invariants
 from support.options import QUICK, without_companions
+from support.places import drop_collections, use_memory
 from support.sharding import Cluster
 from support.waiting import Events
 
@@ -35,6 +37,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # and a mongod with hundreds of test databases ends itself when it meets the limit.
 _, _most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (_most_files, _most_files))
+
+use_memory()
+
+# Tests start hundreds of Python processes. If the environment forbids them to keep what they compiled, each
+# of them compiles all its modules anew.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # On a busy machine an example may take its time; what it finds counts, not how fast.
 hypothesis.settings.register_profile(
@@ -87,7 +96,7 @@ async def database(
     name = re.sub(r"\W", "_", request.node.name)[:30] + "_" + uuid.uuid4().hex[:8]
     database = client[name]
     yield database
-    await client.drop_database(name)
+    await drop_collections(database)
 
 
 @pytest.fixture

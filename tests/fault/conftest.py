@@ -14,6 +14,7 @@ from pymongo.errors import PyMongoError
 
 from support import servers
 from support.aliases import Database, Failing
+from support.places import drop_collections
 from support.proxy import Proxy
 from support.servers import Servers
 
@@ -60,7 +61,7 @@ async def database(host: Servers, request: pytest.FixtureRequest) -> AsyncIterat
     async with AsyncMongoClient(host.uri(), tz_aware=True) as client:
         yield client[name]
         with suppress(PyMongoError):  # a failover may still be under way
-            await client.drop_database(name)
+            await drop_collections(client[name])
 
 
 @pytest.fixture

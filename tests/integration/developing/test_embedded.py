@@ -22,6 +22,7 @@ from pymongo import AsyncMongoClient, MongoClient, WriteConcern
 from pymongo.read_concern import ReadConcern
 
 from monque.embedded import EmbeddedMongo, EmbeddedMongoError, find_mongod, supervisor
+from support.places import short_folder
 from support.traffic import Traffic
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
@@ -53,7 +54,7 @@ class Client:
 def world(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A short folder for sockets and temporary data; at the end nothing that was started in it runs."""
     tmp_path_factory.getbasetemp()  # before we change what it would depend on
-    root = Path(tempfile.mkdtemp(prefix="mq-", dir="/tmp"))
+    root = Path(tempfile.mkdtemp(prefix="mq-", dir=short_folder()))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(root))
     monkeypatch.setenv("TMPDIR", str(root))
     monkeypatch.setattr(tempfile, "tempdir", str(root))

@@ -13,6 +13,8 @@ from typing import IO
 
 import pytest
 
+from support.places import short_folder
+
 DEMO = [sys.executable, "-m", "monque.demo"]
 
 
@@ -73,7 +75,7 @@ def test_without_a_usable_mongod_the_demo_says_so_and_fails() -> None:
 
 def test_ctrl_c_ends_the_demo_and_leaves_nothing_behind() -> None:
     # A short folder of its own: what is in it afterwards was left behind by this demo.
-    with tempfile.TemporaryDirectory(dir="/tmp", prefix="demo") as folder:
+    with tempfile.TemporaryDirectory(dir=short_folder(), prefix="demo") as folder:
         environment = {**os.environ, "TMPDIR": folder, "XDG_RUNTIME_DIR": ""}
         show = subprocess.Popen(
             DEMO, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
