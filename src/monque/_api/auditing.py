@@ -61,7 +61,7 @@ class Auditing:
         which = Which(job.id if isinstance(job, Job) else job, actor, action)
         start = None if cursor is None else which.read_cursor(cursor)
         with driver_errors("read the audit trail"):
-            entries, more = await store.audit.read(which, start, limit, max_time)
+            entries, more = await store.companions.audit.read(which, start, limit, max_time)
         return AuditPage(entries=entries, cursor=None if more is None else which.write_cursor(more))
 
     async def record_action(
@@ -112,7 +112,7 @@ class Auditing:
         )
         _log(entry)
         if self._opening.is_open:
-            await self._opening.here().store.audit.write(entry)
+            await self._opening.here().store.companions.audit.write(entry)
 
 
 def _log(entry: Mapping[str, Any]) -> None:

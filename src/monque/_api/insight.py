@@ -46,9 +46,8 @@ class Insight:
 
         False if the options say so, or if the server has refused a write: for lack of a right or of space.
         """
-        store = self._opening.anywhere().store
-        written = {name: companion.is_on for name, companion in store.companions.items()}
-        return MappingProxyType({**written, "audit": store.audit.is_on})
+        companions = self._opening.anywhere().store.companions
+        return MappingProxyType({name: each.is_on for name, each in companions._asdict().items()})
 
     async def instances(self, *, max_time: timedelta | None = None) -> list[Instance]:
         """The instances that process jobs, or did so within the last 24 hours; those alive come first.
@@ -67,7 +66,7 @@ class Insight:
             ...     print(instance.id, instance.host, instance.alive, instance.busy)
         """
         store, max_time = self._opening.here().store, _check_max_time(max_time)
-        collection = store.companions["register"].collection
+        collection = store.companions.register.collection
         with driver_errors("read the register of instances"):
             found = await operations.aggregate(collection, [{"$sort": {"_id": 1}}], max_time=max_time)
         now, tolerance = store.clock.now(), self._options.heartbeat_tolerance
@@ -111,7 +110,7 @@ class Insight:
         JobFilter(name=name)  # refuses what cannot be a name
         span = _span(since, until, step, store.clock.now())
         by_name = check_flag("by_name", by_name)
-        collection = store.companions["trends"].collection
+        collection = store.companions.trends.collection
         with driver_errors("read the trends"):
             return await trend_reads.read(collection, span, name=name, by_name=by_name, max_time=max_time)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from typing import Any
 
@@ -20,9 +20,9 @@ from pymongo.read_concern import ReadConcern
 from monque._connect.sessions import Call, join
 from monque._errors import ConfigurationError
 from monque._options import Options
-from monque._store import audit, indexes, register, transitions, trends
+from monque._store import indexes, transitions
 from monque._store.claiming import Claimer
-from monque._store.companions import EXPIRES, Companion
+from monque._store.companions import Companions
 from monque._store.control import SUFFIX, ControlDocument
 from monque._store.document import (
     CODEC_OPTIONS,
@@ -74,37 +74,16 @@ class Store:
         self.settler = Settler(self.collection, clock)
         self.control = ControlDocument(_handle(database, options.collection + SUFFIX, CODEC_OPTIONS))
         self.uses = Uses(self._create, self.server.indexes, self.control, options)
-        self.audit = audit.AuditTrail(
-            _handle(database, options.collection + audit.SUFFIX, CODEC_OPTIONS),
-            create_indexes=options.create_indexes,
-        )
         self.claimer = Claimer(self.collection, naive, options, clock, instance_id, self.uses.is_noted)
-        self.companions: Mapping[str, Companion] = {
-            "trends": self._companion(
-                database, trends.SUFFIX, "what happens over time", trends.INDEXES, options.trends is not None
-            ),
-            "register": self._companion(
-                database, register.SUFFIX, "the register of instances", [EXPIRES], options.register
-            ),
-        }
-        """The collections beside the jobs that are written for operators only."""
+        self.companions = Companions.of(
+            lambda suffix: _handle(database, options.collection + suffix, CODEC_OPTIONS), options
+        )
         self.silence = allowed_silence(
             tolerance=options.heartbeat_tolerance, interval=options.heartbeat_interval
         ).total_seconds()
         """Seconds without a heartbeat after which other instances take our jobs."""
         self.unrecovered = Refused()
         """Jobs of dead owners that the server refuses to change: each is logged once."""
-
-    def _companion(
-        self,
-        database: AsyncDatabase[Any],
-        suffix: str,
-        what: str,
-        wanted: Sequence[IndexModel],
-        is_on: bool,
-    ) -> Companion:
-        handle = _handle(database, self.options.collection + suffix, CODEC_OPTIONS)
-        return Companion(handle, what, wanted, is_on=is_on, creates_indexes=self.options.create_indexes)
 
     def through(self, collection: AsyncCollection[Document]) -> Store:
         """The same store with another handle of its collection: that of the driver a session belongs to."""

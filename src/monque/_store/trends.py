@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias
 from bson import Int64
 from pymongo import IndexModel
 
-from monque._store.companions import EXPIRES
+from monque._store.companion import EXPIRES
 from monque._store.document import Document, count_of, name_of, time_of
 from monque._trends import BOUNDS, Histogram, TrendPoint
 

@@ -202,7 +202,7 @@ async def test_what_others_wrote_into_the_trail_can_be_read(monque: Monque, data
 async def test_an_outage_costs_an_entry_and_not_the_action(
     monque: Monque, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    trail = monque._opening.here().store.audit
+    trail = monque._opening.here().store.companions.audit
     await monque.record_action(**DONE)
     with monkeypatch.context() as patch:
 
