@@ -56,6 +56,12 @@ class Job(Generic[T]):
         last_heartbeat: When its instance last marked it as alive.
         heartbeat_interval: How often the instance that claimed it last marks its jobs.
         attempt: How often it was claimed: 0 before the first time; no retry sets it back.
+        max_attempts: How often it is tried, if the call that stored it said so; None: its worker or
+            `Options.max_retries` says.
+        crash_count: How many processes have died while they ran it, since the last success.
+        started_at: Of a completed job: when its last run began. None if nobody stored that, as the next.
+        finished_at: Of a completed job: when its last run ended.
+        traceparent: The W3C trace context of the call that stored it.
         expires_at: When it is not worth running any more; None if the call that stored it did not say.
         stuck_since: When its handler was told to stop, if that was more than half a minute ago and it still
             runs; its owner says so with a heartbeat.
@@ -101,6 +107,11 @@ class Job(Generic[T]):
     last_heartbeat: datetime | None = None
     heartbeat_interval: timedelta | None = None
     attempt: int = 0
+    max_attempts: int | None = None
+    crash_count: int = 0
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    traceparent: str | None = None
     expires_at: datetime | None = None
     stuck_since: datetime | None = None
     cancel_requested: bool = False

@@ -20,6 +20,7 @@ LONGEST_FUNCTION = 45
 # is stored, have as many fields as there is to say.
 HELD_BY_USERS = {"Monque", "Management", "SyncMonque"}
 VALUES = {"Job", "Options", "Claim", "Schedule", "Diagnosis", "AuditEntry", "Instance", "TrendPoint"}
+MAY_NAME_FIELDS = ("_store/", "management/", "web/")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -88,8 +89,13 @@ def lines(found: Found) -> int:
     return (node.end_lineno or 0) - node.lineno + 1 - docstring
 
 
+def is_value(found: Found) -> bool:
+    """What the management API answers, too, has as many fields as there is to say."""
+    return found.node.name in VALUES or found.node.name.startswith("Ops")
+
+
 def test_no_class_has_too_many_attributes() -> None:
-    large = {str(each): len(attributes(each)) for each in classes() if each.node.name not in VALUES}
+    large = {str(each): len(attributes(each)) for each in classes() if not is_value(each)}
 
     assert {name: count for name, count in large.items() if count > MOST_ATTRIBUTES} == {}
 
@@ -108,7 +114,10 @@ def test_functions_are_short() -> None:
 
 
 def test_field_names_of_documents_stand_in_the_store_alone() -> None:
-    """MongoDB's own camelCase, such as the answers of `hello`, is no field of ours."""
+    """MongoDB's own camelCase, such as the answers of `hello`, is no field of ours.
+
+    The names in the JSON of the management API are a contract of their own, whatever documents are like.
+    """
     ours = set(re.findall(r'"([a-z]+[A-Z]\w*)"', (PACKAGE / "_store" / "document.py").read_text()))
     assert {"nextRunAt", "claimedBy", "repeatInterval"} <= ours
 
@@ -116,6 +125,6 @@ def test_field_names_of_documents_stand_in_the_store_alone() -> None:
         f"{file}: {node.value}"
         for file, module in modules()
         for node in ast.walk(module)
-        if isinstance(node, ast.Constant) and node.value in ours and not file.startswith("_store/")
+        if isinstance(node, ast.Constant) and node.value in ours and not file.startswith(MAY_NAME_FIELDS)
     }
     assert found == set()

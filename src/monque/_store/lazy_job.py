@@ -34,6 +34,7 @@ from monque._store.document import (
     time_of,
 )
 from monque._store.history import attempts_of
+from monque._store.policy import policy_of
 from monque._store.reporting import log_of, progress_of
 from monque._workers.results import Kept
 
@@ -81,6 +82,11 @@ def _fields(document: Mapping[str, Any]) -> dict[str, Any]:
         "last_heartbeat": time_of(document, "lastHeartbeat"),
         "heartbeat_interval": _duration(get("heartbeatInterval")),
         "attempt": attempt_of(document),
+        "max_attempts": _max_attempts(document),
+        "crash_count": count_of(document, "crashCount"),
+        "started_at": time_of(document, "startedAt"),
+        "finished_at": time_of(document, "finishedAt"),
+        "traceparent": _text(get("traceparent")),
         "expires_at": expires_at_of(document),
         "stuck_since": stuck_since(document),
         "cancel_requested": is_cancel_requested(document),
@@ -94,6 +100,15 @@ def _fields(document: Mapping[str, Any]) -> dict[str, Any]:
         "created_at": time_of(document, "createdAt"),
         "updated_at": time_of(document, "updatedAt"),
     }
+
+
+def _max_attempts(document: Mapping[str, Any]) -> int | None:
+    policy = policy_of(document)
+    return None if policy is None else policy.attempts
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _duration(interval: object) -> timedelta | None:
