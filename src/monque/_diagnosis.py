@@ -40,13 +40,15 @@ class DueJobs:
 class UseView:
     """What the collection is used for beyond plain jobs, and the index that exists for it.
 
-    *last_job_at* is when the newest job that is stored with it was created; None if there is none.
+    *last_job_at* is when the newest job that is stored with it was created; None if there is none, or if the
+    use is not about jobs that are stored with it (*needs_jobs* is False): then its index serves readers.
     """
 
     name: str
     index: str
     reason: str
     last_job_at: datetime | None
+    needs_jobs: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

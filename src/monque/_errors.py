@@ -21,7 +21,8 @@ MonqueError
 ├── JobCancelledError               the same
 ├── ProcessDiedError
 ├── InvalidCursorError
-├── AggregationTimeoutError
+├── ReadTimeoutError
+│   └── AggregationTimeoutError
 ├── DuplicateJobError               it carries a job, so it stands in `_unique`
 └── ShutdownTimeoutError            it carries jobs, so it stands in `_shutdown`
 
@@ -290,7 +291,11 @@ class InvalidCursorError(MonqueError, ValueError):
     """The cursor was not made by this query, or was changed on the way."""
 
 
-class AggregationTimeoutError(MonqueError):
+class ReadTimeoutError(MonqueError, TimeoutError):
+    """A read took longer than the `max_time` that its caller gave it."""
+
+
+class AggregationTimeoutError(ReadTimeoutError):
     """The statistics took longer than their time limit."""
 
 

@@ -10,7 +10,7 @@ from monque._errors import ConfigurationError
 from monque._rules import check_count, check_duration, check_fraction
 from monque._trends import Trends
 
-UseName: TypeAlias = Literal["priority", "window"]
+UseName: TypeAlias = Literal["priority", "window", "failures"]
 """What a collection may be used for beyond plain jobs; `_store/indexes.py` has the index of each."""
 # What every job keeps free for its result. With half of it, the answer of an HTTP API would often not fit;
 # with twice, documents get large enough to slow down every read of them.
@@ -78,7 +78,8 @@ class Options:
         listing_indexes: Also create the indexes that let `list_jobs` page through very many jobs by any
             sort, and `queue_stats` count one name, without reading the others. They cost every write.
         uses: What the collection is used for beyond plain jobs, such as "priority": the index of each is
-            created at open. Without it that is done by the first job that needs it.
+            created at open. Without it that is done by the first job that needs it; that of "failures" by
+            `Monque.begin_use`.
         change_streams: Listen to a change stream for instant wake-ups where the server offers one.
         trends: Count what happens over time, in a small collection beside the jobs; None counts nothing.
         register: Describe this instance to operators while it processes jobs, in a collection of its own.

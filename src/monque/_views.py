@@ -13,7 +13,7 @@ from bson import ObjectId
 from monque._errors import ConfigurationError
 from monque._job import Job
 from monque._pause import Pause
-from monque._rules import HIGHEST_PRIORITY, check_count, check_time
+from monque._rules import HIGHEST_PRIORITY, check_count, check_flag, check_time
 from monque._status import CancelledBy, JobStatus, StatusName
 
 Sort = Literal["id", "created_at", "updated_at", "next_run_at"]
@@ -29,6 +29,8 @@ _TIMES = (
     "updated_before",
     "due_after",
     "due_before",
+    "claimed_after",
+    "claimed_before",
 )
 # A query with ten thousand ids takes 200 kB; with twice as many, a page of jobs would take a second.
 _MOST_IDS = 10_000
@@ -65,6 +67,11 @@ class JobFilter:
             needs a *name*, because no index helps: the server reads all jobs of that name.
         schedule_id: Runs of the schedule with this id that are jobs of their own. No index leads to them: in
             a large collection, give the name, too, and have `Options.listing_indexes`.
+        recurring: True: schedules. False: all other jobs.
+        claimed_by: Processing, by the instance with this id.
+        claimed_after: Processing, and claimed at this time or later. Jobs that TypeScript instances run
+            have no such time.
+        claimed_before: Processing, and claimed before this time.
 
     Examples:
         >>> JobFilter(name="send-email", payload={"customer.id": 7})
@@ -86,6 +93,10 @@ class JobFilter:
     ids: Iterable[ObjectId | str] | None = None
     payload: Mapping[str, Scalar] | None = field(default=None, hash=False)
     schedule_id: ObjectId | str | None = None
+    recurring: bool | None = None
+    claimed_by: str | None = None
+    claimed_after: datetime | None = None
+    claimed_before: datetime | None = None
 
     def __post_init__(self) -> None:
         if self.name is not None and not _may_be_stored(self.name):
@@ -99,16 +110,19 @@ class JobFilter:
         for time in _TIMES:
             if getattr(self, time) is not None:
                 check_time(time, getattr(self, time))
-        if self.expired is not None and not isinstance(self.expired, bool):
-            raise ConfigurationError(f"a filter's expired must be True or False, got {self.expired!r}")
+        for flag in ("expired", "recurring"):
+            if getattr(self, flag) is not None:
+                check_flag(f"a filter's {flag}", getattr(self, flag))
         if self.cancelled_by is not None:
             check_choice("cancelled_by", self.cancelled_by, CancelledBy)
         if self.priority is not None:
             check_count("a filter's priority", self.priority, limit=HIGHEST_PRIORITY)
-        if self.unique_key is not None and not _may_be_stored(self.unique_key):
-            raise ConfigurationError(
-                f"a filter's unique_key must be a key, got {self.unique_key!r}; leave it out to mean all jobs"
-            )
+        for text, what in (("unique_key", "a key"), ("claimed_by", "the id of an instance")):
+            given = getattr(self, text)
+            if given is not None and not _may_be_stored(given):
+                raise ConfigurationError(
+                    f"a filter's {text} must be {what}, got {given!r}; leave it out to mean all jobs"
+                )
         if self.ids is not None:
             object.__setattr__(self, "ids", _ids(self.ids))
         if self.payload is not None:
@@ -299,6 +313,30 @@ class QueueDepth:
     paused: bool = False
     failed: int | None = None
     cancelled: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedJob:
+    """A job that failed or was cancelled, with little more than why.
+
+    Attributes:
+        id: As `Job.id`.
+        name: The job name.
+        status: failed or cancelled.
+        at: When it last changed; as a rule, when it ended.
+        reason: Of a failed job its `fail_reason`, of a cancelled one its `cancel_reason`; None without one.
+            Of a longer text, the first 1,000 characters.
+        fail_count: Failures so far.
+        attempt_error_type: The type of the error of its last attempt, if its history has one.
+    """
+
+    id: ObjectId
+    name: str
+    status: JobStatus
+    at: datetime
+    reason: str | None
+    fail_count: int
+    attempt_error_type: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,6 +42,7 @@ from monque import (
     EnqueueOptions,
     Event,
     EventKind,
+    FailedJob,
     Instance,
     Job,
     JobFilter,
@@ -592,6 +593,26 @@ class SyncMonque:
     def count_jobs(self, filter: JobFilter = JobFilter()) -> int:  # noqa: A002 - part of the public API
         """As `Monque.count_jobs`."""
         return self._call(self._monque.count_jobs(filter))
+
+    def recent_failures(
+        self,
+        *,
+        name: str | None = None,
+        since: datetime | None = None,
+        cancelled: bool = False,
+        limit: int = 10_000,
+        max_time: timedelta | None = None,
+    ) -> list[FailedJob]:
+        """See `Monque.recent_failures`."""
+        return self._call(
+            self._monque.recent_failures(
+                name=name, since=since, cancelled=cancelled, limit=limit, max_time=max_time
+            )
+        )
+
+    def begin_use(self, name: UseName) -> None:
+        """See `Monque.begin_use`."""
+        self._call(self._monque.begin_use(name))
 
     def diagnose(self, *, uses: Collection[UseName] = ()) -> Diagnosis:
         """As `Monque.diagnose`."""

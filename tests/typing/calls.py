@@ -30,6 +30,7 @@ from monque import (
     EnqueueOptions,
     Event,
     EventKind,
+    FailedJob,
     Histogram,
     Instance,
     InstanceWorker,
@@ -225,7 +226,11 @@ async def wrong_settings() -> None:
     assert_type((await monque.now(charge, Order(number=1))).priority, int)
     await monque.enqueue(charge, Order(number=1), priority="high")  # type: ignore[call-overload]  # a text
     await monque.set_priority("65f1c0ffee65f1c0ffee0001", "high")  # type: ignore[arg-type]  # a text
-    Options(uses=("priority", "window"))
+    Options(uses=("priority", "window", "failures"))
+    await monque.begin_use("failures")
+    await monque.begin_use("speed")  # type: ignore[arg-type]  # there is no such use
+    assert_type(await monque.recent_failures(name="charge", limit=5), list[FailedJob])
+    JobFilter(claimed_by="web-1", recurring=False, claimed_before=datetime.now(UTC))
     latest = Unique("k", on_conflict="replace")
     assert_type(await monque.enqueue(charge, Order(number=1), unique=latest), Job[Order])
     assert_type(

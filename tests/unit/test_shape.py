@@ -19,7 +19,10 @@ LONGEST_FUNCTION = 45
 # What users hold has as many methods as it offers, each of a line or two; public values, and a document as it
 # is stored, have as many fields as there is to say.
 HELD_BY_USERS = {"Monque", "Management", "SyncMonque"}
-VALUES = {"Job", "Options", "Claim", "Schedule", "Diagnosis", "AuditEntry", "Instance", "TrendPoint"}
+VALUES = {
+    *("Job", "Options", "Claim", "Schedule", "Diagnosis", "AuditEntry", "Instance", "TrendPoint"),
+    *("JobFilter",),
+}
 MAY_NAME_FIELDS = ("_store/", "management/", "web/")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -163,6 +163,10 @@ def test_what_a_filter_looks_for_in_a_payload_is_never_an_operator() -> None:
         {"unique_key": "k"},
         {"ids": ["a"]},
         {"payload": {"a": 1}},
+        {"recurring": False},
+        {"claimed_by": "web-1"},
+        {"claimed_after": NOW},
+        {"claimed_before": NOW},
     ],
     ids=str,
 )
@@ -248,9 +252,43 @@ def test_a_filter_made_again_from_its_fields_is_the_same(jobs: JobFilter) -> Non
 @given(filters)
 def test_no_text_of_a_filter_can_become_an_operator(jobs: JobFilter) -> None:
     query = reads.matching(jobs)
+    parts: list[dict[str, Any]] = query.get("$and", [query])
 
-    assert set(query) <= {"name", "status", "createdAt", "updatedAt", "nextRunAt"}
-    assert query.get("name") == (None if jobs.name is None else {"$eq": jobs.name})
+    known = {"name", "status", "createdAt", "updatedAt", "nextRunAt", "claimedAt"}
+    assert {field for part in parts for field in part} <= known
+    assert parts[0].get("name") == (None if jobs.name is None else {"$eq": jobs.name})
+
+
+def test_only_running_jobs_have_a_claim_to_look_for() -> None:
+    claimed = {"status": "processing", "claimedBy": {"$eq": "$web-1"}, "claimedAt": {"$lt": DatetimeMS(NOW)}}
+
+    assert reads.matching(JobFilter(claimed_by="$web-1", claimed_before=NOW)) == {"$and": [{}, claimed]}
+
+
+@pytest.mark.parametrize("instance", ["", " ", 5, b"k", "\ud800", {"$ne": ""}])
+def test_what_is_no_instance_is_refused(instance: Any) -> None:
+    with pytest.raises(ConfigurationError, match="a filter's claimed_by must be the id of an instance"):
+        JobFilter(claimed_by=instance)
+
+
+@pytest.mark.parametrize("field", ["expired", "recurring"])
+def test_a_switch_of_a_filter_is_true_or_false(field: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"a filter's {field} must be True or False, got 1"):
+        JobFilter(**{field: 1})  # type: ignore[arg-type]  # that is the point
+
+
+def test_a_list_of_what_ended_badly_is_read_status_by_status() -> None:
+    """Each is a stretch of one index in the order of the list; both at once would have to be sorted."""
+    both = Listing(JobFilter(status=["failed", "cancelled"]), "updated_at", descending=True)
+    others = Listing(JobFilter(status=["failed", "completed"]), "updated_at", descending=True)
+    place = Position(ObjectId(), DatetimeMS(NOW))
+
+    def branches(listing: Listing) -> list[Any]:
+        query = listing.stretches(place, "forward")[0].query
+        return [branch["$and"][0]["status"] for branch in query["$or"]]
+
+    assert branches(both) == [{"$in": ["cancelled"]}] * 2 + [{"$in": ["failed"]}] * 2
+    assert branches(others) == [{"$in": ["completed", "failed"]}] * 2
 
 
 # Values

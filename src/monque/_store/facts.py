@@ -130,6 +130,10 @@ def _has(found: Sequence[IndexView], model: IndexModel) -> bool:
 
 async def _use(store: Store, use: Use) -> UseView:
     """A use that has begun, and the newest job that is stored with it."""
+    if use.field is None:
+        return UseView(
+            name=use.name, index=use.index_name, reason=use.reason, last_job_at=None, needs_jobs=False
+        )
     newest = await operations.aggregate(
         store.collection,
         [

@@ -70,6 +70,14 @@ WINDOW = IndexModel(
     partialFilterExpression={"windowKey": {"$exists": True}},
 )
 
+# Lists what failed or was cancelled, the newest first, and counts it by name without reading a document. Only
+# jobs that end badly are in it.
+FAILED = IndexModel(
+    {"status": 1, "updatedAt": -1, "_id": -1, "name": 1},
+    name="monque_failed",
+    partialFilterExpression={"status": {"$in": ["failed", "cancelled"]}},
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Use:
@@ -77,8 +85,9 @@ class Use:
 
     name: UseName
     index: IndexModel
-    field: str
-    """A job that is stored with this field needs the index: the use begins with it."""
+    field: str | None
+    """A job that is stored with this field needs the index: the use begins with it. None: somebody who wants
+    to look at jobs begins it."""
     reason: str
     """What the index is for, to be read by operators."""
 
@@ -95,6 +104,7 @@ USES: Mapping[str, Use] = {
     for use in (
         Use("priority", URGENT, "priority", "finds due jobs with a priority before the others"),
         Use("window", WINDOW, "windowKey", "lets one job a key be accepted in a window of time"),
+        Use("failures", FAILED, None, "lists failed and cancelled jobs by the time of their end"),
     )
 }
 

@@ -32,6 +32,7 @@ _FIELDS: dict[Sort, str] = {
     "next_run_at": "nextRunAt",
 }
 ENDED = frozenset({JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED})
+_ENDED_BADLY = frozenset({JobStatus.FAILED, JobStatus.CANCELLED})
 _STATUSES = frozenset(status.value for status in JobStatus)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -53,12 +54,7 @@ def matching(jobs: JobFilter) -> Document:
     if jobs.statuses:
         query["status"] = {"$in": [status.value for status in jobs.statuses]}
     for field, (after, before) in _times(jobs).items():
-        bounds = {
-            operator: DatetimeMS(_milliseconds(moment))
-            for operator, moment in (("$gte", after), ("$lt", before))
-            if moment is not None
-        }
-        if bounds:
+        if bounds := _within(after, before):
             # A parked job has no time, so it is never due, whatever the bounds are.
             query[field] = {**bounds, "$ne": PARKED} if field == "nextRunAt" else bounds
     if jobs.priority is not None:
@@ -72,12 +68,32 @@ def matching(jobs: JobFilter) -> Document:
         query[f"data.{path}"] = {"$type": "null"} if value is None else {"$eq": value}
     if jobs.schedule_id is not None:
         query["scheduleId"] = jobs.schedule_id
+    if jobs.recurring is not None:
+        query["repeatInterval"] = {"$ne": None} if jobs.recurring else {"$eq": None}
     more = []
+    if claim := _claim(jobs):
+        more.append(claim)
     if jobs.cancelled_by is not None:
         more.append(_cancelled_by(jobs.cancelled_by))
     if jobs.expired is not None:
         more.append(expired() if jobs.expired else {"$nor": [expired()]})
     return {"$and": [query, *more]} if more else query
+
+
+def _within(after: datetime | None, before: datetime | None) -> Document:
+    return {
+        operator: DatetimeMS(_milliseconds(moment))
+        for operator, moment in (("$gte", after), ("$lt", before))
+        if moment is not None
+    }
+
+
+def _claim(jobs: JobFilter) -> Document:
+    """Match by the claim. Only running jobs have one: the index of active jobs leads to them."""
+    claim: Document = {} if jobs.claimed_by is None else {"claimedBy": {"$eq": jobs.claimed_by}}
+    if bounds := _within(jobs.claimed_after, jobs.claimed_before):
+        claim["claimedAt"] = bounds
+    return {"status": "processing", **claim} if claim else {}
 
 
 def expired() -> Document:
@@ -94,7 +110,10 @@ def _cancelled_by(who: CancelledBy) -> Document:
 
 
 # What a filter has beside name, states and times.
-_OTHERS = ("expired", "cancelled_by", "priority", "unique_key", "ids", "payload", "schedule_id")
+_OTHERS = (
+    *("expired", "cancelled_by", "priority", "unique_key", "ids", "payload", "schedule_id", "recurring"),
+    *("claimed_by", "claimed_after", "claimed_before"),
+)
 
 
 def _times(jobs: JobFilter) -> dict[str, tuple[datetime | None, datetime | None]]:
@@ -199,13 +218,29 @@ class Listing:
         # have a remainder to skip.
         equal = {field: {"$eq": position.value}, **self._by_id(position, direction)}
         either = [self._by_value(field, position.value, direction), equal]
-        return Stretch({"$or": [{"$and": [*query["$and"], stretch]} for stretch in either]}, order)
+        branches = [
+            {"$and": [part, *query["$and"][1:], stretch]} for part in self._parts() for stretch in either
+        ]
+        return Stretch({"$or": branches}, order)
 
     def _arrays(self, position: Position | None, direction: Direction) -> Stretch:
         """The jobs whose sort value is an array."""
         arrays = {_FIELDS[self.sort]: {"$type": "array"}}
         by_id = [] if position is None else [self._by_id(position, direction)]
-        return Stretch({"$and": [matching(self.jobs), arrays, *by_id]}, {"_id": self._way(direction)})
+        branches: list[Document] = [{"$and": [part, arrays, *by_id]} for part in self._parts()]
+        query = branches[0] if len(branches) == 1 else {"$or": branches}
+        return Stretch(query, {"_id": self._way(direction)})
+
+    def _parts(self) -> list[Document]:
+        """The queries that make up the filter: for what ended badly, one a status.
+
+        Each of them is a stretch of the index `monque_failed` in the order of the list. With both in one the
+        server sorts all that match.
+        """
+        statuses = self.jobs.statuses
+        if self.sort != "updated_at" or len(statuses) < 2 or not _ENDED_BADLY.issuperset(statuses):
+            return [matching(self.jobs)]
+        return [matching(replace(self.jobs, status=status)) for status in statuses]
 
     def _by_value(self, field: str, value: Any, direction: Direction) -> Document:
         if value is None and self._falls(direction):
@@ -258,7 +293,7 @@ class Listing:
         jobs = self.jobs
         moments = [moment for bounds in _times(jobs).values() for moment in bounds]
         times = [None if moment is None else _milliseconds(moment) for moment in moments]
-        others = {each: value for each in _OTHERS if (value := getattr(jobs, each)) is not None}
+        others = {each: _sealed(value) for each in _OTHERS if (value := getattr(jobs, each)) is not None}
         whole: list[object] = [self.sort, self.descending, jobs.name, list(jobs.statuses), times]
         if others:
             whole.append(others)
@@ -270,6 +305,10 @@ class Listing:
 
     def _way(self, direction: Direction) -> int:
         return -1 if self._falls(direction) else 1
+
+
+def _sealed(value: object) -> object:
+    return _milliseconds(value) if isinstance(value, datetime) else value
 
 
 def _write_place(position: Position, *, by_id: bool) -> bytes:

@@ -1,4 +1,4 @@
-"""Uses: an index that only some jobs need is created when the first of them is stored, and not before.
+"""Uses: an index that only some jobs, or some readers, need is created with the first one, and not before.
 
 A use begins in a process in three steps: create its index, which changes nothing if that is there; note the
 use in the control document, where all instances see it; remember it, so that the next job costs nothing. Then
@@ -45,6 +45,8 @@ class Uses:
         self._one_at_a_time = asyncio.Lock()
         self._waiting = dict(USES)
         """The uses that have not begun here."""
+        self._beginning = {use.field: use.name for use in USES.values() if use.field is not None}
+        """Those of them that begin with a job, by the field that shows it."""
         self._noted: frozenset[str] = frozenset()
         """The uses in the control document, as far as this instance knows."""
 
@@ -68,8 +70,8 @@ class Uses:
 
     def needed_by(self, documents: Iterable[Document]) -> set[str]:
         """The uses that new jobs need and that have not begun here: as a rule none, so this must be quick."""
-        waiting = self._waiting.values()
-        return {use.name for document in documents for use in waiting if use.field in document}
+        beginning = self._beginning.items()
+        return {name for document in documents for field, name in beginning if field in document}
 
     async def begin(self, name: str, *, in_transaction: bool = False) -> Settings | None:
         """Begin a use, unless it has begun here; return the control document if it had to be written.
@@ -92,6 +94,8 @@ class Uses:
             settings = None if is_noted else await self._control.begin_use(name)
             self._noted |= {name}
             del self._waiting[name]
+            if use.field is not None:
+                del self._beginning[use.field]
             return settings
 
     async def note_again(self, noted: frozenset[str]) -> None:
@@ -125,7 +129,12 @@ class Uses:
         for index in await self._list_indexes():
             if index["name"] == use.index_name and indexes.is_same(index, use.index):
                 return
-        raise ConfigurationError(
-            f"the collection has no index {use.index_name!r}, which {use.reason}, and create_indexes=False "
-            f"keeps Monque from creating it; create it with: monque indexes --create --for {use.name}"
-        )
+        raise missing(use, ", and create_indexes=False keeps Monque from creating it")
+
+
+def missing(use: Use, why: str = "") -> ConfigurationError:
+    """That the index of a use is not there, and what creates it."""
+    return ConfigurationError(
+        f"the collection has no index {use.index_name!r}, which {use.reason}{why}; "
+        f"create it with: monque indexes --create --for {use.name}"
+    )

@@ -174,6 +174,8 @@ def _use(use: UseView, facts: Diagnosis) -> str:
 
 
 def _is_unused(use: UseView, facts: Diagnosis) -> bool:
+    if not use.needs_jobs:
+        return False  # nobody can see how often it is read
     return use.last_job_at is None or facts.taken_at - use.last_job_at > _UNUSED_FOR
 
 

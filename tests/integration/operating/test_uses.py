@@ -83,6 +83,24 @@ async def test_a_use_begins_once_however_many_ask_for_it(
     assert uses.needed_by([{"name": "plain"}, {"windowKey": "k"}]) == {"window"}
 
 
+async def test_anybody_can_begin_a_use(monque: Monque, collection: Collection, database: Database) -> None:
+    await monque.begin_use("failures")
+    await monque.begin_use("failures")
+
+    assert await index_names(collection) == BASE | {"monque_failed"}
+    assert await noted(database) == ["failures"]
+    (use,) = (await monque.diagnose()).uses
+    assert (use.name, use.index, use.needs_jobs) == ("failures", "monque_failed", False)
+    with pytest.raises(ConfigurationError, match="uses must be a tuple of names"):
+        await monque.begin_use("speed")  # type: ignore[arg-type]  # that is the point
+
+
+async def test_no_job_begins_a_use_of_readers(monque: Monque) -> None:
+    uses = monque._opening.here().store.uses
+
+    assert uses.needed_by([{"status": "failed", "priority": 1, "windowKey": "k"}]) == {"priority", "window"}
+
+
 async def test_pauses_and_uses_leave_each_other_alone(monque: Monque, database: Database) -> None:
     await monque.pause("work")
     await monque._opening.here().store.uses.begin("priority")
@@ -204,5 +222,5 @@ async def test_the_diagnosis_names_what_a_use_will_need(monque: Monque) -> None:
 
     assert [index.name for index in found.of("missing")] == ["monque_urgent"]
     assert found.uses == []
-    with pytest.raises(ConfigurationError, match="'priority', 'window'"):
+    with pytest.raises(ConfigurationError, match="'priority', 'window', 'failures'"):
         await monque.diagnose(uses=["speed"])  # type: ignore[list-item]  # that is the point
