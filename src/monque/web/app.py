@@ -1,0 +1,320 @@
+"""The dashboard: an ASGI app that mounts anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+from uuid import uuid4
+
+from pydantic import BaseModel
+from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from monque import Monque, NotOpenError
+from monque.management import Authorize, Caller, Limits, Redaction, Surface
+from monque.management.errors import SurfaceError
+from monque.web.answering import answer
+from monque.web.auth import Auth, LoopbackOnly
+from monque.web.context import Context
+from monque.web.entry import Entry, address_of, preflight
+from monque.web.guard import check_origins
+from monque.web.headers import cors_headers, security_headers
+from monque.web.life import Life
+from monque.web.mount import check_root_path, path_below
+from monque.web.openapi import document
+from monque.web.pages import no_page
+from monque.web.problems import Problem, away, internal, not_found, problem_of, respond, too_slow
+from monque.web.reading import read_body, read_query, refuse_forms
+from monque.web.routes import V1, Ask, Need, Route, Table
+from monque.web.routes_ops import OPS_ROUTES
+from monque.web.routes_v1 import V1_ROUTES
+
+logger = logging.getLogger("monque.web")
+
+# A whole request. Half as long would cut reads that the server may work on for five seconds; nobody looks at
+# a page that takes twice as long.
+_REQUEST_SECONDS = 10.0
+
+ROUTES = Table([*V1_ROUTES, *OPS_ROUTES])
+
+
+def dashboard(
+    monque: Monque,
+    *,
+    auth: Auth = LoopbackOnly(),
+    authorize: Authorize | None = None,
+    read_only: bool = False,
+    allow_enqueue: bool = False,
+    redact: Redaction = Redaction(),
+    ui: bool = True,
+    title: str = "Monque",
+    badge: str | None = None,
+    links: Mapping[str, str] = {},
+    root_path: str | None = None,
+    allowed_hosts: Sequence[str] = (),
+    allowed_origins: Sequence[str] = (),
+    frame_ancestors: Sequence[str] = (),
+    limits: Limits = Limits(),
+) -> Dashboard:
+    """Make an ASGI app with the management API of a Monque.
+
+    Until *auth* is given it answers only to requests from its own machine. It runs no jobs, and needs no
+    lifespan: the first request opens the Monque, unless that is open.
+
+    Args:
+        monque: What it manages. If it is not open at the first request, the dashboard opens and closes it.
+        auth: Tells who sent a request: `LoopbackOnly()`, `BasicAuth`, `BearerAuth`, `FirstOf`, or a function
+            from Starlette's `HTTPConnection` to an `Actor` or None; it may be async.
+        authorize: Asked for each action whether this actor may, first without and then with its target.
+        read_only: Whether nobody may change anything.
+        allow_enqueue: Whether jobs can be stored and schedules made and edited. Who can do that can have any
+            registered handler run with any payload.
+        redact: What is hidden in payloads and failure texts.
+        ui: Whether there are pages beside the API.
+        title: What the pages call it.
+        badge: A word beside the title, such as `production`.
+        links: More links for the pages, each name with its address.
+        root_path: The prefix under which browsers reach it, if the host does not say it in the ASGI scope.
+        allowed_hosts: If given, the hosts under which it can be reached, such as `ops.example.org`.
+        allowed_origins: Origins of other pages that may use the API, such as `https://ops.example.org`.
+        frame_ancestors: Origins of pages that may show it in a frame.
+        limits: How much it reads, accepts and sends at most.
+
+    Raises:
+        ConfigurationError: An argument is wrong.
+
+    Examples:
+        >>> app = Starlette(routes=[Mount("/monque", dashboard(monque, auth=BasicAuth({"ada": password})))])
+    """
+    surface = Surface(
+        monque,
+        authorize=authorize,
+        read_only=read_only,
+        allow_enqueue=allow_enqueue,
+        redact=redact,
+        limits=limits,
+        title=title,
+        badge=badge,
+        links=links,
+    )
+    return Dashboard(
+        monque,
+        surface,
+        Entry(auth, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins),
+        ui=ui,
+        root_path=check_root_path(root_path),
+        frame_ancestors=check_origins("frame_ancestors", frame_ancestors),
+        body_limit=limits.body,
+    )
+
+
+class Dashboard:
+    """An ASGI app, made by `dashboard()`. It takes HTTP only.
+
+    `close()`, or leaving it as an async context manager, ends its streams, and closes the Monque if the
+    dashboard opened it.
+    """
+
+    def __init__(
+        self,
+        monque: Monque,
+        surface: Surface,
+        entry: Entry,
+        *,
+        ui: bool,
+        root_path: str | None,
+        frame_ancestors: Sequence[str],
+        body_limit: int,
+    ) -> None:
+        self._life = Life(monque)
+        self._entry = entry
+        self._has_pages = ui
+        self._headers = security_headers(frame_ancestors)
+        self._body_limit = body_limit
+        self._context = Context(
+            surface=surface, document=lambda at: document(ROUTES, at), root_path=root_path
+        )
+        # Requests that write and took too long: they go on, and a close waits for them.
+        self._late: set[asyncio.Task[Any]] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._serve(Request(scope, receive), send)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})  # before it is accepted: servers answer 403
+        elif scope["type"] == "lifespan":
+            await self._live(receive, send)
+
+    async def __aenter__(self) -> Self:
+        self._life.renew()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End what is under way, and close the Monque if it was opened here. Idempotent."""
+        if self._late:
+            await asyncio.wait(self._late)
+        await self._life.close()
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """The lifespan of a server that serves this app alone."""
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.shutdown":
+                await self.close()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+            await send({"type": "lifespan.startup.complete"})
+
+    async def _serve(self, request: Request, send: Send) -> None:
+        """Answer one request, whatever comes."""
+        request_id = uuid4().hex
+        extra = {**self._headers, "x-request-id": request_id}
+        if self._entry.origins:
+            extra["vary"] = "Origin"
+        try:
+            response = await self._answer(request, request_id, extra)
+        except ClientDisconnect:
+            return
+        except Exception as error:  # noqa: BLE001 - hooks of users, and bugs: nobody gets a traceback
+            problem = _explained(error, request_id)
+            path = path_below(request.scope, self._context.root_path)
+            response = respond(problem, path=path, request_id=request_id, is_v1=path.startswith(f"{V1}/"))
+        await response(request.scope, request.receive, _with_headers(send, extra, request.method))
+
+    async def _answer(self, request: Request, request_id: str, extra: dict[str, str]) -> ASGIApp:
+        """Who may come in gets what is at this path."""
+        path = path_below(request.scope, self._context.root_path)
+        is_api = path.startswith("/api/") or path in ("/api", "/openapi.json")
+        self._life.check_loop()
+        self._entry.check_host(request)
+        verdict = self._entry.judge(request, is_api=is_api)
+        if verdict.refusal is not None:
+            raise Problem(slug="forbidden", detail=verdict.refusal)
+        if verdict.origin is not None:
+            extra.update(cors_headers(verdict.origin))
+        if (allowed := preflight(request, verdict)) is not None:
+            return allowed
+        return await self._identified(request, request_id, path, is_api=is_api)
+
+    async def _identified(self, request: Request, request_id: str, path: str, *, is_api: bool) -> ASGIApp:
+        actor = await self._entry.identify(request)
+        if not is_api:
+            return self._page(request, path)
+        caller = Caller(actor=actor, request=request, address=address_of(request), request_id=request_id)
+        route, part = ROUTES.find(request.method, path)
+        return await self._in_time(self._routed(route, part, caller, request), route)
+
+    def _page(self, request: Request, path: str) -> ASGIApp:
+        if not self._has_pages:
+            raise not_found("There are no pages here, only the API below /api.")
+        if path == "" and request.method in ("GET", "HEAD"):
+            # Relative, as a proxy may have taken a prefix away.
+            last = request.scope["path"].rpartition("/")[2]
+            return Response(status_code=307, headers={"location": f"./{last}/"})
+        raise no_page(request.method, request.headers.get("accept"))
+
+    async def _routed(self, route: Route, part: str, caller: Caller, request: Request) -> ASGIApp:
+        """Check the right, read query and body, let the handler answer."""
+        surface = self._context.surface
+        if route.opens:
+            await self._life.open()
+        if not isinstance(route.needs, Need):
+            doing = route.needs.value if route.writes else None
+            await surface.admit(caller, route.needs, doing=doing, job_id=part or None)
+        query = read_query(request.scope["query_string"], route.query)
+        body = await self._body(route, request)
+        ask = Ask(caller=caller, request=request, context=self._context, id=part, query=query, body=body)
+        result = await route.handler(ask)
+        return answer(result, route, request.headers) if isinstance(result, BaseModel | dict) else result
+
+    async def _body(self, route: Route, request: Request) -> Any:
+        if route.writes:
+            refuse_forms(request)
+        if route.body is None:
+            return None
+        limit = max(route.body_limit or 0, self._body_limit)
+        return await read_body(request, route.body, limit, may_lack=route.body_may_lack)
+
+    async def _in_time(self, work: Coroutine[Any, Any, ASGIApp], route: Route) -> ASGIApp:
+        """Give a request its time.
+
+        A read that takes too long is cancelled. A write goes on: nobody could say how far it came, and the
+        audit trail tells how it ended.
+        """
+        task = asyncio.create_task(work)
+        try:
+            await asyncio.wait([task], timeout=_REQUEST_SECONDS)
+        except asyncio.CancelledError:
+            self._leave(task, route)
+            raise
+        if task.done():
+            return task.result()
+        self._leave(task, route)
+        raise too_slow(_LATE_WRITE if route.writes else _LATE_READ)
+
+    def _leave(self, task: asyncio.Task[Any], route: Route) -> None:
+        if route.writes:
+            self._late.add(task)
+        else:
+            task.cancel()
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._late.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.warning("a request ended after its answer was given up: %s", type(error).__name__)
+
+
+_LATE_READ = (
+    "The answer took longer than 10 s. A name, a status or a shorter range helps, and so does: "
+    "monque indexes --create --listing"
+)
+_LATE_WRITE = (
+    "The action takes longer than 10 s and goes on; the audit trail tells how it ends. "
+    "Fewer jobs at once take less."
+)
+
+
+def _explained(error: Exception, request_id: str) -> Problem:
+    """What went wrong, as far as clients are told."""
+    match error:
+        case Problem():
+            return error
+        case SurfaceError() if error.slug != "internal":
+            return problem_of(error)
+        case NotOpenError():
+            return away("The Monque of this dashboard is closed.")
+    logger.error("request %s failed", request_id, exc_info=error)
+    return internal()
+
+
+def _with_headers(send: Send, extra: Mapping[str, str], method: str) -> Send:
+    """Add headers to an answer, and leave out the body of one to HEAD."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(raw=list(message.get("headers", ())))
+            for name, value in extra.items():
+                headers[name] = value
+            headers.setdefault("cache-control", "no-store")
+            message = {**message, "headers": headers.raw}
+        elif message["type"] == "http.response.body" and method == "HEAD":
+            message = {
+                "type": "http.response.body",
+                "body": b"",
+                "more_body": message.get("more_body", False),
+            }
+        await send(message)
+
+    return sending

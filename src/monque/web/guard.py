@@ -1,0 +1,167 @@
+"""What every request meets before anybody asks who it is: its host and its origin, as pure functions.
+
+Browsers send requests for whoever wrote the page that is open. What a page of another site can make them
+send is refused here, by what browsers say of themselves: `Sec-Fetch-Site`, else `Origin`. Clients that are no
+browsers send neither header, and pass.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
+
+from starlette.datastructures import Headers
+
+from monque import ConfigurationError
+
+SAFE_METHODS = frozenset({"GET", "HEAD"})
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+
+_ORIGIN = re.compile(r"(https?)://([^\s/?#@:\[\]]+|\[[0-9a-f:.]+\])(?::(\d{1,5}))?", re.IGNORECASE)
+_HOST = re.compile(r"([^\s/?#@:\[\]]+|\[[0-9a-f:.]+\])(?::(\d{1,5}))?", re.IGNORECASE)
+_DEFAULT_PORTS = {"http": "80", "https": "443"}
+_FORWARDED = re.compile(r"forwarded|x-forwarded-.*|x-real-ip|via")
+
+_SET_AUTH = (
+    "This dashboard answers only to its own machine, because it was made without auth. To reach it from "
+    "elsewhere or through a proxy, say who may: dashboard(monque, auth=BasicAuth({'ada': '…'}))."
+)
+
+
+def loopback_refusal(headers: Headers, client: str | None) -> str | None:
+    """Why a request does not come from this machine, as a sentence; None if it does.
+
+    A proxy on this machine connects from loopback too: what it adds to the headers gives it away.
+    """
+    if client is None or not is_loopback(client):
+        return f"{_SET_AUTH} The request came from {client or 'a Unix socket'}."
+    if not _is_among(headers, LOOPBACK_HOSTS):
+        return f"{_SET_AUTH} The request was sent to another host than localhost, 127.0.0.1 or [::1]."
+    if forwarded := sorted({name for name in headers if _FORWARDED.fullmatch(name)}):
+        return f"{_SET_AUTH} The request was forwarded: it has the header {forwarded[0]}."
+    return None
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address is this machine's own; an IPv4 address may be written as IPv6."""
+    try:
+        parsed = ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = parsed.ipv4_mapped if isinstance(parsed, IPv6Address) else None
+    return (mapped or parsed).is_loopback
+
+
+def host_refusal(headers: Headers, allowed: Sequence[str]) -> str | None:
+    """Why the host that was asked for is not one of those that are allowed; None if it is, or all are."""
+    if not allowed or _is_among(headers, allowed):
+        return None
+    return "The Host header names none of the allowed_hosts of this dashboard."
+
+
+def _is_among(headers: Headers, allowed: Sequence[str]) -> bool:
+    given = headers.getlist("host")
+    return len(given) == 1 and _names_one_of(given[0], allowed)
+
+
+def _names_one_of(given: str, allowed: Sequence[str]) -> bool:
+    """Whether a host is allowed: with its port, or without one if any port will do."""
+    parsed = _HOST.fullmatch(given)
+    return parsed is not None and any(each.lower() in (given.lower(), parsed[1].lower()) for each in allowed)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the origin of a request allows.
+
+    Attributes:
+        refusal: Why it is refused, as a sentence; None if it is not.
+        origin: The listed origin that it came from, which gets headers for CORS.
+    """
+
+    refusal: str | None = None
+    origin: str | None = None
+
+
+def judge_origin(method: str, headers: Headers, *, is_api: bool, allowed: Sequence[str]) -> Verdict:
+    """Whether the page that sent a request, if a page did, may do so."""
+    origins = headers.getlist("origin")
+    if len(origins) == 1 and origins[0].lower() in allowed:
+        return Verdict(origin=origins[0])
+    if not is_api and method in SAFE_METHODS:
+        return Verdict()
+    if sites := headers.getlist("sec-fetch-site"):
+        return Verdict(_site_refusal(method, sites))
+    return Verdict(_origin_refusal(origins, headers.getlist("host")))
+
+
+def _site_refusal(method: str, sites: Sequence[str]) -> str | None:
+    # `none` is what a user typed into the address bar, which makes no request but a GET.
+    fine = {"same-origin", "none"} if method in SAFE_METHODS else {"same-origin"}
+    if fine.issuperset(sites):
+        return None
+    return (
+        f"The request came from a page of another origin (Sec-Fetch-Site: {shown(', '.join(sites))}). "
+        "To allow that origin, list it in allowed_origins."
+    )
+
+
+def _origin_refusal(origins: Sequence[str], hosts: Sequence[str]) -> str | None:
+    if not origins or (len(origins) == len(hosts) == 1 and same_host(origins[0], hosts[0])):
+        return None
+    return (
+        f"The request came from a page of {shown(', '.join(origins))}, but was sent to "
+        f"{shown(', '.join(hosts))}. "
+        "To allow that origin, list it in allowed_origins; a proxy must pass the Host header on."
+    )
+
+
+def same_host(origin: str, host: str) -> bool:
+    """Whether an origin has the host and port of a Host header. Its scheme may differ: proxies end TLS."""
+    page, asked = _ORIGIN.fullmatch(origin), _HOST.fullmatch(host)
+    if page is None or asked is None or page[2].lower() != asked[1].lower():
+        return False
+    default = _DEFAULT_PORTS[page[1].lower()]
+    return (page[3] or default) == (asked[2] or default)
+
+
+def shown(text: str) -> str:
+    """What a client sent, as it may stand in an answer: short, and without control characters."""
+    return re.sub(r"[^\x20-\x7e]", "?", text[:100])
+
+
+def check_origins(name: str, origins: Sequence[str]) -> tuple[str, ...]:
+    """Return origins in lower case.
+
+    Raises:
+        ConfigurationError: One of them is no origin.
+    """
+    for origin in _sequence(name, origins):
+        if not isinstance(origin, str) or not _ORIGIN.fullmatch(origin):
+            raise ConfigurationError(
+                f"{name} must be origins such as 'https://ops.example.org', without a path, got {origin!r}"
+            )
+    return tuple(origin.lower() for origin in origins)
+
+
+def check_hosts(hosts: Sequence[str]) -> tuple[str, ...]:
+    """Return hosts in lower case.
+
+    Raises:
+        ConfigurationError: One of them is no host.
+    """
+    for host in _sequence("allowed_hosts", hosts):
+        if not isinstance(host, str) or not _HOST.fullmatch(host):
+            raise ConfigurationError(
+                f"allowed_hosts must be hosts such as 'ops.example.org' or '[::1]:8787', got {host!r}"
+            )
+    return tuple(host.lower() for host in hosts)
+
+
+def _sequence(name: str, given: Sequence[str]) -> Sequence[str]:
+    # A text is a sequence of its characters.
+    if isinstance(given, str):
+        raise ConfigurationError(f"{name} must be a list, got the text {given!r}")
+    return given

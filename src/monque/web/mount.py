@@ -1,0 +1,55 @@
+"""Where the dashboard is mounted: the prefix of all its paths.
+
+The prefix comes from the argument `root_path`, else from the ASGI scope. No header is asked: whoever sends
+`X-Forwarded-Prefix` may be anybody.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from monque import ConfigurationError
+
+_OUR_OWN = ("/api/v1/", "/api/ops/v1/")
+_ROOT_PATH = re.compile(r"(/[\w.~-]+)*", re.ASCII)
+
+
+def check_root_path(given: str | None) -> str | None:
+    """Return a prefix as it was given.
+
+    Raises:
+        ConfigurationError: It cannot be one.
+    """
+    if given is not None and (not isinstance(given, str) or not _is_fine(given)):
+        raise ConfigurationError(
+            "root_path must be empty or like '/ops/monque': after each slash letters, digits, '.', '_', '~' "
+            f"or '-', and no slash at the end; got {given!r}"
+        )
+    return given
+
+
+def prefix_of(scope: Any, root_path: str | None) -> str:
+    """The prefix of links in an answer.
+
+    Raises:
+        ConfigurationError: The host gave one that cannot stand in a page.
+    """
+    return check_root_path(scope.get("root_path", "").rstrip("/") if root_path is None else root_path) or ""
+
+
+def path_below(scope: Any, root_path: str | None) -> str:
+    """The path below the mount. Hosts and proxies may have taken the prefix away, or left it."""
+    path: str = _without(scope["path"], scope.get("root_path", "").rstrip("/"))
+    # Below a prefix such as `/api`, a path that begins with it may have lost it already.
+    return path if path.startswith(_OUR_OWN) else _without(path, root_path or "")
+
+
+def _without(path: str, prefix: str) -> str:
+    is_below = prefix and (path == prefix or path.startswith(prefix + "/"))
+    return path[len(prefix) :] if is_below else path
+
+
+def _is_fine(path: str) -> bool:
+    # `.` and `..` would be resolved by browsers.
+    return bool(_ROOT_PATH.fullmatch(path)) and not {".", ".."}.intersection(path.split("/"))
