@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any
 
-import httpx2
 import pytest
 
 from monque import Monque
 from monque.web import Dashboard, dashboard
-
-Connect = Callable[..., httpx2.AsyncClient]
+from support.web import Client, Connect, client_of
 
 
 @pytest.fixture
 async def connect() -> AsyncIterator[Connect]:
-    """Make clients of an ASGI app, as if it were served on this machine."""
+    """Make clients of ASGI apps."""
     async with AsyncExitStack() as stack:
 
-        def connect(
-            app: Any, *, client: str | None = "127.0.0.1", host: str = "localhost", **more: Any
-        ) -> Any:
-            address: Any = None if client is None else (client, 50_000)
-            transport = httpx2.ASGITransport(app, client=address, raise_app_exceptions=True)
-            made = httpx2.AsyncClient(transport=transport, base_url=f"http://{host}", **more)
-            stack.push_async_callback(made.aclose)
-            return made
+        def connect(app: Any, **more: Any) -> Client:
+            client = client_of(app, **more)
+            stack.push_async_callback(client.aclose)
+            return client
 
         yield connect
 
@@ -40,6 +34,6 @@ async def board(monque: Monque) -> AsyncIterator[Dashboard]:
 
 
 @pytest.fixture
-def api(board: Dashboard, connect: Connect) -> httpx2.AsyncClient:
+def api(board: Dashboard, connect: Connect) -> Client:
     """A client of `board` on this machine."""
     return connect(board)

@@ -7,11 +7,10 @@ import re
 from hashlib import blake2b
 from typing import Any
 
-from pydantic import BaseModel
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
-from monque.web.routes import Route
+from monque.web.routes import Dumped, Route
 
 # What moves with time alone: a page that is otherwise the same need not be sent again.
 _VOLATILE = frozenset(
@@ -32,13 +31,9 @@ _VOLATILE = frozenset(
 _TAG = re.compile(r'(?:W/)?"([^"]*)"')
 
 
-def answer(result: BaseModel | dict[str, Any], route: Route, headers: Headers) -> Response:
+def answer(result: Dumped | dict[str, Any], route: Route, headers: Headers) -> Response:
     """What a handler returned, as the answer to a request with these headers."""
-    document = (
-        result
-        if isinstance(result, dict)
-        else result.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    )
+    document = result if isinstance(result, dict) else result.dump()
     if not route.is_tagged:
         return json_response(document, {"cache-control": "no-store"})
     tag = tag_of(document, getattr(result, "state_tag", None))

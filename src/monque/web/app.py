@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
-from pydantic import BaseModel
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -30,7 +29,7 @@ from monque.web.openapi import document
 from monque.web.pages import no_page
 from monque.web.problems import Problem, away, internal, not_found, problem_of, respond, too_slow
 from monque.web.reading import read_body, read_query, refuse_forms
-from monque.web.routes import V1, Ask, Need, Route, Table
+from monque.web.routes import V1, Ask, Dumped, Need, Route, Table
 from monque.web.routes_ops import OPS_ROUTES
 from monque.web.routes_v1 import V1_ROUTES
 
@@ -52,9 +51,6 @@ def dashboard(
     allow_enqueue: bool = False,
     redact: Redaction = Redaction(),
     ui: bool = True,
-    title: str = "Monque",
-    badge: str | None = None,
-    links: Mapping[str, str] = {},
     root_path: str | None = None,
     allowed_hosts: Sequence[str] = (),
     allowed_origins: Sequence[str] = (),
@@ -76,9 +72,6 @@ def dashboard(
             registered handler run with any payload.
         redact: What is hidden in payloads and failure texts.
         ui: Whether there are pages beside the API.
-        title: What the pages call it.
-        badge: A word beside the title, such as `production`.
-        links: More links for the pages, each name with its address.
         root_path: The prefix under which browsers reach it, if the host does not say it in the ASGI scope.
         allowed_hosts: If given, the hosts under which it can be reached, such as `ops.example.org`.
         allowed_origins: Origins of other pages that may use the API, such as `https://ops.example.org`.
@@ -98,9 +91,6 @@ def dashboard(
         allow_enqueue=allow_enqueue,
         redact=redact,
         limits=limits,
-        title=title,
-        badge=badge,
-        links=links,
     )
     return Dashboard(
         monque,
@@ -136,9 +126,7 @@ class Dashboard:
         self._has_pages = ui
         self._headers = security_headers(frame_ancestors)
         self._body_limit = body_limit
-        self._context = Context(
-            surface=surface, document=lambda at: document(ROUTES, at), root_path=root_path
-        )
+        self._context = Context(surface=surface, document=document, root_path=root_path)
         # Requests that write and took too long: they go on, and a close waits for them.
         self._late: set[asyncio.Task[Any]] = set()
 
@@ -236,7 +224,7 @@ class Dashboard:
         body = await self._body(route, request)
         ask = Ask(caller=caller, request=request, context=self._context, id=part, query=query, body=body)
         result = await route.handler(ask)
-        return answer(result, route, request.headers) if isinstance(result, BaseModel | dict) else result
+        return answer(result, route, request.headers) if isinstance(result, Dumped | dict) else result
 
     async def _body(self, route: Route, request: Request) -> Any:
         if route.writes:

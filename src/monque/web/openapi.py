@@ -8,8 +8,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from monque.web.routes import Table
-
 
 @cache
 def contract() -> dict[str, Any]:
@@ -18,7 +16,7 @@ def contract() -> dict[str, Any]:
     return loaded
 
 
-def document(table: Table, prefix: str) -> dict[str, Any]:
+def document(prefix: str) -> dict[str, Any]:
     """The document of a dashboard that is mounted at *prefix*."""
     whole = deepcopy(contract())
     whole["servers"] = [{"url": prefix or "/"}]

@@ -9,7 +9,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from pydantic import BaseModel
 from starlette.requests import Request
@@ -70,7 +70,15 @@ class Ask:
         return self.request.headers.get("if-match")
 
 
-Handler: TypeAlias = Callable[[Ask], Awaitable[BaseModel | dict[str, Any] | ASGIApp]]
+@runtime_checkable
+class Dumped(Protocol):
+    """What the surface returns: a model that can be sent."""
+
+    def dump(self) -> dict[str, Any]:
+        """As plain JSON values."""
+
+
+Handler: TypeAlias = Callable[[Ask], Awaitable[Dumped | dict[str, Any] | ASGIApp]]
 """Answers with a model, a document, or an answer of its own."""
 
 

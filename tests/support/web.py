@@ -1,0 +1,24 @@
+"""Clients of a dashboard that runs in this process."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import httpx2
+
+Client: TypeAlias = httpx2.AsyncClient
+Connect: TypeAlias = Callable[..., Client]
+
+
+def client_of(app: Any, *, client: str | None = "127.0.0.1", host: str = "localhost", **more: Any) -> Client:
+    """A client of an ASGI app, as if it were served on this machine; *client* is where it calls from."""
+    address: Any = None if client is None else (client, 50_000)
+    transport = httpx2.ASGITransport(app, client=address)
+    return httpx2.AsyncClient(transport=transport, base_url=f"http://{host}", **more)
+
+
+def basic(name: str, password: str) -> dict[str, str]:
+    """The header with which browsers send a name and a password."""
+    return {"authorization": "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()}
