@@ -1,0 +1,119 @@
+"""What the pulse has published: the newest snapshot, the last deltas, and who acted; no I/O.
+
+A client has no queue here. It says which tick it has seen last and gets what brings it up to date: the next
+delta, the deltas that it missed merged into one, or a whole snapshot.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from monque.management.snapshot import Delta, Snapshot, Trouble, catch_up, difference
+from monque.management.texts import without_credentials
+from monque.management.values import iso
+
+# A page that lost its stream comes back within 30 s. With half as many ticks, a slow network would cost it a
+# whole snapshot now and then; twice as many would only keep more deltas in memory.
+_RING = 60
+
+_NOTHING = Snapshot(
+    at=datetime.fromtimestamp(0, UTC),
+    seq=0,
+    every=timedelta(0),
+    took=timedelta(0),
+    totals={},
+    rows={},
+    instances={},
+)
+
+# Digits of ASCII only, and few enough for an int: it comes from a header.
+_SEQ = re.compile(r"[0-9]{1,15}")
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Message:
+    """One event for all clients that are to see it; made once, so that it can be encoded once."""
+
+    event: Literal["snapshot", "delta", "trouble", "action"]
+    seq: int | None
+    data: Mapping[str, Any]
+
+
+class Bulletin:
+    """What there is to tell, by number of tick.
+
+    Invariant: the deltas in the ring are those of successive ticks, and the last one leads to the newest
+    snapshot.
+    """
+
+    def __init__(self) -> None:
+        self.epoch = secrets.token_hex(4)
+        self.newest = _NOTHING
+        self.announced = 0
+        self._ring: deque[Delta] = deque(maxlen=_RING)
+        self._shared: dict[type, Message] = {}
+        self._actions: deque[tuple[int, Message, Message]] = deque(maxlen=_RING)
+
+    def publish(self, snapshot: Snapshot) -> None:
+        """Take *snapshot* as the next tick."""
+        before = self.newest
+        self.newest = replace(snapshot, seq=before.seq + 1)
+        self._shared.clear()
+        if before.totals:
+            self._ring.append(difference(before, self.newest))
+        else:
+            self._ring.clear()  # nobody has numbers to which a delta could apply
+
+    def be_troubled(self, text: str, now: datetime) -> bool:
+        """Tell that the database does not answer, once for each reason; whether that was new."""
+        text, before = without_credentials(text), self.newest.trouble
+        if before is not None and before.text == text:
+            return False
+        trouble = Trouble(since=now if before is None else before.since, text=text)
+        self.publish(replace(self.newest, at=now, trouble=trouble))
+        return True
+
+    def announce(self, about: Mapping[str, Any], who: Mapping[str, Any]) -> None:
+        """Tell that somebody acted; only some clients may know *who* it was."""
+        self.announced += 1
+        named = Message("action", None, {**about, **who})
+        self._actions.append((self.announced, named, Message("action", None, about)))
+
+    def news(self, seq: int, *, resumes: bool) -> Message | None:
+        """What brings a client that has seen tick *seq* up to date; None if it is.
+
+        Only a client that *resumes* gets the deltas that it missed, merged. Others were slow: they get a
+        snapshot.
+        """
+        ring = tuple(self._ring) if resumes else tuple(self._ring)[-1:]
+        found = catch_up(ring, self.newest, seq)
+        if found is None:
+            return None
+        if isinstance(found, Delta) and seq < self.newest.seq - 1:
+            return _message(found)  # for this client alone
+        return self._shared.setdefault(type(found), _message(found))
+
+    def actions(self, heard: int, *, with_actor: bool) -> list[Message]:
+        """What was announced after the announcement *heard*."""
+        return [named if with_actor else about for at, named, about in self._actions if at > heard]
+
+    def seq_of(self, last_seen: str | None) -> int:
+        """The tick that a `Last-Event-ID` names; 0 if it is none of ours."""
+        epoch, _, seq = (last_seen or "").partition("-")
+        return int(seq) if epoch == self.epoch and _SEQ.fullmatch(seq) else 0
+
+
+def _message(found: Snapshot | Delta) -> Message:
+    """The event that tells of a snapshot, of what changed, or that the database does not answer."""
+    newest = found.newest if isinstance(found, Delta) else found
+    has_numbers = found.rows if isinstance(found, Delta) else found.totals
+    if newest.trouble is not None and not has_numbers:
+        data = {"at": iso(newest.at), "seq": newest.seq, **newest.trouble.wire()}
+        return Message("trouble", newest.seq, data)
+    return Message("delta" if isinstance(found, Delta) else "snapshot", newest.seq, found.wire())
