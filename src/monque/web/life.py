@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from monque import ConfigurationError, Monque, MonqueError, NotOpenError
 from monque.web.problems import Problem, away, internal
+
+logger = logging.getLogger("monque.web")
 
 _OTHER_LOOP = (
     "This request came on another event loop than the first one. A dashboard and its Monque belong to one "
@@ -24,6 +27,7 @@ class Life:
         self._monque = monque
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening: asyncio.Task[None] | None = None
+        self._preparing: asyncio.Task[None] | None = None
         self._is_ours = False
         self._is_closed = False
 
@@ -61,20 +65,30 @@ class Life:
         except MonqueError as error:
             raise _unopened(error) from error
         self._is_ours = not was_open
+        if self._monque.options.create_indexes:
+            self._preparing = asyncio.create_task(self._prepare())
+
+    async def _prepare(self) -> None:
+        """Begin the use that lists of failures rely on. To build its index may take long: nobody waits."""
+        try:
+            await self._monque.begin_use("failures")
+        except MonqueError as error:
+            logger.warning("failures are not grouped, because their index cannot be made: %s", error)
 
     async def close(self) -> None:
         """Close the Monque if it was opened here. Requests that come later are refused."""
         self._is_closed = True
-        if self._opening is not None:
-            self._opening.cancel()
-            await asyncio.wait([self._opening])
+        for task in (self._opening, self._preparing):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
         if self._is_ours:
             self._is_ours = False
             await self._monque.close()
 
     def renew(self) -> None:
         """Be as new, after a close."""
-        self._loop = self._opening = None
+        self._loop = self._opening = self._preparing = None
         self._is_closed = False
 
 

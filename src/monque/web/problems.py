@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+from urllib.parse import quote
 
 from pydantic import ValidationError
 from starlette.responses import JSONResponse, Response
@@ -129,7 +130,7 @@ def respond(problem: Problem, *, path: str, request_id: str, is_v1: bool) -> Res
         "title": problem.title,
         "status": problem.code,
         "detail": problem.detail,
-        "instance": path,
+        "instance": quote(path, safe="/:@!$&'()*+,;=~"),
         "requestId": request_id,
         "errors": [{"where": where, "what": what} for where, what in problem.errors],
     }
