@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, TypeAlias
 
 from monque import ConfigurationError, Job, JobFilter
@@ -14,7 +14,7 @@ from monque.management.errors import SurfaceError
 _LONGEST_NAME = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Actor:
     """Who looks and acts.
 
@@ -24,10 +24,11 @@ class Actor:
         details: Whatever `authorize` wants to know about them.
 
     Examples:
-        >>> Actor(name="ada", may={Action.READ, Action.RETRY})
+        >>> Actor("ada", may={Action.READ, Action.RETRY})
     """
 
     name: str
+    _: KW_ONLY
     may: Collection[Action] | None = None
     details: Mapping[str, str] = field(default_factory=dict)
 

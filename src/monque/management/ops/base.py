@@ -1,0 +1,59 @@
+"""What all answers and questions of `/api/ops/v1` share."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, WithJsonSchema
+from pydantic.alias_generators import to_camel
+
+from monque.management.errors import BadRequestError
+from monque.management.values import moment_of
+
+_TIME = {"type": "string", "format": "date-time"}
+
+
+def _time(given: object) -> datetime:
+    try:
+        return moment_of(given, "")
+    except BadRequestError as error:
+        raise ValueError(error.errors[0][1]) from None
+
+
+Moment = Annotated[str, WithJsonSchema(_TIME)]
+"""A time in an answer: ISO 8601 in UTC, with milliseconds and Z."""
+
+Time = Annotated[datetime, BeforeValidator(_time), WithJsonSchema(_TIME)]
+"""A time in a question: the same; an offset or a date alone is refused."""
+
+# Twice as long is no note any more; half would cut a ticket's title with its address.
+Note = Annotated[str, StringConstraints(max_length=1_000)]
+
+
+class Dto(BaseModel):
+    """Part of an answer. What is not set does not apply, and is left out; None is `null`."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True)
+
+    def dump(self) -> dict[str, Any]:
+        """The answer as values of JSON."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+class Answer(Dto):
+    """A whole answer: ages are counted from *server_time*, never from the reader's clock."""
+
+    server_time: Moment
+
+
+class Question(BaseModel):
+    """A query or a body: unknown fields are refused."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="forbid")
+
+
+class Body(Question):
+    """A body: a text is no number."""
+
+    model_config = ConfigDict(strict=True)
