@@ -138,3 +138,12 @@ async def monque(make_monque: Make) -> Monque:
 async def events(monque: Monque) -> Events:
     """What `monque` emits in this test."""
     return Events(monque)
+
+
+@pytest.fixture
+def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a stop wait half a second, not three, for handlers that it interrupted.
+
+    For tests whose only handler outlasts either.
+    """
+    monkeypatch.setattr("monque._engine.stopping._GRACE", 0.5)

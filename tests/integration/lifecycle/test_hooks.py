@@ -618,6 +618,7 @@ async def test_a_handler_that_stops_its_instance_ends_before_the_stop_hooks(
     assert events.of("job:complete")
 
 
+@pytest.mark.usefixtures("short_grace")
 async def test_a_handler_that_outlives_the_stop_still_has_the_state(make_monque: Make) -> None:
     monque = make_monque(options=HASTY)
     began, go_on, seen = asyncio.Event(), threading.Event(), list[str]()

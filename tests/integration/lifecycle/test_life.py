@@ -306,6 +306,7 @@ async def test_an_instance_id_is_refused_for_a_live_claim_only(
     assert monque.instance_id == "worker-1"
 
 
+@pytest.mark.usefixtures("short_grace")
 async def test_an_instance_does_not_conflict_with_itself(make_monque: Make) -> None:
     """A blocking handler that outlived `stop()` still holds its claim when the instance opens again."""
     monque = await make_monque(options=replace(QUICK, instance_id="worker-1")).open()

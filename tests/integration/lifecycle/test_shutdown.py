@@ -422,6 +422,7 @@ async def test_a_released_job_runs_again_elsewhere(make_monque: Make) -> None:
 # What cannot be cancelled
 
 
+@pytest.mark.usefixtures("short_grace")
 async def test_a_blocking_handler_keeps_its_claim_at_the_timeout(monque: Monque, collection: Any) -> None:
     """A thread cannot be cancelled: released, its job would run twice at once."""
     stuck = Stuck()
@@ -476,6 +477,7 @@ async def test_a_blocking_handler_is_not_told_to_stop_before_the_timeout(monque:
     assert (await _job(monque, job)).status is JobStatus.COMPLETED
 
 
+@pytest.mark.usefixtures("short_grace")
 async def test_the_late_result_of_a_blocking_handler_is_still_stored(monque: Monque) -> None:
     stuck = Stuck()
     job, events = await _running(monque, "work", stuck)
@@ -487,6 +489,7 @@ async def test_the_late_result_of_a_blocking_handler_is_still_stored(monque: Mon
     assert event.job.status is JobStatus.COMPLETED
 
 
+@pytest.mark.usefixtures("short_grace")
 async def test_the_late_failure_of_a_blocking_handler_is_still_stored(monque: Monque) -> None:
     stuck = Stuck(ValueError("too late"))
     job, events = await _running(monque, "work", stuck)
@@ -499,6 +502,7 @@ async def test_the_late_failure_of_a_blocking_handler_is_still_stored(monque: Mo
     assert failed.fail_reason == "ValueError: too late"
 
 
+@pytest.mark.usefixtures("short_grace")
 async def test_a_late_result_is_not_stored_over_another_claim(monque: Monque, collection: Any) -> None:
     """Meanwhile the job was recovered and is processed elsewhere."""
     stuck = Stuck()
@@ -512,6 +516,7 @@ async def test_a_late_result_is_not_stored_over_another_claim(monque: Monque, co
     assert (stored.status, stored.claimed_by) == (JobStatus.PROCESSING, "another")
 
 
+@pytest.mark.usefixtures("short_grace")
 async def test_a_blocking_handler_that_goes_on_keeps_its_slot_after_a_restart(
     monque: Monque, events: Events
 ) -> None:
@@ -549,6 +554,7 @@ async def _outlived(monque: Monque) -> Stuck:
 
 
 @pytest.mark.parametrize("with_other", [False, True], ids=["alone", "beside another name"])
+@pytest.mark.usefixtures("short_grace")
 async def test_run_until_idle_waits_for_a_slot_that_a_thread_of_an_earlier_start_holds(
     monque: Monque, with_other: bool
 ) -> None:
@@ -568,6 +574,7 @@ async def test_run_until_idle_waits_for_a_slot_that_a_thread_of_an_earlier_start
 
 
 @pytest.mark.parametrize("instance_concurrency", [None, 1])
+@pytest.mark.usefixtures("short_grace")
 async def test_run_until_idle_does_not_wait_for_such_a_thread_if_nothing_is_due(
     make_monque: Make, instance_concurrency: int | None
 ) -> None:
@@ -580,6 +587,7 @@ async def test_run_until_idle_does_not_wait_for_such_a_thread_if_nothing_is_due(
     stuck.let_go.set()
 
 
+@pytest.mark.usefixtures("short_grace")
 async def test_a_handler_that_swallows_the_cancellation_is_treated_like_a_thread(monque: Monque) -> None:
     """It keeps its claim, is listed, and its late result is stored."""
     gate = Gate()

@@ -272,6 +272,7 @@ async def test_run_until_idle_returns_if_all_names_are_paused(worker: Monque, op
     assert await operator.count_jobs(JobFilter(status="pending")) == 1
 
 
+@pytest.mark.usefixtures("short_grace")
 async def test_run_until_idle_does_not_wait_for_a_slot_of_a_paused_name(
     worker: Monque, operator: Monque
 ) -> None:
@@ -552,6 +553,9 @@ async def test_a_stop_while_the_control_document_is_read_gives_the_job_back(
 # What it costs
 
 
+BOTH_AT_ONCE = ["read sent", "claim answered"]
+
+
 class Order(CommandListener):
     """Notes when finds of the control document begin, and when claims end."""
 
@@ -588,19 +592,22 @@ async def observed(
 async def test_the_read_for_a_lone_job_is_sent_before_the_claim_is_answered(
     server: EmbeddedMongo, database: Database
 ) -> None:
-    """The first time, the driver may have to open another connection for it."""
+    """Now and then the driver opens another connection for it, and the claim is answered meanwhile.
+
+    If the read waited for the answer, it would never come first.
+    """
     order = Order()
     rounds: list[list[str]] = []
     async with observed(server, database, order) as monque:
         events = Events(monque)
-        for number in range(4):
+        while BOTH_AT_ONCE not in rounds and len(rounds) < 8:
             await asyncio.sleep(1.1)  # what is known is too old
             order.seen.clear()
-            await monque.enqueue("work", number)
-            await events.wait("job:start", number + 1)
+            await monque.enqueue("work", len(rounds))
+            await events.wait("job:start", len(rounds) + 1)
             rounds.append(order.seen[:2])
 
-    assert rounds[-1] == ["read sent", "claim answered"]
+    assert BOTH_AT_ONCE in rounds
 
 
 @NOT_THROUGH_MONGOS

@@ -90,7 +90,9 @@ def test_ctrl_c_ends_the_demo_and_leaves_nothing_behind() -> None:
             show.wait()
         left = sorted(str(path.relative_to(folder)) for path in Path(folder).rglob("*") if path.is_file())
 
-    assert (show.returncode, errors) == (130, "")
+    # A busy machine may stop the whole process for a while, which it says.
+    complaints = [line for line in errors.splitlines() if not line.startswith("the event loop stood still")]
+    assert (show.returncode, complaints) == (130, [])
     assert rest.endswith("Stopped. Nothing is left behind.\n")
     assert left == []
 
