@@ -3,7 +3,9 @@
 # cannot hold a path with spaces.
 PYTHON ?= python3
 PY := .venv/bin/python
-JOBS ?= 2
+# Test processes. Tests wait for time and for other processes about as long as they compute: three of them
+# keep two cores busy.
+JOBS ?= 3
 
 .DEFAULT_GOAL := help
 
