@@ -137,6 +137,14 @@ def install() -> None:
             signal.signal(number, _Handler(current))
 
 
+def handler_besides_ours(number: signal.Signals) -> Any:
+    """What handles a signal besides this module: of a web server, its own handler."""
+    current = signal.getsignal(number)
+    while isinstance(current, _Handler):
+        current = current.previous
+    return current
+
+
 def _uninstall() -> None:
     """Restore what was there before; leave alone what somebody has put in our place."""
     for number in SIGNALS:

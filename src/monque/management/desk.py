@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from inspect import isawaitable
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -23,6 +23,7 @@ from monque.management.errors import (
 )
 from monque.management.limits import Limits
 from monque.management.looks import KEPT, Looks
+from monque.management.pulse import Pulse
 from monque.management.redact import Redaction
 
 T = TypeVar("T")
@@ -67,10 +68,12 @@ class Desk:
         self.limits = limits
         self._authorize = authorize
         self._looks = Looks(at_once=limits.queries_at_once)
+        self.pulse = Pulse(monque, tick=limits.tick, read_timeout=limits.query_timeout)
 
     async def close(self) -> None:
         """End the reads that are under way."""
         await self._looks.close()
+        await self.pulse.close()
 
     async def admit(
         self, caller: Caller, action: Action, *, doing: str | None = None, job_id: str | None = None
@@ -125,6 +128,14 @@ class Desk:
         except (ForbiddenError, NotOfferedError):
             return False
         return True
+
+    async def may_still(self, caller: Caller, action: Action) -> bool:
+        """Whether the caller may do this now, whatever was decided before. A hook that raises denies."""
+        try:
+            return await self._may(replace(caller, decided={}), action)
+        except HookFailedError as error:
+            logger.error("%s raised, so a live stream ends", error.detail, exc_info=error)
+            return False
 
     async def _ask(self, caller: Caller, action: Action, target: Target | None = None) -> None:
         """Ask the hook; only True allows: one that forgets its `return` denies."""
@@ -195,6 +206,20 @@ class Desk:
         self, caller: Caller, deed: Deed, outcome: Outcome, error: SurfaceError | None = None
     ) -> None:
         logger.debug("%s %s %s %s", caller.actor.name, deed.action, outcome, error)
+        self._announce(caller, deed, outcome)
+
+    def _announce(self, caller: Caller, deed: Deed, outcome: Outcome) -> None:
+        """Let other operators see it. A refusal changed nothing, and anybody can cause one."""
+        if outcome != "refused":
+            self.pulse.announce(
+                action=deed.action,
+                outcome=outcome,
+                actor=caller.actor.name,
+                job_id=deed.job_id,
+                name=deed.name,
+                count=deed.count,
+                note=deed.note,
+            )
 
     def _now(self) -> datetime:
         return self.monque.server_time()

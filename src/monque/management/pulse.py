@@ -104,6 +104,9 @@ class Pulse:
         note: str | None = None,
     ) -> None:
         """Tell all listeners that somebody acted, and let the next `look` be a fresh one."""
+        if not self._listeners:
+            self._bulletin.announced += 1
+            return
         about = {
             "at": iso(self._monque.server_time()),
             "via": via,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Mapping, Sequence
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
@@ -14,7 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from monque import Monque, NotOpenError
+from monque import Monque, NotOpenError, __version__
 from monque.management import Authorize, Caller, Limits, Redaction, Surface
 from monque.management.errors import SurfaceError
 from monque.web.answering import answer
@@ -24,12 +25,14 @@ from monque.web.entry import Entry, address_of, preflight
 from monque.web.guard import check_origins
 from monque.web.headers import cors_headers, security_headers
 from monque.web.life import Life
+from monque.web.live import Streams
 from monque.web.mount import check_root_path, path_below
 from monque.web.openapi import document
 from monque.web.pages import no_page
 from monque.web.problems import Problem, away, internal, not_found, problem_of, respond, too_slow
 from monque.web.reading import read_body, read_query, refuse_forms
 from monque.web.routes import V1, Ask, Dumped, Need, Route, Table
+from monque.web.routes_live import LIVE_ROUTES
 from monque.web.routes_ops import OPS_ROUTES
 from monque.web.routes_v1 import V1_ROUTES
 
@@ -39,7 +42,7 @@ logger = logging.getLogger("monque.web")
 # a page that takes twice as long.
 _REQUEST_SECONDS = 10.0
 
-ROUTES = Table([*V1_ROUTES, *OPS_ROUTES])
+ROUTES = Table([*V1_ROUTES, *OPS_ROUTES, *LIVE_ROUTES])
 
 
 def dashboard(
@@ -126,7 +129,9 @@ class Dashboard:
         self._has_pages = ui
         self._headers = security_headers(frame_ancestors)
         self._body_limit = body_limit
-        self._context = Context(surface=surface, document=document, root_path=root_path)
+        self._context = Context(
+            surface=surface, document=document, streams=_streams(surface), root_path=root_path
+        )
         # Requests that write and took too long: they go on, and a close waits for them.
         self._late: set[asyncio.Task[Any]] = set()
 
@@ -150,8 +155,10 @@ class Dashboard:
 
     async def close(self) -> None:
         """End what is under way, and close the Monque if it was opened here. Idempotent."""
+        await self._context.streams.close()
         if self._late:
             await asyncio.wait(self._late)
+        await self._context.surface.close()
         await self._life.close()
 
     async def _live(self, receive: Receive, send: Send) -> None:
@@ -272,6 +279,12 @@ _LATE_WRITE = (
     "The action takes longer than 10 s and goes on; the audit trail tells how it ends. "
     "Fewer jobs at once take less."
 )
+
+
+def _streams(surface: Surface) -> Streams:
+    tick = surface.limits.tick // timedelta(milliseconds=1)
+    hello = {"version": __version__, "assets": None, "tickMs": tick}
+    return Streams(surface.pulse, most=surface.limits.streams, hello=hello)
 
 
 def _explained(error: Exception, request_id: str) -> Problem:

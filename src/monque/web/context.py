@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from monque.management import Surface
+from monque.web.live import Streams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,9 +17,11 @@ class Context:
     Attributes:
         surface: Where every handler goes.
         document: The OpenAPI document, for a dashboard that is mounted at this prefix.
+        streams: The open live streams.
         root_path: The prefix that the operator gave, if any.
     """
 
     surface: Surface
     document: Callable[[str], dict[str, Any]]
+    streams: Streams
     root_path: str | None
