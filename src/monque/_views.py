@@ -316,6 +316,19 @@ class QueueDepth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobCounts:
+    """How many jobs match, by state and by name; if there are more than were counted, *capped* is True.
+
+    Documents that somebody else wrote with another status or without a name are counted by what is stored.
+    """
+
+    count: int
+    by_status: Mapping[str, int]
+    by_name: Mapping[str, int]
+    capped: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FailedJob:
     """A job that failed or was cancelled, with little more than why.
 

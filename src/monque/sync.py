@@ -45,6 +45,7 @@ from monque import (
     FailedJob,
     Instance,
     Job,
+    JobCounts,
     JobFilter,
     JobPage,
     JobSettings,
@@ -629,6 +630,16 @@ class SyncMonque:
     def queue_depths(self, *, failures: bool = False, max_time: timedelta | None = None) -> list[QueueDepth]:
         """As `Monque.queue_depths`."""
         return self._call(self._monque.queue_depths(failures=failures, max_time=max_time))
+
+    def job_counts(
+        self,
+        filter: JobFilter = JobFilter(),  # noqa: A002 - as in other methods
+        *,
+        limit: int = 100_000,
+        max_time: timedelta | None = None,
+    ) -> JobCounts:
+        """As `Monque.job_counts`."""
+        return self._call(self._monque.job_counts(filter, limit=limit, max_time=max_time))
 
     def estimated_count(self, *, max_time: timedelta | None = None) -> int:
         """As `Monque.estimated_count`."""

@@ -36,6 +36,7 @@ from monque import (
     InstanceWorker,
     Job,
     JobCompleted,
+    JobCounts,
     JobDeduplicated,
     JobFailed,
     JobFilter,
@@ -492,6 +493,7 @@ async def instances_and_trends() -> None:
     assert_type(points[0].waited.quantile(0.95), timedelta | None)
     assert_type(points[0].ran + points[0].waited, Histogram)
     assert_type(await monque.queue_depths(failures=True), list[QueueDepth])
+    assert_type(await monque.job_counts(limit=10), JobCounts)
     assert_type(await monque.estimated_count(), int)
     assert_type(monque.companions, Mapping[str, bool])
     Options(trends=Trends(interval=timedelta(seconds=2)), register=False, release="2026.11")

@@ -20,7 +20,7 @@ from monque._store.store import Store
 from monque._store.trend_reads import Span
 from monque._store.trends import MINUTE, begin_of
 from monque._trends import TrendPoint
-from monque._views import JobFilter, QueueDepth
+from monque._views import JobCounts, JobFilter, QueueDepth, check_filter, check_range
 from monque._workers.workers import Workers
 
 # A point for each minute of two days. Twice as many take the server and a browser a noticeable time.
@@ -31,6 +31,9 @@ _STEPS_SHOWN = 200
 _STEPS = tuple(timedelta(minutes=each) for each in (1, 5, 15, 60, 6 * 60, 24 * 60))
 
 _NO_SUCH_INDEX = 2
+
+# Counting more takes longer than anybody waits.
+_MOST_COUNTED = 10_000_000
 
 
 class Insight:
@@ -141,6 +144,36 @@ class Insight:
             if failures:
                 depths = await _with_failures(store, depths, max_time)
         return [replace(depth, paused=settings.pause_of(depth.name, now) is not None) for depth in depths]
+
+    async def job_counts(
+        self,
+        filter: JobFilter = JobFilter(),  # noqa: A002 - as in other methods
+        *,
+        limit: int = 100_000,
+        max_time: timedelta | None = None,
+    ) -> JobCounts:
+        """How many jobs match, by state and by name, in one read.
+
+        Args:
+            filter: Which jobs.
+            limit: Where to stop counting, up to 10,000,000.
+            max_time: The longest that the read may take.
+
+        Raises:
+            AggregationTimeoutError: It took longer than *max_time*, or 30 seconds.
+
+        Examples:
+            >>> counts = await monque.job_counts(JobFilter(created_before=monday))
+            >>> counts.by_status.get("failed", 0)
+        """
+        store, max_time = self._opening.here().store, _check_max_time(max_time)
+        query = reads.matching(check_filter(filter))
+        check_range("limit", limit, 1, _MOST_COUNTED)
+        with driver_errors("count the jobs"):
+            groups = await operations.aggregate(
+                store.collection, reads.counts(query, limit + 1), max_time=max_time
+            )
+        return reads.counts_from(groups, limit)
 
     async def estimated_count(self, *, max_time: timedelta | None = None) -> int:
         """About how many jobs there are in all states together, from what the server knows without counting.

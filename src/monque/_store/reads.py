@@ -23,7 +23,7 @@ from monque._errors import InvalidCursorError
 from monque._rules import ids_meant
 from monque._status import CancelledBy, JobStatus
 from monque._store.document import EARLIEST, PARKED, Document, name_of
-from monque._views import Direction, JobFilter, QueueDepth, QueueStats, Sort
+from monque._views import Direction, JobCounts, JobFilter, QueueDepth, QueueStats, Sort
 
 _FIELDS: dict[Sort, str] = {
     "id": "_id",
@@ -375,6 +375,25 @@ def stats_from(groups: Iterable[Mapping[str, Any]]) -> QueueStats:
         if status == "completed" and group["duration"] is not None:
             average = timedelta(milliseconds=group["duration"])
     return QueueStats(**counts, avg_processing_duration=average)
+
+
+def counts(query: Document, limit: int) -> list[Document]:
+    """Count jobs by status and name, at most *limit* of them."""
+    group = {"$group": {"_id": {"status": "$status", "name": "$name"}, "count": {"$sum": 1}}}
+    return [{"$match": query}, {"$limit": limit}, group]
+
+
+def counts_from(groups: Iterable[Mapping[str, Any]], limit: int) -> JobCounts:
+    """Add up the groups; one job more than *limit* says that there are more."""
+    by_status: Counter[str] = Counter()
+    by_name: Counter[str] = Counter()
+    for group in groups:
+        by_status[name_of(group["_id"].get("status"))] += group["count"]
+        by_name[name_of(group["_id"].get("name"))] += group["count"]
+    count = sum(by_status.values())
+    return JobCounts(
+        count=min(count, limit), by_status=dict(by_status), by_name=dict(by_name), capped=count > limit
+    )
 
 
 def depths(now: datetime) -> list[Document]:
