@@ -8,15 +8,21 @@ from typing import Any, TypeAlias
 
 import httpx2
 
+from support.documented import check_answer
+
 Client: TypeAlias = httpx2.AsyncClient
 Connect: TypeAlias = Callable[..., Client]
 
 
 def client_of(app: Any, *, client: str | None = "127.0.0.1", host: str = "localhost", **more: Any) -> Client:
-    """A client of an ASGI app, as if it were served on this machine; *client* is where it calls from."""
+    """A client of an ASGI app, as if it were served on this machine; *client* is where it calls from.
+
+    Each answer must be what the OpenAPI document says.
+    """
     address: Any = None if client is None else (client, 50_000)
     transport = httpx2.ASGITransport(app, client=address)
-    return httpx2.AsyncClient(transport=transport, base_url=f"http://{host}", **more)
+    hooks = {"response": [check_answer]}
+    return httpx2.AsyncClient(transport=transport, base_url=f"http://{host}", event_hooks=hooks, **more)
 
 
 def basic(name: str, password: str) -> dict[str, str]:

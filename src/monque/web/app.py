@@ -130,7 +130,10 @@ class Dashboard:
         self._headers = security_headers(frame_ancestors)
         self._body_limit = body_limit
         self._context = Context(
-            surface=surface, document=document, streams=_streams(surface), root_path=root_path
+            surface=surface,
+            document=lambda prefix: document(ROUTES.routes, prefix),
+            streams=_streams(surface),
+            root_path=root_path,
         )
         # Requests that write and took too long: they go on, and a close waits for them.
         self._late: set[asyncio.Task[Any]] = set()
@@ -234,7 +237,7 @@ class Dashboard:
         return answer(result, route, request.headers) if isinstance(result, Dumped | dict) else result
 
     async def _body(self, route: Route, request: Request) -> Any:
-        if route.writes:
+        if route.method != "GET":
             refuse_forms(request)
         if route.body is None:
             return None

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal, TypeAlias, cast
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from monque.web.problems import PROBLEM_SCHEMA
+from monque.web.routes import V1, Need, Raw, Route
+
+_REFERENCE = "#/components/schemas/{model}"
+Mode: TypeAlias = Literal["validation", "serialization"]
+References: TypeAlias = Mapping[tuple[type[BaseModel], Mode], Any]
+"""Where the schema of each model stands."""
 
 
 @cache
@@ -16,8 +28,116 @@ def contract() -> dict[str, Any]:
     return loaded
 
 
-def document(prefix: str) -> dict[str, Any]:
+def document(routes: Iterable[Route], prefix: str) -> dict[str, Any]:
     """The document of a dashboard that is mounted at *prefix*."""
+    return {**_whole(tuple(routes)), "servers": [{"url": prefix or "/"}]}
+
+
+@cache
+def _whole(routes: tuple[Route, ...]) -> dict[str, Any]:
     whole = deepcopy(contract())
-    whole["servers"] = [{"url": prefix or "/"}]
+    ours = [route for route in routes if not route.path.startswith(f"{V1}/")]
+    references, components = _schemas(ours)
+    whole["components"]["schemas"] |= components | {"OpsProblem": PROBLEM_SCHEMA}
+    for route in ours:
+        whole["paths"].setdefault(route.path, {})[route.method.lower()] = _operation(route, references)
     return whole
+
+
+def _schemas(routes: Iterable[Route]) -> tuple[References, dict[str, Any]]:
+    """The schemas of all bodies and answers, and where each of them stands."""
+    models: list[tuple[type[BaseModel], Mode]] = []
+    for route in routes:
+        if route.body is not None and not isinstance(route.body, Raw):
+            models.append((route.body, "validation"))
+        if route.answer is not None:
+            models.append((route.answer, "serialization"))
+    references, together = models_json_schema(list(dict.fromkeys(models)), ref_template=_REFERENCE)
+    return cast(References, references), together.get("$defs", {})
+
+
+def _operation(route: Route, references: References) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": route.operation,
+        "tags": ["ops"],
+        "summary": route.summary,
+        "description": _right(route),
+        "responses": _responses(route, references),
+    }
+    if parameters := [*_path_parameters(route), *_query_parameters(route), *_header_parameters(route)]:
+        operation["parameters"] = parameters
+    if route.body is not None and not isinstance(route.body, Raw):
+        content = {"application/json": {"schema": references[route.body, "validation"]}}
+        operation["requestBody"] = {"required": not route.body_may_lack, "content": content}
+    return operation
+
+
+def _right(route: Route) -> str:
+    if isinstance(route.needs, Need):
+        return f"It needs {route.needs.value}."
+    return f"It needs the right `{route.needs.value}`."
+
+
+def _path_parameters(route: Route) -> list[dict[str, Any]]:
+    if route.part is None:
+        return []
+    return [{"name": route.part, "in": "path", "required": True, "schema": {"type": "string"}}]
+
+
+def _query_parameters(route: Route) -> list[dict[str, Any]]:
+    if route.query is None or isinstance(route.query, Raw):
+        return []
+    schema = route.query.model_json_schema()
+    required = schema.get("required", ())
+    return [
+        {"name": name, "in": "query", "required": name in required, "schema": _without_null(field)}
+        for name, field in schema["properties"].items()
+        # `payload.<path>` has any number of names, which OpenAPI cannot say.
+        if name != "payload"
+    ]
+
+
+def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of a value in a query, where there is no null."""
+    kept = {key: value for key, value in schema.items() if key not in ("anyOf", "default", "title")}
+    if schema.get("default") is not None:
+        kept["default"] = schema["default"]
+    variants = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
+    return {**kept, **(variants[0] if len(variants) == 1 else {"anyOf": variants} if variants else {})}
+
+
+def _header_parameters(route: Route) -> list[dict[str, Any]]:
+    names = (["If-None-Match"] if route.is_tagged else []) + (["If-Match"] if route.takes_if_match else [])
+    return [{"name": name, "in": "header", "schema": {"type": "string"}} for name in names]
+
+
+def _responses(route: Route, references: References) -> dict[str, Any]:
+    schema = {} if route.answer is None else references[route.answer, "serialization"]
+    answers: dict[str, Any] = {
+        "200": {"description": route.summary, "content": {route.media_type: {"schema": schema}}}
+    }
+    if route.is_tagged:
+        answers["304"] = {"description": "It is as it was"}
+    problem = {"application/problem+json": {"schema": {"$ref": _REFERENCE.format(model="OpsProblem")}}}
+    for status, description in _problems(route).items():
+        answers[str(status)] = {"description": description, "content": problem}
+    return answers
+
+
+def _problems(route: Route) -> dict[int, str]:
+    """The problems that a route may answer with."""
+    found = {400: "A field is wrong or unknown", 401: "Nobody that is known here", 403: "They may not"}
+    if route.opens:
+        found[404] = "There is no such thing, or it is not offered here"
+    if route.method != "GET":
+        found |= {
+            409: "The state does not allow it",
+            413: "The body is too large",
+            415: "The body is no JSON",
+        }
+    if route.takes_if_match:
+        found[412] = "The job has changed"
+    found |= {414: "The query is too long", 429: "Too many wrong secrets", 500: "A bug; the log has more"}
+    if route.opens:
+        found |= {503: "The database is away, or too much is asked at once", 504: "It took too long"}
+    return dict(sorted(found.items()))

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from starlette.responses import JSONResponse, Response
 
 from monque.management.errors import BadRequestError, SurfaceError
+from monque.web.guard import shown
 
 # Each slug with its status and title. Problems of one slug may have a status of their own.
 SLUGS: dict[str, tuple[int, str]] = {
@@ -102,7 +103,7 @@ def problem_of(error: SurfaceError) -> Problem:
 def invalid(error: ValidationError, where: str) -> Problem:
     """A query or a body does not fit its model. What was sent is not repeated: it may be secret."""
     errors = [
-        (".".join([where, *map(str, each["loc"])]), _what(each["type"], each["msg"]))
+        (".".join([where, *(shown(str(part)) for part in each["loc"])]), _what(each["type"], each["msg"]))
         for each in error.errors(include_url=False, include_context=False, include_input=False)[:20]
     ]
     return bad_request(errors)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from typing import Any, get_args, get_origin
 from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
+from monque.web.guard import shown
 from monque.web.problems import Problem, bad_request, invalid
 from monque.web.routes import Raw
 
 _LONGEST_QUERY = 8 * 1024
-# The dot of `payload.user.id` parts the name of the field from a path; other fields have no dot.
-_NESTED = re.compile(r"(\w+)\.(.+)", re.DOTALL)
 # `status[0]=failed`, as clients of the contract may write a list.
 _INDEXED = re.compile(r"(\w+)\[\d{0,4}\]")
 # What a form of any page can send without asking; a JSON body it cannot.
@@ -38,7 +38,7 @@ def read_query(raw: bytes, model: type[BaseModel] | Raw | None) -> Any:
     if isinstance(model, Raw):
         return pairs
     if model is None and pairs:
-        raise bad_request([(f"query.{name}", "there is no such field") for name, _ in pairs[:20]])
+        raise bad_request([(f"query.{shown(name)}", "there is no such field") for name, _ in pairs[:20]])
     return None if model is None else _validated(model, _gather(pairs, model), "query")
 
 
@@ -50,38 +50,29 @@ def _pairs(raw: bytes) -> list[tuple[str, str]]:
 
 
 def _gather(pairs: list[tuple[str, str]], model: type[BaseModel]) -> dict[str, Any]:
-    """Queries as a document: fields that may be repeated as lists, `payload.a=1` as a mapping."""
-    lists, mappings = _fields(model, list, tuple), _fields(model, dict)
+    """A query as a document: fields that may be repeated as lists."""
+    lists = _lists(model)
     given: dict[str, Any] = {}
-    for name, value in pairs:
-        plain = indexed[1] if (indexed := _INDEXED.fullmatch(name)) and indexed[1] in lists else name
-        nested = _NESTED.fullmatch(name)
-        if nested and nested[1] in mappings:
-            _put(given.setdefault(nested[1], {}), nested[2], value, name)
-        elif plain in lists:
-            given.setdefault(plain, []).append(value)
+    for key, value in pairs:
+        name = indexed[1] if (indexed := _INDEXED.fullmatch(key)) and indexed[1] in lists else key
+        if name in lists:
+            given.setdefault(name, []).append(value)
+        elif name in given:
+            raise bad_request([(f"query.{shown(name)}", "it may stand there only once")])
         else:
-            _put(given, name, value, name)
+            given[name] = value
     return given
 
 
-def _put(into: dict[str, Any], key: str, value: str, name: str) -> None:
-    if key in into:
-        raise bad_request([(f"query.{name}", "it may stand there only once")])
-    into[key] = value
+@cache
+def _lists(model: type[BaseModel]) -> frozenset[str]:
+    """The names of a model's fields that may be repeated."""
+    fields = model.model_fields.items()
+    return frozenset(field.alias or name for name, field in fields if _is_list(field.annotation))
 
 
-def _fields(model: type[BaseModel], *kinds: type) -> frozenset[str]:
-    """The names of a model's fields that take a value of these kinds."""
-    return frozenset(
-        field.alias or name for name, field in model.model_fields.items() if _takes(field.annotation, kinds)
-    )
-
-
-def _takes(annotation: Any, kinds: tuple[type, ...]) -> bool:
-    if get_origin(annotation) in kinds:
-        return True
-    return any(_takes(each, kinds) for each in get_args(annotation))
+def _is_list(annotation: Any) -> bool:
+    return get_origin(annotation) is list or any(map(_is_list, get_args(annotation)))
 
 
 def refuse_forms(request: Request) -> None:

@@ -67,7 +67,7 @@ class Ask:
     @property
     def if_match(self) -> str | None:
         """The state of the job that the caller looked at, if they want it unchanged."""
-        return self.request.headers.get("if-match")
+        return state_of(self.request.headers.get("if-match"))
 
 
 @runtime_checkable
@@ -76,6 +76,13 @@ class Dumped(Protocol):
 
     def dump(self) -> dict[str, Any]:
         """As plain JSON values."""
+
+
+def state_of(tag: str | None) -> str | None:
+    """The state of a job in its tag; any state will do for `*`."""
+    if tag is None or tag.strip() == "*":
+        return None
+    return tag.strip().removeprefix("W/").strip('"').partition(".")[0]
 
 
 Handler: TypeAlias = Callable[[Ask], Awaitable[Dumped | dict[str, Any] | ASGIApp]]
@@ -100,7 +107,8 @@ class Route:
         answer: The model of its answer; None: no JSON.
         media_type: What it answers with.
         is_tagged: Whether the answer has an ETag; all others must not be stored by anybody.
-        errors: The problems that the document names, apart from those that every route has.
+        takes_if_match: Whether it may be asked to act only on what its caller has seen.
+        only_looks: Whether it changes nothing though it is no GET.
         opens: Whether it needs an open Monque.
     """
 
@@ -117,13 +125,19 @@ class Route:
     answer: type[BaseModel] | None = None
     media_type: str = "application/json"
     is_tagged: bool = False
-    errors: tuple[int, ...] = ()
+    only_looks: bool = False
+    takes_if_match: bool = False
     opens: bool = True
 
     @property
     def writes(self) -> bool:
         """Whether it may change anything."""
-        return self.method != "GET"
+        return self.method != "GET" and not self.only_looks
+
+    @property
+    def part(self) -> str | None:
+        """The name that stands in braces in the path."""
+        return self.path.partition("{")[2].partition("}")[0] or None
 
 
 class Table:
