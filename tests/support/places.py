@@ -9,7 +9,7 @@ from pathlib import Path
 from support.aliases import Database
 
 _MEMORY = Path("/dev/shm")
-# A run of all tests needs less than one. With a few more, no program beside it is short of memory either.
+# All test processes together need about one. With a few more, no program beside them is short of memory.
 _ENOUGH = 4 * 1024**3
 
 

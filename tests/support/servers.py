@@ -71,15 +71,15 @@ class Node:
         return self._process.pid
 
     def start(self) -> None:
-        """Start mongod and wait until it answers."""
+        """Start mongod, unless it was launched, and wait until it answers."""
         deadline = time.monotonic() + _START_TIMEOUT
-        while True:
+        if self._process is None:
             self.launch()
-            if self._answers(deadline):
-                return
+        while not self._answers(deadline):
             # It ended at once: somebody may have taken the port meanwhile.
             assert time.monotonic() < deadline, f"mongod does not start: {self._log_tail()}"
             self.port = _free_port()
+            self.launch()
 
     def launch(self) -> None:
         """Start mongod on the data it has, and do not wait.
@@ -114,12 +114,19 @@ class Node:
     def _answers(self, deadline: float) -> bool:
         """Wait for an answer; False if it ends instead."""
         assert self._process is not None
-        with self.client() as client:
-            while self._process.poll() is None:
-                with suppress(PyMongoError):
+        while self._process.poll() is None:
+            if self._listens():
+                with suppress(PyMongoError), self.client() as client:
                     client.admin.command("ping")
                     return True
-                assert time.monotonic() < deadline, f"mongod does not answer: {self._log_tail()}"
+            assert time.monotonic() < deadline, f"mongod does not answer: {self._log_tail()}"
+            time.sleep(0.02)
+        return False
+
+    def _listens(self) -> bool:
+        """Whether it takes connections. The driver would look only twice a second."""
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+            return True
         return False
 
     def _command(self) -> list[str]:
@@ -186,6 +193,8 @@ class Servers:
 
     def __enter__(self) -> Self:
         try:
+            for node in self.nodes:
+                node.launch()
             for node in self.nodes:
                 node.start()
             if self._replica_set is not None:
