@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from monque._pause import Pause
     from monque._progress import LogLine, Progress
     from monque._retry import Retry
-    from monque._schedule import Overlap, Schedule
+    from monque._schedule import Overlap, RecentRun, Schedule
     from monque._scheduling import ScheduleSettings
     from monque._settings import JobSettings, WorkerSettings
     from monque._shutdown import ShutdownTimeoutError
@@ -185,6 +185,7 @@ __all__ = [
     "QueueStats",
     "QueueView",
     "ReadTimeoutError",
+    "RecentRun",
     "ResultError",
     "Retention",
     "Retry",

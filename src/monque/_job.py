@@ -51,7 +51,9 @@ class Job(Generic[T]):
             for good and was kept. The schedule itself has none.
         planned_for: Of a job of its own: the time of its schedule that it is for, without jitter.
         unique_key: What no other active job of this name has.
-        claimed_by: The id of the instance that runs it; only while processing, as the next two.
+        claimed_by: The id of the instance that runs it; only while processing, as the next three.
+        claimed_at: When that instance claimed it: since when it runs. None if the instance does not write it
+            (TypeScript, or a version before 0.2).
         locked_at: When it was claimed, or last marked as alive.
         last_heartbeat: When its instance last marked it as alive.
         heartbeat_interval: How often the instance that claimed it last marks its jobs.
@@ -103,6 +105,7 @@ class Job(Generic[T]):
     planned_for: datetime | None = None
     unique_key: str | None = None
     claimed_by: str | None = None
+    claimed_at: datetime | None = None
     locked_at: datetime | None = None
     last_heartbeat: datetime | None = None
     heartbeat_interval: timedelta | None = None

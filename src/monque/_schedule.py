@@ -19,6 +19,23 @@ ScheduleState: TypeAlias = Literal["active", "paused", "running"]
 """What a schedule does: `running` while a run of it is in progress."""
 
 
+RunOutcome: TypeAlias = Literal["completed", "failed", "cancelled", "skipped", "stored"]
+"""How a run of a schedule ended: `stored` means that it became a job of its own (`as_jobs`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecentRun:
+    """One of the last runs of a schedule.
+
+    *at* is when it ended, *duration* how long its handler ran in its last attempt. *outcome* is `completed`,
+    `failed` (for good), `cancelled`, `skipped`, or `stored`: with `as_jobs` each run is a job of its own.
+    """
+
+    at: datetime
+    duration: timedelta
+    outcome: RunOutcome
+
+
 class Times(Protocol):
     """What knows the times of a schedule."""
 
@@ -45,6 +62,8 @@ class Schedule:
         run_count: How many runs have ended, also those that failed for good; with `as_jobs`, how many jobs it
             has stored.
         skip_count: How many runs were skipped, because they were late or would have overlapped.
+        recent_runs: How the last ten runs ended, the oldest first. Runs by instances of TypeScript, or of
+            versions before 0.2, are not among them.
         grace: How late a run may start; None for however late.
         jitter: By how much a run is later than its time, at most.
         start: The first possible time.
@@ -69,6 +88,7 @@ class Schedule:
     last_run_at: datetime | None = None
     run_count: int = 0
     skip_count: int = 0
+    recent_runs: tuple[RecentRun, ...] = ()
     grace: timedelta | None = None
     jitter: timedelta | None = None
     start: datetime | None = None

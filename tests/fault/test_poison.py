@@ -40,6 +40,7 @@ ODD: list[Any] = [
 FIELDS = [
     *("_id", "name", "status", "nextRunAt", "data", "failCount", "attempt", "uniqueKey", "failReason"),
     *("repeatInterval", "timezone", "crashCount", "createdAt", "updatedAt", "lockedAt", "lastHeartbeat"),
+    *("claimedAt", "recentRuns"),
     *("claimedBy", "heartbeatInterval", "lostAttempt", "startedAt", "finishedAt", "scheduleId"),
     *("settledAttempt", "lastCrash", "failedRunId", "movedTo", "policy", "snoozeCount", "history", "cancel"),
     *("stuck", "priority", "progress", "log", "result"),

@@ -1125,6 +1125,8 @@ class Jobs(RuleBasedStateMachine):
             field: document[field] for field in optional if field in document
         } == shown
         assert ("failReason" in document) == model.reason
+        assert ("claimedAt" in document) == (model.claimed_by is not None)
+        assert tuple(run["outcome"] for run in document.get("recentRuns", [])) == model.recent
         assert len(document.get("history", [])) == model.history
         assert document.get("cancel", {}).get("by") == model.cancel
         assert document.get("policy", {}).get("maxAttempts") == model.tries

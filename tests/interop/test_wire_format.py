@@ -29,7 +29,7 @@ ENQUEUED = {
 }
 KEYED = {**ENQUEUED, "uniqueKey": "string"}
 SCHEDULED = {**KEYED, "repeatInterval": "string", "timezone": "string"}
-CLAIM = {"claimedBy": "string", "lockedAt": "date", "lastHeartbeat": "date"}
+CLAIM = {"claimedBy": "string", **dict.fromkeys(("claimedAt", "lockedAt", "lastHeartbeat"), "date")}
 # What stays of a claim: one field of the contract, and one of ours.
 CLAIMED_ONCE = {"heartbeatInterval": "int", "attempt": "int"}
 # What each settlement leaves beside it.
@@ -38,7 +38,7 @@ FINISHED = {"startedAt": "date", "finishedAt": "date"}
 FAILURE = {"failReason": "string"}
 HISTORY = {"history": "array"}
 # Beside its copies, all that a plain cron has more than in the first release.
-RAN = {"runCount": "int", "lastRunAt": "date"}
+RAN = {"runCount": "int", "lastRunAt": "date", "recentRuns": "array"}
 GAVE_UP = {"failedRunId": "objectId"}
 CRASHED = {"crashCount": "int", "lastCrash": "object", "lostAttempt": "int"}
 

@@ -13,11 +13,12 @@ _PARKED = (datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC), datetime(9999, 12, 31
 _CLAIM = ("claimedBy", "lockedAt", "lastHeartbeat")
 
 
-_OF_SCHEDULES = ("schedule", "runCount", "skipCount", "lastRunAt")
+_OF_SCHEDULES = ("schedule", "runCount", "skipCount", "lastRunAt", "recentRuns")
 
 # The largest `Options.attempt_history`, and the lines that a job's log keeps.
 _MOST_ATTEMPTS = 100
 _MOST_LINES = 100
+_MOST_RUNS = 10
 
 
 def violations(documents: list[dict[str, Any]]) -> list[str]:
@@ -28,6 +29,10 @@ def violations(documents: list[dict[str, Any]]) -> list[str]:
         who = f"{doc.get('name')} {doc['_id']} ({doc['status']})"
         if doc["status"] == "processing" and "claimedBy" not in present:
             broken.append(f"{who} is processing but not claimed")
+        # Only those of other implementations and versions leave the time of our claim behind.
+        is_ours = doc.get("settledAttempt") == doc.get("attempt") is not None
+        if doc["status"] != "processing" and is_ours and "claimedAt" in doc:
+            present.append("claimedAt")
         if doc["status"] != "processing" and present:
             broken.append(f"{who} still has {present}")
         if "claimedBy" in present and len(present) != len(_CLAIM):
@@ -78,6 +83,8 @@ def _problems_of_schedule(doc: dict[str, Any]) -> list[str]:
     problems = []
     if doc.get("repeatInterval") is None:
         problems += [f"has {field} and is no schedule" for field in _OF_SCHEDULES if field in doc]
+    elif isinstance(runs := doc.get("recentRuns"), list) and len(runs) > _MOST_RUNS:
+        problems.append(f"keeps {len(runs)} runs")
     elif doc.get("nextRunAt") in _PARKED and doc["status"] == "pending":
         settings = doc.get("schedule")
         is_paused = isinstance(settings, dict) and "pausedAt" in settings

@@ -107,6 +107,8 @@ class Model:
     """The schedule is to end, but its run is not to stop."""
     runs: int = 0
     """Runs of the schedule that have ended."""
+    recent: tuple[str, ...] = ()
+    """How the last runs of the schedule have ended."""
     grace: bool = False
     """A run of the schedule that comes late is skipped."""
     late: bool = False
@@ -170,7 +172,7 @@ class Model:
         if self.grace and self.late:
             return self.skipped()
         if self.overlap is not None:
-            return self.skipped() if overlaps else self.next_time()
+            return self.skipped() if overlaps else self.next_time("stored")
         return self._expired() if self.expiry == "past" else None
 
     def ended(
@@ -189,10 +191,11 @@ class Model:
         if self._meets_call(end):
             is_known = self.requested  # its first write does not apply to a job with a request: it reads that
         if is_known and end != "success":
-            return self.noted().cancelled("operator"), None
+            return self.noted().kept("cancelled").cancelled("operator"), None
         # A schedule meets a request that its owner has not heard of in its own write, however its run ended.
         if self.cron is not None and self.requested and end != "release":
-            return (self if end == "success" else self.noted()).cancelled("operator"), None
+            ended = self.kept("completed") if end == "success" else self.noted().kept("cancelled")
+            return ended.cancelled("operator"), None
         if end in FAILURES:
             return self._failed(end, tries=tries, is_changed=is_changed)
         return self._ended_well(end, has_result=has_result), None
@@ -213,7 +216,8 @@ class Model:
         ended = self.noted() if end == "cancel" else self
         if self.cron is not None:
             result = self.result if end == "cancel" else has_result
-            return replace(ended.next_time(), result=result)
+            how = "cancelled" if end == "cancel" else "completed"
+            return replace(ended.next_time(how), result=result)
         if end == "cancel":
             return ended.cancelled("handler")
         completed = self._left("completed", crash_count=0, reason=False, result=has_result)
@@ -233,7 +237,7 @@ class Model:
             return failed._left("pending", due=False, reason=True, moved=False, late=False), None
         if self.cron is None:
             return failed._left("failed", reason=True), None
-        return self.noted().next_time(), kept
+        return self.noted().next_time("failed"), kept
 
     def _expired(self) -> Model:
         return self.cancelled("expiry") if self.again is None else self.run_again()
@@ -249,13 +253,13 @@ class Model:
         crashes = self.crash_count + 1
         lost = self.noted()
         if self.requested:
-            return replace(lost, crash_count=crashes).cancelled("operator"), None
+            return replace(lost.kept("cancelled"), crash_count=crashes).cancelled("operator"), None
         if not self.is_last_crash:
             return lost._left("pending", crash_count=crashes), None
         if self.cron is None and self.again is None:
             return lost._left("failed", crash_count=crashes, reason=True), None
         kept = self.occurrence(self.fail_count, self.tries)
-        after = lost.run_again() if self.again else lost.next_time()
+        after = lost.run_again() if self.again else lost.next_time("failed")
         # Only a schedule that goes on follows the wish of an operator.
         return replace(after, triggered=self.triggered and after.status == "completed"), kept
 
@@ -298,13 +302,17 @@ class Model:
         counts = {"fail_count": 0, "crash_count": 0, "snoozes": 0}
         return self._left("completed", reason=False, triggered=False, **counts)
 
-    def next_time(self) -> Model:
-        """A schedule after a run of it."""
-        return replace(self, runs=self.runs + 1)._goes_on()
+    def next_time(self, how: str) -> Model:
+        """A schedule after a run of it, which ended like this."""
+        return replace(self.kept(how), runs=self.runs + 1)._goes_on()
+
+    def kept(self, how: str) -> Model:
+        """A schedule with one more run among its recent ones; another job keeps none."""
+        return self if self.cron is None else replace(self, recent=(*self.recent, how)[-10:])
 
     def skipped(self) -> Model:
         """A schedule that goes on without a run, which does not count against its limit."""
-        return replace(self, skips=self.skips + 1)._goes_on()
+        return replace(self.kept("skipped"), skips=self.skips + 1)._goes_on()
 
     def stores(self, schedule_id: ObjectId) -> Model:
         """The job that a schedule stores."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from bson import ObjectId
 
-from monque import JobCancelled, JobCompleted, JobFailed, JobStatus, Options
+from monque import Cancel, Fail, JobCancelled, JobCompleted, JobFailed, JobStatus, Options, Snooze
 from monque._engine.decide import Outcome, decide, ending, report, report_unread
-from monque._store import transitions
+from monque._store import recent_runs, transitions
 from monque._store.lazy_job import to_job
 from monque._store.transitions import Transition
 from monque._workers.results import Kept
@@ -59,6 +60,11 @@ def decided(what: Any, outcome: Outcome) -> Transition:
     return decide(what, outcome, OPTIONS, lambda: NOW)
 
 
+def ended(how: Any) -> Any:
+    """What a schedule keeps of such a run."""
+    return recent_runs.run(how, NOW, timedelta(seconds=0.02))
+
+
 def test_a_success_completes_the_job() -> None:
     assert decided(claim(), SUCCESS) is transitions.complete(claim(), ran=0.02)
 
@@ -80,14 +86,16 @@ def test_a_result_of_a_schedule_is_stored_with_its_next_time() -> None:
 def test_a_schedule_that_was_told_to_end_stores_no_result() -> None:
     cancelled = schedule(cancel=REQUEST)
 
-    assert decided(cancelled, Outcome(0.02, kept=Kept("result", 9))) is transitions.cancel_run(cancelled)
+    transition = decided(cancelled, Outcome(0.02, kept=Kept("result", 9)))
+    assert transition.then == transitions.cancel_run(cancelled, ended=ended("completed")).then
 
 
 def test_a_success_of_a_schedule_moves_it_to_its_next_time() -> None:
     transition = decided(schedule(), SUCCESS)
 
     assert transition.to is JobStatus.PENDING
-    assert transition.then == transitions.repeat(schedule(), run_at=NEXT_HOUR).then
+    expected = transitions.repeat(schedule(), run_at=NEXT_HOUR, ended=ended("completed"))
+    assert transition.then == expected.then
 
 
 @pytest.mark.parametrize("what", [claim(), schedule()], ids=["job", "schedule"])
@@ -125,6 +133,44 @@ def test_an_interrupted_run_is_released(what: Any) -> None:
     assert decided(what, RELEASED) is transitions.release(what)
 
 
+@pytest.mark.parametrize(
+    ("outcome", "how"),
+    [
+        (SUCCESS, "completed"),
+        (Outcome(0.02, Fail("no")), "failed"),
+        (Outcome(0.02, Cancel("no")), "cancelled"),
+    ],
+    ids=["success", "failure", "cancelled by its handler"],
+)
+@pytest.mark.parametrize("which", [{}, {"schedule": {"limit": 1}}, {"repeatInterval": "never"}], ids=str)
+def test_a_schedule_keeps_how_each_run_ended(which: Any, outcome: Outcome, how: str) -> None:
+    """Whatever becomes of the schedule: it goes on, it has ended, or it cannot be continued."""
+    options = replace(OPTIONS, attempt_history=0 if outcome.error is None else 3)
+    known: Any = {**schedule(), **which}
+    then = decide(known, outcome, options, lambda: NOW).then
+
+    kept = then[-1]["$set"]["recentRuns"] if isinstance(then, list) else then["$push"]["recentRuns"]
+    expected = ended(how)
+    assert kept in (
+        {"$each": [expected], "$slice": -10},
+        {"$slice": [{"$concatArrays": [RUNS, [{"$literal": expected}]]}, -10]},
+    )
+
+
+RUNS = {"$cond": [{"$isArray": "$recentRuns"}, "$recentRuns", []]}
+
+
+def test_a_run_that_will_be_tried_again_has_not_ended() -> None:
+    for outcome in (FAILED, RELEASED, Outcome(0.02, Snooze(timedelta(minutes=1)))):
+        assert "recentRuns" not in repr(decided(schedule(), outcome).then)
+
+
+def test_a_job_that_is_no_schedule_keeps_no_runs() -> None:
+    for outcome in (SUCCESS, FAILED, STOPPED, Outcome(0.02, Fail("no")), Outcome(0.02, Cancel("no"))):
+        for what in (claim(), claim(cancel=REQUEST)):
+            assert "recentRuns" not in repr(decided(what, outcome).then)
+
+
 @pytest.mark.parametrize("why", ["shutdown", "lost"])
 def test_a_run_that_was_stopped_for_the_instances_sake_counts_no_failure(why: Any) -> None:
     outcome = Outcome(0.02, RuntimeError("torn"), why)
@@ -147,7 +193,10 @@ def test_a_run_that_was_stopped_for_the_instances_sake_counts_no_failure(why: An
 def test_whatever_ends_a_run_that_is_to_be_cancelled_cancels_it(what: Any, outcome: Outcome) -> None:
     asked = what(cancel=REQUEST)
 
-    assert decided(asked, outcome) is transitions.cancel_run(asked)
+    if what is claim or not outcome.seconds:
+        assert decided(asked, outcome) is transitions.cancel_run(asked)
+    else:
+        assert decided(asked, outcome).then == transitions.cancel_run(asked, ended=ended("cancelled")).then
 
 
 def test_a_run_that_returns_completes_its_job_whatever_was_asked() -> None:
@@ -159,7 +208,9 @@ def test_a_run_that_returns_completes_its_job_whatever_was_asked() -> None:
 def test_a_schedule_that_is_to_be_cancelled_does_not_wait_for_its_next_time() -> None:
     asked = schedule(cancel=REQUEST)
 
-    assert decided(asked, SUCCESS) is transitions.cancel_run(asked)
+    transition = decided(asked, SUCCESS)
+    assert transition.to is JobStatus.CANCELLED
+    assert transition.then == transitions.cancel_run(asked, ended=ended("completed")).then
 
 
 @pytest.mark.parametrize("record", [{"by": "handler"}, {"by": "expiry"}, "operator", None, [REQUEST], {}])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from monque import JobStatus
 from monque._attempts import HistoryEntry
-from monque._store import transitions
+from monque._store import recent_runs, transitions
 from monque._store.document import PARKED, as_claim, with_stuck
 from monque._store.terms import Terms
 from monque._store.transitions import (
@@ -126,14 +126,19 @@ UNTOUCHED = {
 AS_READ = {"updatedAt": {"$eq": NOW}, "repeatInterval": {"$eq": CRON}, **PLAIN}
 STAMPED = {"updatedAt": True}
 RAN = {"updatedAt": True, "lastRunAt": True}
-CLAIM_FIELDS = ["claimedBy", "lockedAt", "lastHeartbeat"]
-NO_CLAIM = {"claimedBy": "", "lockedAt": "", "lastHeartbeat": ""}
+CLAIM_FIELDS = ["claimedBy", "claimedAt", "lockedAt", "lastHeartbeat"]
+NO_CLAIM = dict.fromkeys(CLAIM_FIELDS, "")
 NO_TROUBLE = {"failReason": "", "crashCount": "", "lastCrash": ""}
 AFRESH = {**NO_TROUBLE, "snoozeCount": ""}
 
 LEFT_BY_RUNS = ["result", "resultError", "progress", "log"]
 RECORDS = ["snoozeCount", "cancel"]
 DONE = {"status": "completed", "settledAttempt": 3, "updatedAt": "$$NOW"}
+
+# What a run of a schedule leaves in it, and the stage that keeps it.
+RUN = recent_runs.run("completed", NOW, SECOND)
+RUNS = {"$cond": [{"$isArray": "$recentRuns"}, "$recentRuns", []]}
+KEPT_RUN = {"$set": {"recentRuns": {"$slice": [{"$concatArrays": [RUNS, [{"$literal": RUN}]]}, -10]}}}
 
 # What a run adds to the history, and the stage that adds it.
 ENTRY = HistoryEntry("retried", "$Error", REASON, "$trace", 0.05, 7)
@@ -317,7 +322,7 @@ TABLE: dict[str, Row] = {
         then={
             "$set": {"status": "processing", "claimedBy": OWNER, "heartbeatInterval": 30_000},
             "$inc": {"attempt": 1},
-            "$currentDate": {"lockedAt": True, "lastHeartbeat": True, "updatedAt": True},
+            "$currentDate": dict.fromkeys(("claimedAt", "lockedAt", "lastHeartbeat", "updatedAt"), True),
         },
     ),
     "claim with an interval beyond int32": Row(
@@ -327,7 +332,7 @@ TABLE: dict[str, Row] = {
         then={
             "$set": {"status": "processing", "claimedBy": OWNER, "heartbeatInterval": 2**31 - 1},
             "$inc": {"attempt": 1},
-            "$currentDate": {"lockedAt": True, "lastHeartbeat": True, "updatedAt": True},
+            "$currentDate": dict.fromkeys(("claimedAt", "lockedAt", "lastHeartbeat", "updatedAt"), True),
         },
     ),
     "heartbeat": Row(
@@ -466,6 +471,67 @@ TABLE: dict[str, Row] = {
             "$unset": {**NO_CLAIM, **AFRESH},
             "$currentDate": RAN,
         },
+    ),
+    "repeat keeping the run": Row(
+        of=repeat(SCHEDULE, run_at=LATER, ended=RUN),
+        to=PENDING,
+        when=SAME_SCHEDULE,
+        then={
+            "$set": {
+                "status": "pending",
+                "nextRunAt": LATER,
+                "failCount": 0,
+                "settledAttempt": 3,
+                "runCount": 1,
+            },
+            "$push": {"recentRuns": {"$each": [RUN], "$slice": -10}},
+            "$unset": {**NO_CLAIM, **AFRESH},
+            "$currentDate": RAN,
+        },
+    ),
+    "repeat keeping the run where others wrote no list": Row(
+        of=repeat({**SCHEDULE, "recentRuns": "many"}, run_at=LATER, ended=RUN),
+        to=PENDING,
+        when=SAME_SCHEDULE,
+        then={
+            "$set": {
+                "status": "pending",
+                "nextRunAt": LATER,
+                "failCount": 0,
+                "settledAttempt": 3,
+                "runCount": 1,
+                "recentRuns": [RUN],
+            },
+            "$unset": {**NO_CLAIM, **AFRESH},
+            "$currentDate": RAN,
+        },
+    ),
+    "fail keeping the run": Row(
+        of=fail(SCHEDULE, reason=REASON, ended=RUN),
+        to=FAILED,
+        when=OWNED,
+        then=[*failed(2), KEPT_RUN],
+    ),
+    "cancel_run keeping the run": Row(
+        of=cancel_run(SCHEDULE, ended=RUN),
+        to=CANCELLED,
+        when=OWNED,
+        then={
+            "$set": {"status": "cancelled", "settledAttempt": 3},
+            "$push": {"recentRuns": {"$each": [RUN], "$slice": -10}},
+            "$unset": {**NO_CLAIM, "again": ""},
+            "$currentDate": STAMPED,
+        },
+    ),
+    "cancel_stale keeping the run": Row(
+        of=cancel_stale(STALE, ended=RUN),
+        to=CANCELLED,
+        when={**STALE, "$and": [{"$expr": REQUESTED}]},
+        then=[
+            {"$set": {**CRASHED, "status": "cancelled"}},
+            {"$unset": [*CLAIM_FIELDS, "again"]},
+            KEPT_RUN,
+        ],
     ),
     "repeat without a zone": Row(
         of=repeat({**CLAIM, "repeatInterval": CRON}, run_at=LATER),

@@ -16,9 +16,10 @@ from monque._observe.observer import Ending
 from monque._options import Options
 from monque._raised import describe, log_raised, text_of
 from monque._rules import check_duration
+from monque._schedule import RunOutcome
 from monque._settings import Rules, WorkerSettings, resolve
 from monque._status import Interruption, JobStatus
-from monque._store import transitions
+from monque._store import recent_runs, transitions
 from monque._store.document import (
     Claim,
     Document,
@@ -126,10 +127,10 @@ def decide(
                 return transitions.cancel_run(claim) if requested else transitions.run_again(claim)
             return transitions.complete(claim, ran=outcome.seconds, kept=outcome.kept)
         if is_cancel_requested(claim):
-            return transitions.cancel_run(claim)
+            return transitions.cancel_run(claim, ended=_run("completed", outcome, now()))
         return _repeat(claim, outcome, now())
     if is_cancel_requested(claim):
-        return _cancel_asked(claim, outcome, outcome.error, options)
+        return _cancel_asked(claim, outcome, outcome.error, options, now)
     if outcome.is_released(claim):
         return transitions.release(claim)
     if outcome.was_gated:
@@ -194,14 +195,26 @@ def _cancel(
     return transitions.cancel_run(claim, by="handler", reason=reason, entry=entry)
 
 
-def _cancel_asked(claim: Claim, outcome: Outcome, error: BaseException, options: Options) -> Transition:
+def _run(how: RunOutcome, outcome: Outcome, now: datetime) -> Document:
+    """What a schedule keeps of a run that has ended."""
+    return recent_runs.run(how, now, outcome.duration)
+
+
+def _cancel_asked(
+    claim: Claim,
+    outcome: Outcome,
+    error: BaseException,
+    options: Options,
+    now: Callable[[], datetime],
+) -> Transition:
     """An operator has asked for it. A run that was never called leaves nothing in the history."""
     if not outcome.seconds:
         return transitions.cancel_run(claim)
     is_stopped = isinstance(error, asyncio.CancelledError | JobInterrupted)
     message = cancel_reason_of(claim) or "an operator has asked for it"
     entry = _entry(error, "cancelled", outcome, options, message=message if is_stopped else None)
-    return transitions.cancel_run(claim, entry=entry)
+    ended = _run("cancelled", outcome, now()) if is_recurring(claim) else None
+    return transitions.cancel_run(claim, entry=entry, ended=ended)
 
 
 def _entry(
@@ -273,28 +286,33 @@ _DEFAULT = timedelta(-1)
 
 def _repeat(claim: Claim, outcome: Outcome, now: datetime, entry: HistoryEntry | None = None) -> Transition:
     """Let the schedule wait for its next time; if none comes, it has ended."""
+    ended = _run("completed" if outcome.error is None else "cancelled", outcome, now)
     try:
         run_at = time_after_run(claim, now)
     except ConfigurationError as unreadable:
-        return transitions.fail(claim, reason=f"its schedule cannot be continued: {unreadable}")
+        reason = f"its schedule cannot be continued: {unreadable}"
+        return transitions.fail(claim, reason=reason, ended=ended)
     if run_at is None:
-        return transitions.end_schedule(claim, ran=outcome.seconds, entry=entry, kept=outcome.kept)
-    return transitions.repeat(claim, run_at=run_at, entry=entry, kept=outcome.kept)
+        return transitions.end_schedule(
+            claim, ran=outcome.seconds, entry=entry, kept=outcome.kept, ended=ended
+        )
+    return transitions.repeat(claim, run_at=run_at, entry=entry, kept=outcome.kept, ended=ended)
 
 
 def _give_up(
     claim: Claim, outcome: Outcome, reason: str, entry: HistoryEntry | None, now: datetime
 ) -> Transition:
     """Keep the failed run of a schedule as a job of its own, and let the schedule continue."""
+    ended = _run("failed", outcome, now)
     try:
         run_at = time_after_run(claim, now)
     except ConfigurationError:
-        return transitions.fail(claim, reason=reason, entry=entry)
+        return transitions.fail(claim, reason=reason, entry=entry, ended=ended)
     copy = failed_occurrence(claim, reason=reason, fail_count=failures_with(claim), now=now)
     leaves = carried(copy, claim, entry, now)
     if run_at is None:
-        return transitions.end_schedule(claim, ran=outcome.seconds, entry=entry, leaves=leaves)
-    return transitions.give_up_occurrence(claim, run_at=run_at, leaves=leaves, entry=entry)
+        return transitions.end_schedule(claim, ran=outcome.seconds, entry=entry, leaves=leaves, ended=ended)
+    return transitions.give_up_occurrence(claim, run_at=run_at, leaves=leaves, entry=entry, ended=ended)
 
 
 def _again(claim: Claim, reason: str, entry: HistoryEntry | None, failed_at: datetime | None) -> Transition:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from monque._errors import ConfigurationError
 from monque._settings import WorkerSettings
-from monque._store import transitions
+from monque._store import recent_runs, transitions
 from monque._store.document import Claim, due_of, expires_at_of, is_cancel_requested, is_recurring
 from monque._store.planning import (
     is_moved,
@@ -60,7 +60,13 @@ def _gate_schedule(claim: Claim, now: datetime) -> Transition | None:
             return _skip(claim, now)
         if stores_jobs(claim):
             run_at, job = time_after_run(claim, now), occurrence(claim, now)
-            return transitions.spawn(claim, run_at=run_at, spawns=job, otherwise=_skip(claim, now))
+            return transitions.spawn(
+                claim,
+                run_at=run_at,
+                spawns=job,
+                otherwise=_skip(claim, now),
+                ended=recent_runs.run("stored", now),
+            )
     except ConfigurationError:
         pass  # it cannot be continued: its run fails and says so
     return None
@@ -68,4 +74,5 @@ def _gate_schedule(claim: Claim, now: datetime) -> Transition | None:
 
 def _skip(claim: Claim, now: datetime) -> Transition:
     """Go on without a run, which does not count against the limit."""
-    return transitions.skip(claim, run_at=next_time(claim, now, runs=run_count_of(claim)))
+    run_at = next_time(claim, now, runs=run_count_of(claim))
+    return transitions.skip(claim, run_at=run_at, ended=recent_runs.run("skipped", now))

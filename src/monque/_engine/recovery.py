@@ -10,7 +10,7 @@ from typing import Any
 from monque._engine.context import Context
 from monque._errors import ConfigurationError, ProcessDiedError
 from monque._events import JobCancelled, JobFailed, ScheduleEnded, StaleJobsRecovered
-from monque._store import recovering, transitions
+from monque._store import recent_runs, recovering, transitions
 from monque._store.document import Document, failed_occurrence, failures_before
 from monque._store.history import carried
 from monque._store.lazy_job import to_job
@@ -118,15 +118,17 @@ async def _abandon(found: Document, context: Context) -> Document | None:
     if schedule is None:
         return None
     now, reason = store.clock.now(), transitions.crash_reason(recovering.crashes_of(found))
-    entry = recovering.lost_entry(store.options)
+    entry, ended = recovering.lost_entry(store.options), recent_runs.run("failed", now)
     try:
         run_at = next_time(schedule, now, runs=run_count_of(schedule) + 1)
     except ConfigurationError:
-        ended = transitions.abandon_schedule(schedule, reason=reason, entry=entry)
-        return await recovering.abandon(store, schedule, ended)
+        failed = transitions.abandon_schedule(schedule, reason=reason, entry=entry, ended=ended)
+        return await recovering.abandon(store, schedule, failed)
     copy = failed_occurrence(schedule, reason=reason, fail_count=failures_before(schedule), now=now)
     leaves = carried(copy, schedule, entry, now)
-    transition = transitions.abandon_occurrence(schedule, run_at=run_at, leaves=leaves, entry=entry)
+    transition = transitions.abandon_occurrence(
+        schedule, run_at=run_at, leaves=leaves, entry=entry, ended=ended
+    )
     after = await recovering.abandon(store, schedule, transition)
     if after is not None and run_at is None:
         context.bus.emit(ScheduleEnded(schedule=to_schedule(after, now)))
