@@ -533,6 +533,20 @@ class SyncMonque:
         """As `Monque.trigger_schedule`."""
         return self._call(self._monque.trigger_schedule(name, unique_key))
 
+    def edit_schedule(
+        self,
+        name: str,
+        unique_key: str | None = None,
+        *,
+        cron: str | timedelta | None = None,
+        timezone: str | None = None,
+        data: Any = ...,
+    ) -> Schedule:
+        """As `Monque.edit_schedule`."""
+        return self._call(
+            self._monque.edit_schedule(name, unique_key, cron=cron, timezone=timezone, data=data)
+        )
+
     def unschedule(self, name: str, unique_key: str | None = None) -> bool:
         """As `Monque.unschedule`."""
         return self._call(self._monque.unschedule(name, unique_key))

@@ -51,7 +51,6 @@ from monque import (
     Pause,
     Progress,
     QueueDepth,
-    RecentRun,
     Retention,
     Retry,
     Schedule,
@@ -232,8 +231,6 @@ async def wrong_settings() -> None:
     await monque.begin_use("failures")
     await monque.begin_use("speed")  # type: ignore[arg-type]  # there is no such use
     assert_type(await monque.recent_failures(name="charge", limit=5), list[FailedJob])
-    assert_type((await monque.get_schedule("report")).recent_runs, tuple[RecentRun, ...])
-    assert_type((await monque.now(charge, Order(number=1))).claimed_at, datetime | None)
     JobFilter(claimed_by="web-1", recurring=False, claimed_before=datetime.now(UTC))
     latest = Unique("k", on_conflict="replace")
     assert_type(await monque.enqueue(charge, Order(number=1), unique=latest), Job[Order])
@@ -544,6 +541,7 @@ async def schedules() -> None:
     assert_type(await monque.resume_schedule("clean-up"), Schedule)
     assert_type(await monque.trigger_schedule("clean-up"), Job[Any])
     assert_type(await monque.unschedule("clean-up"), bool)
+    assert_type(await monque.edit_schedule("clean-up", cron=timedelta(minutes=5), data={"a": 1}), Schedule)
     assert_type(next_runs("@daily", "Europe/Berlin", count=3), list[datetime])
     JobFilter(schedule_id=schedule.id)
 

@@ -193,6 +193,11 @@ def _target(job: object, workers: Workers) -> tuple[str, Worker[Any] | None]:
     return name, workers.get(name)
 
 
+def encoded_data(data: Any, name: str, workers: Workers, options: Options) -> Any:
+    """The payload of a job as BSON can hold it; checked as that of a new job is."""
+    return _encoded(data, *_target(name, workers), options)[0]
+
+
 def _encoded(data: Any, name: str, worker: Worker[Any] | None, options: Options) -> tuple[Any, int]:
     """The payload as BSON can hold it, and its bytes; checked against the worker's type if that is known."""
     encode = payload.encode if worker is None else worker.codec.encode

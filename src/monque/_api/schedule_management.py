@@ -1,21 +1,25 @@
-"""The operator's side of schedules: look at them, pause, resume, trigger and remove them."""
+"""The operator's side of schedules: look at them, edit, pause, resume, trigger and remove them."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from monque._api import schedules
+from monque._api.newjob import encoded_data
 from monque._api.opening import Opening
 from monque._api.processing import Processing
 from monque._errors import JobNotFoundError, driver_errors
 from monque._events import EventBus, JobCancelled, ScheduleEnded, SchedulePaused, ScheduleResumed
 from monque._job import Job
+from monque._options import Options
 from monque._schedule import Schedule
 from monque._status import JobStatus
 from monque._store.document import Document, status_of
 from monque._store.lazy_job import to_job
 from monque._store.planning import to_schedule
 from monque._store.store import Store
+from monque._workers.workers import Workers
 
 
 class ScheduleManagement:
@@ -24,6 +28,8 @@ class ScheduleManagement:
     _opening: Opening
     _processing: Processing
     _bus: EventBus
+    _options: Options
+    _workers: Workers
 
     async def list_schedules(self, *, name: str | None = None) -> list[Schedule]:
         """The schedules that wait or run, of one job name or of all, sorted by name and key.
@@ -48,6 +54,48 @@ class ScheduleManagement:
         store = self._opening.here().store
         with driver_errors("read the schedule"):
             return _shown(await schedules.find(store, name, unique_key), store)
+
+    async def edit_schedule(
+        self,
+        name: str,
+        unique_key: str | None = None,
+        *,
+        cron: str | timedelta | None = None,
+        timezone: str | None = None,
+        data: Any = ...,
+    ) -> Schedule:
+        """Give a schedule another expression, interval, zone or payload; what is left out stays as it is.
+
+        While it runs, a change takes effect after that run. A call of `schedule` in a program that starts
+        later brings back what that declares.
+
+        Args:
+            name: The job name.
+            unique_key: Its key; without one, that which is the name.
+            cron: Five fields, a name such as @daily, or an interval, as in `schedule`.
+            timezone: The IANA zone that the fields are meant in.
+            data: The payload of its next runs.
+
+        Raises:
+            JobNotFoundError: There is no such schedule.
+            InvalidCronError: The expression cannot be used; nothing is changed.
+            ConfigurationError: There is no such zone, or the interval is too short.
+            PayloadError: The data cannot be stored, or does not fit what the worker expects.
+
+        Examples:
+            >>> await monque.edit_schedule("report", cron="0 8 * * MON-FRI")
+        """
+        store = self._opening.here().store
+        payload = {} if data is ... else {"data": encoded_data(data, name, self._workers, self._options)}
+        with driver_errors("change the schedule"):
+            after = await schedules.edit(
+                store, name, unique_key, cron=cron, timezone=timezone, payload=payload
+            )
+        schedule = _shown(after, store)
+        self._processing.wake([after])
+        if status_of(after) is JobStatus.COMPLETED:
+            self._bus.emit(ScheduleEnded(schedule=schedule))
+        return schedule
 
     async def pause_schedule(self, name: str, unique_key: str | None = None) -> Schedule:
         """Let a schedule wait until it is resumed; a run in progress goes on to its end.

@@ -5,11 +5,15 @@ Each write applies only if nobody changed the schedule since it was read; else i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
 from monque._errors import JobNotFoundError
 from monque._rules import check_name, check_unique_key
 from monque._store import operations, schedules, transitions
 from monque._store.document import Document, is_cancel_requested
-from monque._store.planning import is_paused, occurrence, resumed, stores_jobs
+from monque._store.planning import edited, is_paused, occurrence, resumed, stores_jobs
 from monque._store.store import Store
 
 
@@ -25,6 +29,24 @@ async def find(store: Store, name: str, unique_key: str | None) -> Document:
             "another unique_key",
         )
     return document
+
+
+async def edit(
+    store: Store,
+    name: str,
+    unique_key: str | None,
+    *,
+    cron: str | timedelta | None,
+    timezone: str | None,
+    payload: Mapping[str, Any],
+) -> Document:
+    """Change the times and, if *payload* has it, the data of a schedule; all else stays."""
+    while True:
+        before = await find(store, name, unique_key)
+        times = edited(before, cron=cron, timezone=timezone, now=store.clock.now())
+        after = await schedules.edit_schedule(store, before, {**times, **payload})
+        if after is not None:
+            return after
 
 
 async def pause(store: Store, name: str, unique_key: str | None) -> tuple[Document, bool]:

@@ -16,7 +16,7 @@ from bson import Int64, ObjectId
 
 from monque._errors import ConfigurationError
 from monque._schedule import Schedule, ScheduleState
-from monque._scheduling import Declared
+from monque._scheduling import Declared, declare
 from monque._store.document import (
     PARKED,
     Document,
@@ -27,7 +27,6 @@ from monque._store.document import (
     time_of,
     trace_of,
 )
-from monque._store.recent_runs import recent_runs_of
 from monque._time.cron import Cron
 from monque._time.plan import Plan, nearest_cron
 
@@ -118,6 +117,26 @@ def redeclared(holder: Mapping[str, Any], wanted: Mapping[str, Any]) -> Document
         declared["anchor"] = before["anchor"]
     kept = {field: before[field] for field in _SET_BY_OPERATORS if field in before}
     return {**declared, **kept} or None
+
+
+def edited(
+    schedule: Mapping[str, Any], *, cron: str | timedelta | None, timezone: str | None, now: datetime
+) -> Document:
+    """The times of a schedule after an operator gave it another expression, interval or zone.
+
+    Raises:
+        InvalidCronError: The expression is wrong, or no date ever matches it.
+        ConfigurationError: There is no such zone, or the interval is too short.
+    """
+    zone = timezone or schedule.get("timezone") or "UTC"
+    if cron is None:
+        same = Cron.parse(schedule["repeatInterval"], zone)
+        return {"repeatInterval": same.expression, "timezone": same.timezone}
+    fields = declared_fields(declare(cron, zone, {}), now)
+    rest = {
+        field: value for field, value in settings_of(schedule).items() if field not in ("every", "anchor")
+    }
+    return {**fields, "schedule": {**rest, **fields.get("schedule", {})} or None}
 
 
 def moves_times(before: Mapping[str, Any], after: Mapping[str, Any] | None) -> bool:
@@ -343,7 +362,6 @@ def to_schedule(document: Mapping[str, Any], now: datetime) -> Schedule:
         last_run_at=time_of(document, "lastRunAt"),
         run_count=run_count_of(document),
         skip_count=skip_count_of(document),
-        recent_runs=recent_runs_of(document),
         grace=_duration(settings, "grace"),
         jitter=_duration(settings, "jitter"),
         start=time_of(settings, "startAt"),

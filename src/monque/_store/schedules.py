@@ -113,6 +113,13 @@ async def _bring_up_to_date(
     return changed
 
 
+async def edit_schedule(store: Store, schedule: Document, changes: Document) -> Document | None:
+    """Change the times or the payload of a schedule, and nothing else; None if it changed meanwhile."""
+    declared = {field: value for field, value in schedule.items() if field != "traceparent"}
+    wanted = {**declared, **changes, "createdAt": store.clock.now()}
+    return await _bring_up_to_date(store, schedule, wanted, None)
+
+
 def _changes(holder: Document, wanted: Document) -> Document:
     """The fields in which a stored schedule differs from the wanted one."""
     changes: Document = {
