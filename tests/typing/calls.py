@@ -51,6 +51,7 @@ from monque import (
     Pause,
     Progress,
     QueueDepth,
+    RecentRun,
     Retention,
     Retry,
     Schedule,
@@ -231,6 +232,8 @@ async def wrong_settings() -> None:
     await monque.begin_use("failures")
     await monque.begin_use("speed")  # type: ignore[arg-type]  # there is no such use
     assert_type(await monque.recent_failures(name="charge", limit=5), list[FailedJob])
+    assert_type((await monque.get_schedule("report")).recent_runs, tuple[RecentRun, ...])
+    assert_type((await monque.now(charge, Order(number=1))).claimed_at, datetime | None)
     JobFilter(claimed_by="web-1", recurring=False, claimed_before=datetime.now(UTC))
     latest = Unique("k", on_conflict="replace")
     assert_type(await monque.enqueue(charge, Order(number=1), unique=latest), Job[Order])

@@ -50,6 +50,7 @@ class Claim(TypedDict, total=False):
     schedule: Any
     runCount: Any
     skipCount: Any
+    recentRuns: Any
     movedTo: Any
 
 
@@ -63,7 +64,7 @@ class Entry(TypedDict):
 
 # A claim writes these fields, and settling removes them. `heartbeatInterval` stays, as the TypeScript
 # implementation leaves it.
-CLAIM_FIELDS = ("claimedBy", "lockedAt", "lastHeartbeat")
+CLAIM_FIELDS = ("claimedBy", "claimedAt", "lockedAt", "lastHeartbeat")
 
 # The changed document would be larger than MongoDB allows: BSONObjectTooLarge, and the codes of updates.
 TOO_LARGE = (10334, 17419, 17420)
@@ -382,6 +383,14 @@ def earliest_due(documents: Iterable[Mapping[str, Any]]) -> dict[str, datetime]:
         if name not in due or run_at < due[name]:
             due[name] = run_at
     return due
+
+
+def claimed_at_of(document: Mapping[str, Any]) -> datetime | None:
+    """When the run in progress was claimed, if its owner wrote that.
+
+    Other implementations leave the field of an earlier claim: it counts only while the job is processing.
+    """
+    return time_of(document, "claimedAt") if document.get("status") == "processing" else None
 
 
 def time_of(document: Mapping[str, Any], field: str) -> datetime | None:

@@ -22,6 +22,7 @@ from monque._store.document import (
     attempt_of,
     cancel_reason_of,
     cancelled_by,
+    claimed_at_of,
     count_of,
     expires_at_of,
     is_cancel_requested,
@@ -78,6 +79,7 @@ def _fields(document: Mapping[str, Any]) -> dict[str, Any]:
         "planned_for": time_of(document, "plannedFor"),
         "unique_key": get("uniqueKey"),
         "claimed_by": get("claimedBy"),
+        "claimed_at": claimed_at_of(document),
         "locked_at": time_of(document, "lockedAt"),
         "last_heartbeat": time_of(document, "lastHeartbeat"),
         "heartbeat_interval": _duration(get("heartbeatInterval")),
@@ -288,7 +290,7 @@ def completed(job: Job[T], now: datetime, kept: Kept | None = None) -> Job[T]:
 
 
 def _completed(job: Job[Any]) -> dict[str, Any]:
-    unclaimed = {"claimed_by": None, "locked_at": None, "last_heartbeat": None}
+    unclaimed = {"claimed_by": None, "claimed_at": None, "locked_at": None, "last_heartbeat": None}
     return {**_values(job), **unclaimed, "fail_reason": None}
 
 

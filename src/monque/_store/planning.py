@@ -27,6 +27,7 @@ from monque._store.document import (
     time_of,
     trace_of,
 )
+from monque._store.recent_runs import recent_runs_of
 from monque._time.cron import Cron
 from monque._time.plan import Plan, nearest_cron
 
@@ -362,6 +363,7 @@ def to_schedule(document: Mapping[str, Any], now: datetime) -> Schedule:
         last_run_at=time_of(document, "lastRunAt"),
         run_count=run_count_of(document),
         skip_count=skip_count_of(document),
+        recent_runs=recent_runs_of(document),
         grace=_duration(settings, "grace"),
         jitter=_duration(settings, "jitter"),
         start=time_of(settings, "startAt"),

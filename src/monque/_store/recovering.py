@@ -11,7 +11,7 @@ from pymongo.errors import WriteError
 from monque._attempts import HistoryEntry
 from monque._connect.deadlines import limited
 from monque._options import Options
-from monque._store import transitions
+from monque._store import recent_runs, transitions
 from monque._store.document import Document, count_of
 from monque._store.reads import with_id
 from monque._store.refused import change_one
@@ -95,8 +95,9 @@ async def give_up(store: Store, found: Document) -> Document | None:
 
 async def cancel(store: Store, found: Document) -> Document | None:
     """Cancel a job of a dead owner, because somebody has asked for it; None as for `put_back`."""
+    ended = recent_runs.run("cancelled", store.clock.now()) if is_schedule(found) else None
     return await _change_stale(
-        store, found, transitions.cancel_stale(store.stale(), entry=lost_entry(store.options))
+        store, found, transitions.cancel_stale(store.stale(), entry=lost_entry(store.options), ended=ended)
     )
 
 

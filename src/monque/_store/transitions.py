@@ -56,6 +56,7 @@ from monque._store.document import (
 )
 from monque._store.owners import allowed_silence_of
 from monque._store.planning import is_triggered, run_count_of, settings_of, skip_count_of
+from monque._store.recent_runs import with_run
 from monque._store.terms import Terms
 from monque._workers.results import Kept
 
@@ -174,7 +175,8 @@ def claim(*, instance_id: str, heartbeat_interval: timedelta) -> Transition:
                 "heartbeatInterval": min(milliseconds(heartbeat_interval), LARGEST_INT32),
             },
             "$inc": {"attempt": 1},
-            "$currentDate": {"lockedAt": True, "lastHeartbeat": True, "updatedAt": True},
+            # `claimedAt` says since when the job runs; heartbeats move the others.
+            "$currentDate": dict.fromkeys(("claimedAt", "lockedAt", "lastHeartbeat", "updatedAt"), True),
         },
     )
 
@@ -298,12 +300,13 @@ def repeat(
     run_at: datetime,
     entry: HistoryEntry | None = None,
     kept: Kept | None = None,
+    ended: Document | None = None,
 ) -> Transition:
     """processing -> pending, at the next time of the schedule; with *entry* after a run that was cancelled.
 
     It applies only while the schedule is the one that this run knew: if somebody changed it meanwhile,
     *run_at* is wrong and has to be computed again (see `take_over`). The result that is *kept* takes the
-    place of that of an earlier run.
+    place of that of an earlier run. *ended* is the run for `recentRuns`; so it is in what follows.
     """
     update = _next_time(claim, run_at, {"settledAttempt": attempt_of(claim)})
     lean = None if entry is None and kept is None else _without_long_fields(update)
@@ -311,7 +314,19 @@ def repeat(
         then: Document | list[Document] = _with_history(update, history.append(entry, claim))
     else:
         then = _with_result(update, claim, kept)
-    return Transition(to=JobStatus.PENDING, when=_same_schedule(claim), then=then, lean=lean)
+    return _keeping(Transition(JobStatus.PENDING, _same_schedule(claim), then, lean=lean), claim, ended)
+
+
+def _keeping(transition: Transition, claim: Mapping[str, Any], ended: Document | None) -> Transition:
+    """A transition of a schedule that also keeps the run that has *ended* among its recent ones."""
+    if ended is None:
+        return transition
+    lean = transition.lean
+    return replace(
+        transition,
+        then=with_run(transition.then, claim, ended),
+        lean=None if lean is None else with_run(lean, claim, ended),
+    )
 
 
 def _with_result(update: Document, claim: Mapping[str, Any], kept: Kept | None) -> Document:
@@ -335,6 +350,7 @@ def end_schedule(
     entry: HistoryEntry | None = None,
     leaves: Document | None = None,
     kept: Kept | None = None,
+    ended: Document | None = None,
 ) -> Transition:
     """processing -> completed: the last run of a schedule has ended; without *ran*, no run is left.
 
@@ -350,7 +366,7 @@ def end_schedule(
         then = _with_history(update, history.append(entry, claim))
     elif ran is not None:
         then = _with_result(update, claim, kept)
-    return Transition(
+    last = Transition(
         to=JobStatus.COMPLETED,
         when=_same_schedule(claim),
         then=then,
@@ -359,23 +375,30 @@ def end_schedule(
         lean=None if entry is None and kept is None else _without_long_fields(update),
         step="ended",
     )
+    return _keeping(last, claim, ended)
 
 
-def skip(claim: Mapping[str, Any], *, run_at: datetime | None) -> Transition:
+def skip(claim: Mapping[str, Any], *, run_at: datetime | None, ended: Document | None = None) -> Transition:
     """processing -> pending at the next time of the schedule, without a run; completed if there is none."""
     fields = {"settledAttempt": attempt_of(claim), "skipCount": skip_count_of(claim) + 1, "failCount": 0}
     update = _ended_run({}, {**fields, **_goes_on(claim, run_at)})
     update["$unset"] |= _no_trigger(claim)
-    return Transition(
+    skipped = Transition(
         to=JobStatus.COMPLETED if run_at is None else JobStatus.PENDING,
         when=_same_schedule(claim),
         then=update,
         step="skipped",
     )
+    return _keeping(skipped, claim, ended)
 
 
 def spawn(
-    claim: Mapping[str, Any], *, run_at: datetime | None, spawns: Document, otherwise: Transition
+    claim: Mapping[str, Any],
+    *,
+    run_at: datetime | None,
+    spawns: Document,
+    otherwise: Transition,
+    ended: Document | None = None,
 ) -> Transition:
     """processing -> pending at the next time, with the run stored as a job of its own; completed if it is the
     last one. *otherwise*, because an earlier job is active, the run is skipped.
@@ -385,7 +408,7 @@ def spawn(
     counted = {"runCount": {"$add": [_count("$runCount"), 1]}, "lastRunAt": "$$NOW"}
     fields = {"settledAttempt": attempt_of(claim), "failCount": 0, **counted, **_goes_on(claim, run_at)}
     removed = (*_CRASH_FIELDS, "failReason", "snoozeCount", *_no_trigger(claim))
-    return Transition(
+    spawned = Transition(
         to=JobStatus.COMPLETED if run_at is None else JobStatus.PENDING,
         when=_same_schedule(claim),
         then=[*_ended(fields), {"$unset": list(removed)}],
@@ -393,6 +416,7 @@ def spawn(
         spawns=spawns,
         otherwise=otherwise,
     )
+    return _keeping(spawned, claim, ended)
 
 
 def _goes_on(claim: Mapping[str, Any], run_at: datetime | None) -> Document:
@@ -429,9 +453,15 @@ def retry(
     return replace(failed, when=_same_schedule(claim)) if is_recurring(claim) else failed
 
 
-def fail(claim: Mapping[str, Any], *, reason: str, entry: HistoryEntry | None = None) -> Transition:
+def fail(
+    claim: Mapping[str, Any],
+    *,
+    reason: str,
+    entry: HistoryEntry | None = None,
+    ended: Document | None = None,
+) -> Transition:
     """processing -> failed, for good."""
-    return _failed(claim, JobStatus.FAILED, reason, entry, None)
+    return _keeping(_failed(claim, JobStatus.FAILED, reason, entry, None), claim, ended)
 
 
 def _failed(
@@ -513,6 +543,7 @@ def cancel_run(
     by: CancelledBy = "operator",
     reason: str | None = None,
     entry: HistoryEntry | None = None,
+    ended: Document | None = None,
 ) -> Transition:
     """processing -> cancelled: an operator has asked for it, or the handler said so. It counts no failure.
 
@@ -521,19 +552,20 @@ def cancel_run(
     """
     if is_ended_after_run(claim):
         still = {"$expr": _REQUESTED}
-        asked = cancel_run({**claim, "cancel": None}, by=by, reason=reason, entry=entry)
+        asked = cancel_run({**claim, "cancel": None}, by=by, reason=reason, entry=entry, ended=ended)
         return replace(asked, when={**asked.when, **still})
     if by == "operator" and entry is None:
-        return _cancel_asked(claim["claimedBy"], attempt_of(claim))
+        return _keeping(_cancel_asked(claim["claimedBy"], attempt_of(claim)), claim, ended)
     short = None if reason is None else reason[:_SHORT_REASON]
     cancelled = {"status": "cancelled", "settledAttempt": attempt_of(claim)}
     stages, lean = (_ended({**cancelled, "cancel": _said(by, why)}, ["again"]) for why in (reason, short))
-    return Transition(
+    run = Transition(
         to=JobStatus.CANCELLED,
         when=owned(claim),
         then=stages if entry is None else [history.append(entry, claim), *stages],
         lean=[*lean, {"$unset": [*_LONG_FIELDS, "result"]}],
     )
+    return _keeping(run, claim, ended)
 
 
 @lru_cache(maxsize=256)
@@ -598,18 +630,24 @@ def _count(field: str) -> Document:
 
 
 def give_up_occurrence(
-    claim: Mapping[str, Any], *, run_at: datetime, leaves: Document, entry: HistoryEntry | None = None
+    claim: Mapping[str, Any],
+    *,
+    run_at: datetime,
+    leaves: Document,
+    entry: HistoryEntry | None = None,
+    ended: Document | None = None,
 ) -> Transition:
     """processing -> pending at the schedule's next time, with the failed run kept beside it."""
     fields = {"settledAttempt": attempt_of(claim), "failedRunId": leaves["_id"]}
     update = _next_time(claim, run_at, fields)
-    return Transition(
+    given_up = Transition(
         to=JobStatus.PENDING,
         when=_same_schedule(claim),
         then=update if entry is None else _with_history(update, history.append(entry, claim)),
         leaves=leaves,
         lean=None if entry is None else _without_long_fields(update),
     )
+    return _keeping(given_up, claim, ended)
 
 
 def release(claim: Mapping[str, Any]) -> Transition:
@@ -771,13 +809,16 @@ def recover(stale: Document, *, max_crashes: int, entry: HistoryEntry | None = N
     )
 
 
-def cancel_stale(stale: Document, *, entry: HistoryEntry | None = None) -> Transition:
+def cancel_stale(
+    stale: Document, *, entry: HistoryEntry | None = None, ended: Document | None = None
+) -> Transition:
     """processing, owner dead -> cancelled, because an operator has asked for it."""
-    return Transition(
+    cancelled = Transition(
         to=JobStatus.CANCELLED,
         when={**stale, "$and": [{"$expr": _REQUESTED}]},
         then=_taken({**_CRASHED, "status": "cancelled"}, entry, ["again"]),
     )
+    return _keeping(cancelled, {}, ended)
 
 
 def _taken(fields: Document, entry: HistoryEntry | None, removed: Iterable[str] = ()) -> list[Document]:
@@ -819,6 +860,7 @@ def abandon_occurrence(
     run_at: datetime | None,
     leaves: Document,
     entry: HistoryEntry | None = None,
+    ended: Document | None = None,
 ) -> Transition:
     """processing, owner dead once too often -> pending at the next time, the run kept as failed; completed if
     that was its last run.
@@ -831,24 +873,30 @@ def abandon_occurrence(
         update = _ended_run(_counted(schedule), {"status": "completed", "failCount": 0, **fields})
     else:
         update = _next_time(schedule, run_at, fields)
-    return Transition(
+    abandoned = Transition(
         to=JobStatus.COMPLETED if run_at is None else JobStatus.PENDING,
         when=_untouched(schedule),
         then=update if entry is None else _with_history(update, history.append_lost(entry)),
         leaves=leaves,
         step="ended" if run_at is None else None,
     )
+    return _keeping(abandoned, schedule, ended)
 
 
 def abandon_schedule(
-    schedule: Mapping[str, Any], *, reason: str, entry: HistoryEntry | None = None
+    schedule: Mapping[str, Any],
+    *,
+    reason: str,
+    entry: HistoryEntry | None = None,
+    ended: Document | None = None,
 ) -> Transition:
     """processing, owner dead once too often -> failed, because its cron or zone cannot be read."""
-    return Transition(
+    failed = Transition(
         to=JobStatus.FAILED,
         when=_untouched(schedule),
         then=_failed_by_crash(reason, entry),
     )
+    return _keeping(failed, schedule, ended)
 
 
 def _untouched(schedule: Mapping[str, Any]) -> Document:

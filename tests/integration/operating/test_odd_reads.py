@@ -50,6 +50,7 @@ VALUES: list[Any] = [
 FIELDS = [
     *("name", "status", "nextRunAt", "failCount", "attempt", "uniqueKey", "failReason", "repeatInterval"),
     *("timezone", "crashCount", "createdAt", "updatedAt", "lockedAt", "lastHeartbeat", "claimedBy"),
+    *("claimedAt", "recentRuns"),
     *("heartbeatInterval", "lostAttempt", "startedAt", "finishedAt", "scheduleId", "data", "policy"),
     *("snoozeCount", "history", "cancel", "stuck", "again", "askedAt", "windowKey", "windowUntil"),
     *("priority", "progress", "log", "result", "resultError"),

@@ -15,6 +15,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 
 from monque import JobStatus
 from monque._attempts import HistoryEntry
+from monque._store import recent_runs
 from monque._store.document import PARKED
 from monque._store.terms import Terms
 from monque._store.transitions import (
@@ -86,14 +87,17 @@ STAMP = FromNow()
 GONE = ...
 
 JOB = document(nextRunAt=OLD, updatedAt=OLD)
-LONG_CLAIMED = {"nextRunAt": OLD, "lockedAt": OLD, "lastHeartbeat": OLD, "updatedAt": OLD}
+LONG_CLAIMED = {"nextRunAt": OLD, "claimedAt": OLD, "lockedAt": OLD, "lastHeartbeat": OLD, "updatedAt": OLD}
 CLAIM = claimed("ours", attempt=3, failCount=1, extra="kept", **LONG_CLAIMED)
 SCHEDULE = {**CLAIM, "repeatInterval": "@daily", "timezone": "UTC"}
 TROUBLED = {"failReason": "earlier", "crashCount": 1, "lastCrash": {"runAt": OLD, "failCount": 1}}
 OCCURRENCE = {"_id": ObjectId(), "status": "failed"}
 
+# What a run of a schedule leaves in it.
+RUN = recent_runs.run("completed", OLD, timedelta(seconds=1))
+
 # What several rows have in common: changes to a document, for differences and for results.
-NO_CLAIM = {"claimedBy": GONE, "lockedAt": GONE, "lastHeartbeat": GONE}
+NO_CLAIM = dict.fromkeys(("claimedBy", "claimedAt", "lockedAt", "lastHeartbeat"), GONE)
 RAN = {"runCount": 1, "lastRunAt": STAMP}
 NO_TROUBLE = {"failReason": GONE, "crashCount": GONE, "lastCrash": GONE}
 NOT_OURS = {
@@ -381,6 +385,7 @@ TABLE: dict[str, Row] = {
             "claimedBy": "ours",
             "attempt": 1,
             "heartbeatInterval": 30_000,
+            "claimedAt": STAMP,
             "lockedAt": STAMP,
             "lastHeartbeat": STAMP,
             "updatedAt": STAMP,
@@ -395,6 +400,7 @@ TABLE: dict[str, Row] = {
             "claimedBy": "ours",
             "attempt": 4,
             "heartbeatInterval": 30_000,
+            "claimedAt": STAMP,
             "lockedAt": STAMP,
             "lastHeartbeat": STAMP,
             "updatedAt": STAMP,
@@ -446,6 +452,50 @@ TABLE: dict[str, Row] = {
             **NO_TROUBLE,
         },
         not_with={**NOT_OURS, **OTHER_SCHEDULE},
+    ),
+    "repeat keeping the run": Row(
+        of=lambda job: repeat(job, run_at=LATER, ended=RUN),
+        before={**SCHEDULE, "recentRuns": [{"at": OLD, "ms": n, "outcome": "failed"} for n in range(10)]},
+        after={
+            "status": "pending",
+            "nextRunAt": LATER,
+            "failCount": 0,
+            "settledAttempt": 3,
+            **RAN,
+            "updatedAt": STAMP,
+            "recentRuns": [*({"at": OLD, "ms": n, "outcome": "failed"} for n in range(1, 10)), RUN],
+            **NO_CLAIM,
+        },
+    ),
+    "repeat keeping the run where others wrote no list": Row(
+        of=lambda job: repeat(job, run_at=LATER, ended=RUN),
+        before={**SCHEDULE, "recentRuns": "many"},
+        after={
+            "status": "pending",
+            "nextRunAt": LATER,
+            "failCount": 0,
+            "settledAttempt": 3,
+            **RAN,
+            "updatedAt": STAMP,
+            "recentRuns": [RUN],
+            **NO_CLAIM,
+        },
+    ),
+    "give_up_occurrence keeping the run": Row(
+        of=lambda job: give_up_occurrence(job, run_at=LATER, leaves=OCCURRENCE, entry=FAILURE, ended=RUN),
+        before={**SCHEDULE, "recentRuns": {"no": "list"}},
+        after={
+            "status": "pending",
+            "nextRunAt": LATER,
+            "failCount": 0,
+            "settledAttempt": 3,
+            "failedRunId": OCCURRENCE["_id"],
+            "history": [ADDED],
+            **RAN,
+            "updatedAt": STAMP,
+            "recentRuns": [RUN],
+            **NO_CLAIM,
+        },
     ),
     "repeat without a zone": Row(
         of=lambda job: repeat(job, run_at=LATER),
