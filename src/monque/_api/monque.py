@@ -24,6 +24,7 @@ from monque._api.subscribe import EventKind, subscribe, subscribes
 from monque._connect.connector import Connection, Connector
 from monque._connect.sessions import Session
 from monque._engine.context import Context
+from monque._engine.tally import Tally
 from monque._engine.waits import Waits
 from monque._errors import ConfigurationError
 from monque._events import Event, EventBus, Listener
@@ -608,7 +609,8 @@ class Monque(Management):
     async def _prepare(self, connection: Connection) -> Context:
         database, lender = connection.database, connection.lender
         store = Store(database, self._options, Clock(), self._instance_id, lender=lender)
-        context = Context(store, self._bus, self._telemetry, self._state, Waits(store))
+        tally = None if self._options.trends is None else Tally(store.clock)
+        context = Context(store, self._bus, self._telemetry, self._state, Waits(store), tally)
         await prepare(context, timeout=connection.open_timeout, own_claims=self._processing.claims)
         return context
 

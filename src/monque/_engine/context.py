@@ -8,6 +8,7 @@ from typing import NamedTuple
 from pymongo.errors import PyMongoError
 
 from monque._driver_reason import driver_reason
+from monque._engine.tally import Tally
 from monque._engine.waits import Waits
 from monque._events import EventBus, JobError
 from monque._observe.telemetry import Telemetry
@@ -28,6 +29,8 @@ class Context(NamedTuple):
     telemetry: Telemetry
     state: State
     waits: Waits
+    tally: Tally | None = None
+    """How runs end; None if nobody wants to know."""
 
     def log(self, level: int, text: str, *, error: BaseException | None = None, **fields: object) -> None:
         """Log a line of this instance's life."""

@@ -87,6 +87,7 @@ async def _cancel(found: Document, taken: _Taken, context: Context) -> None:
     if taken.cancelled <= _MOST_LINES:
         message = "cancelled job %s (%s) of the dead owner %s, as an operator had asked"
         logger.warning(message, *_named(found), extra=_fields(found, context))
+    _count(found, "cancelled", context)
     context.bus.emit(JobCancelled(job=to_job(cancelled)))
 
 
@@ -106,9 +107,16 @@ async def _give_up(found: Document, taken: _Taken, context: Context) -> None:
     if taken.given_up <= _MOST_LINES:
         message = "job %s (%s) of the dead owner %s was given up: %s"
         logger.error(message, *_named(found), error, extra=_fields(found, context))
+    _count(found, "failed", context)
     if (audience := context.telemetry.audience()) is not None:
         audience.gave_up(str(found.get("name")), error)
     context.bus.emit(JobFailed(job=to_job(failed), error=error, will_retry=False))
+
+
+def _count(found: Document, how: str, context: Context) -> None:
+    """Count a job for the trends; nobody knows how long it waited and ran."""
+    if context.tally is not None:
+        context.tally.count(str(found.get("name")), how, 0.0, 0.0, None)
 
 
 async def _abandon(found: Document, context: Context) -> Document | None:

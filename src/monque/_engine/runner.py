@@ -12,12 +12,14 @@ from typing import TypeAlias
 from bson import ObjectId
 
 from monque._connect.contact import Contact
+from monque._engine.bookkeeping import Bookkeeping
 from monque._engine.claimed import Run
 from monque._engine.claiming import Claiming
 from monque._engine.context import Context
 from monque._engine.control import Control
 from monque._engine.interrupts import Abandoned, Interrupts
 from monque._engine.loops import Loops
+from monque._engine.register import Register
 from monque._engine.repair import IndexRepair
 from monque._engine.reporting import Reporting
 from monque._engine.run import answered, execute
@@ -72,6 +74,10 @@ class Runner:
         interrupts = Interrupts(self._runs, abandoned)
         self._upkeep = Upkeep(context, workers, interrupts, self.contact, on_recovered=self.claiming.wake)
         self.claiming.on_cancel_hint = self._upkeep.requests.hint
+        register = Register(
+            store, workers, active, self.claiming, self._runs, lambda: self._watching, self._upkeep.over
+        )
+        self._books = Bookkeeping(context, register, self.contact, self._upkeep.over)
         self._stopping = Stopping(
             context, partial(self._end_rest, end_life), interrupts, self.claiming, self._upkeep, self.contact
         )
@@ -160,6 +166,8 @@ class Runner:
         self._loops.spawn(self.contact.watch())
         self._loops.spawn(self._upkeep.survey())
         self._loops.spawn(self._upkeep.prune_regularly())
+        for loop in self._books.loops():
+            self._loops.spawn(loop)
         if self._watching:
             self._loops.spawn(self.claiming.listening.run())
 
@@ -221,6 +229,7 @@ class Runner:
 
     async def _end_rest(self, end_life: EndLife | None, late: asyncio.Event) -> None:
         """The last job has ended: end the loops, and then what hooks have made."""
+        await self._books.close()
         await self._loops.end()
         if end_life is not None:
             await end_life(late)

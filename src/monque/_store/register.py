@@ -1,4 +1,4 @@
-"""The register of instances, in a collection of its own beside the jobs. No I/O.
+"""The register of instances, in a collection of its own beside the jobs.
 
 {_id: instance id, host, pid, version, python, release, startedAt, seenAt, state, intervalMs, slots, busy,
  claimedAhead, changeStream, workers: [{name, concurrency, active, off}], settings: {…}, expireAt}
@@ -6,23 +6,89 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import re
-from collections.abc import Mapping
+import socket
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any, get_args
 
 from monque._instances import ChangeStreamState, Instance, InstanceState, InstanceWorker
 from monque._options import Options
+from monque._store.companion import Companion
 from monque._store.document import Document, count_of, milliseconds, time_of
 from monque._store.owners import allowed_silence
+from monque._version import __version__
 
 SUFFIX = "_instances"
 """What the name of the collection has behind the name of the jobs collection."""
 
+# How long the description of an instance outlives it. Half of it is gone before somebody looks at what
+# happened at night; twice of it lists every pod of a day's deployments for longer.
+_KEPT = timedelta(hours=24)
+
+# As in `Options.release`; the environment variable may hold anything.
+_LONGEST_RELEASE = 100
+
 # What `settings` leaves out: it stands elsewhere in the document, or says nothing to who reads it.
 _ELSEWHERE = ("collection", "instance_id", "register", "release", "retention", "trends", "uses")
 _SETTINGS = tuple(field for field in fields(Options) if field.name not in _ELSEWHERE)
+
+
+def described(
+    *,
+    state: InstanceState,
+    slots: int,
+    busy: int,
+    claimed_ahead: int,
+    change_stream: ChangeStreamState,
+    workers: Iterable[InstanceWorker],
+) -> Document:
+    """What changes in the description of an instance while it runs."""
+    return {
+        "state": state,
+        "slots": slots,
+        "busy": busy,
+        "claimedAhead": claimed_ahead,
+        "changeStream": change_stream,
+        "workers": [
+            {"name": each.name, "concurrency": each.concurrency, "active": each.active, "off": each.off}
+            for each in workers
+        ],
+    }
+
+
+def identity_of(options: Options, *, started_at: datetime) -> Document:
+    """What stays the same in the description of an instance."""
+    release = options.release or os.environ.get("MONQUE_RELEASE", "").strip()
+    return {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "version": __version__,
+        "python": platform.python_version(),
+        **({"release": release[:_LONGEST_RELEASE]} if release else {}),
+        "startedAt": started_at,
+        "intervalMs": milliseconds(options.heartbeat_interval),
+        "settings": settings_of(options),
+    }
+
+
+async def write(
+    companion: Companion, instance_id: str, description: Document, *, now: datetime, within: float
+) -> None:
+    """Replace the description of an instance."""
+    # An instance of the same id may have been there before, with a release.
+    gone = {} if "release" in description else {"$unset": {"release": ""}}
+    change: Document = {
+        "$set": {**description, "expireAt": now + _KEPT},
+        "$currentDate": {"seenAt": True},
+        **gone,
+    }
+    await companion.write(
+        lambda into: into.update_one({"_id": {"$eq": instance_id}}, change, upsert=True), within=within
+    )
 
 
 def settings_of(options: Options) -> Document:

@@ -7,22 +7,29 @@ waited in a minute (`"g"`, a gauge):
      ran: {bucket: count}, waited: {bucket: count}, expireAt}
     {_id: {r: "g", t, n}, due, later, processing, oldestDueMs, expireAt}
 
-`t` is the server's time at which the minute or hour begins, `n` the job name. What is 0 is not stored. All
-instances add to the same documents. The pipelines that read and fold them are here, too; no I/O.
+`t` is the server's time at which the minute or hour begins, `n` the job name. All instances add to the same
+minutes, and store nothing that is 0. One instance, the holder of the lease, writes gauges and adds minutes up
+to hours:
+
+    {_id: "lease", by, until}
+
+What is written, and the pipelines that read it; no I/O.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
 from bson import Int64
-from pymongo import IndexModel
+from pymongo import IndexModel, UpdateOne
 
 from monque._store.companion import EXPIRES
 from monque._store.document import Document, count_of, name_of, time_of
 from monque._trends import BOUNDS, Histogram, TrendPoint
+from monque._views import QueueDepth
 
 SUFFIX = "_trends"
 """What the name of the collection has behind the name of the jobs collection."""
@@ -36,6 +43,18 @@ Kind: TypeAlias = Literal["m", "h", "g"]
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 _MILLISECOND = timedelta(milliseconds=1)
 _EPOCH = datetime.fromtimestamp(0, UTC)
+_NAIVE_EPOCH = _EPOCH.replace(tzinfo=None)
+
+OTHERS = "…"
+"""The name under which everything is counted that is one name too many."""
+
+MOST_NAMES = 500
+"""More job names at once are a mistake, such as an id in a name: they must not fill memory, nor the disk."""
+
+LEASE: Document = {"_id": "lease"}
+# The holder renews it once a minute; ten seconds are left for a slow server. With twice as much, gauges are
+# missing for two minutes after the holder has died.
+_LEASE_MILLISECONDS = 70_000
 
 ENDINGS = ("completed", "retried", "failed", "cancelled", "snoozed")
 _SUMS = (*ENDINGS, "ranMs", "waitedMs")
@@ -46,6 +65,95 @@ _BUCKETS = range(len(BOUNDS))
 def begin_of(step: timedelta, moment: datetime) -> datetime:
     """When the step begins in which a moment lies; steps are counted from 1970 on, in UTC."""
     return moment - (moment - _EPOCH) % step
+
+
+@dataclass(slots=True, eq=False)
+class Counts:
+    """What has happened to the jobs of one name and is not stored yet."""
+
+    endings: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ENDINGS, 0))
+    ran: float = 0.0
+    """How many seconds all runs took."""
+    waited: float = 0.0
+    ran_by_bucket: list[int] = field(default_factory=lambda: [0] * len(BOUNDS))
+    waited_by_bucket: list[int] = field(default_factory=lambda: [0] * len(BOUNDS))
+
+    def add(self, other: Counts) -> None:
+        """Count what *other* has counted, too."""
+        for ending, count in other.endings.items():
+            self.endings[ending] += count
+        self.ran += other.ran
+        self.waited += other.waited
+        for bucket in _BUCKETS:
+            self.ran_by_bucket[bucket] += other.ran_by_bucket[bucket]
+            self.waited_by_bucket[bucket] += other.waited_by_bucket[bucket]
+
+
+def due_seconds(claim: Mapping[str, Any]) -> float | None:
+    """When the job was due, in seconds since 1970; None if somebody has written something else by hand."""
+    due = claim.get("nextRunAt")
+    if type(due) is not datetime:
+        return None
+    return (due - (_NAIVE_EPOCH if due.tzinfo is None else _EPOCH)).total_seconds()
+
+
+def add_counts(minute: datetime, name: str, counts: Counts, *, keep: timedelta) -> UpdateOne:
+    """Add to the numbers of a minute, whoever else adds to them."""
+    increments: dict[str, int] = dict(counts.endings)
+    increments["ranMs"] = round(counts.ran * 1000)
+    increments["waitedMs"] = round(counts.waited * 1000)
+    for bucket in _BUCKETS:
+        increments[f"ran.{bucket}"] = counts.ran_by_bucket[bucket]
+        increments[f"waited.{bucket}"] = counts.waited_by_bucket[bucket]
+    return UpdateOne(
+        {"_id": {"r": "m", "t": minute, "n": name}},
+        {
+            "$inc": {field: Int64(number) for field, number in increments.items() if number},
+            "$set": {"expireAt": minute + keep},
+        },
+        upsert=True,
+    )
+
+
+def set_gauge(minute: datetime, depth: QueueDepth, *, keep: timedelta) -> UpdateOne:
+    """Store how many jobs of a name waited in a minute."""
+    gauges = {
+        "due": Int64(depth.due),
+        "later": Int64(depth.later),
+        "processing": Int64(depth.processing),
+        "oldestDueMs": Int64(depth.oldest_due // _MILLISECOND),
+        "expireAt": minute + keep,
+    }
+    return UpdateOne({"_id": {"r": "g", "t": minute, "n": depth.name}}, {"$set": gauges}, upsert=True)
+
+
+def folded(since: datetime, until: datetime, into: str, *, keep: timedelta) -> list[Document]:
+    """Add up the minutes of whole hours and store the sums; done twice, it stores the same."""
+    hour = {"r": "h", "t": "$_id.t", "n": "$_id.n"}
+    expires = {"$add": ["$_id.t", Int64(keep // _MILLISECOND)]}
+    return [
+        *summed([between("m", since, until, None)], HOUR, by_name=True),
+        {"$replaceWith": {"$mergeObjects": ["$$ROOT", {"_id": hour, "expireAt": expires}]}},
+        {"$merge": {"into": into, "on": "_id", "whenMatched": "replace", "whenNotMatched": "insert"}},
+    ]
+
+
+def take_lease(instance_id: str) -> list[Document]:
+    """Hold the lease from now on, unless another instance does."""
+    me = {"$literal": instance_id}
+    over = {"$or": [{"$ne": [{"$type": "$until"}, "date"]}, {"$lte": ["$until", "$$NOW"]}]}
+    mine = {"$or": [{"$eq": ["$by", me]}, over]}
+    until = {"$add": ["$$NOW", _LEASE_MILLISECONDS]}
+    return [{"$set": {"by": {"$cond": [mine, me, "$by"]}, "until": {"$cond": [mine, until, "$until"]}}}]
+
+
+def is_held_by(instance_id: str, lease: Document | None) -> bool:
+    """Whether an instance holds the lease."""
+    return lease is not None and lease.get("by") == instance_id
+
+
+RELEASE_LEASE: list[Document] = [{"$set": {"until": "$$NOW"}}]
+"""Let the next instance that asks have the lease."""
 
 
 def between(kind: Kind, since: datetime, until: datetime, name: str | None) -> Document:
@@ -59,8 +167,8 @@ def between(kind: Kind, since: datetime, until: datetime, name: str | None) -> D
 def summed(stretches: list[Document], step: timedelta, *, by_name: bool) -> list[Document]:
     """Add up the numbers of each step, of each name or of all names together."""
     sums: Document = {field: {"$sum": f"${field}"} for field in _SUMS}
-    for field, letter in (("ran", "r"), ("waited", "w")):
-        sums |= {f"{letter}{bucket}": {"$sum": f"${field}.{bucket}"} for bucket in _BUCKETS}
+    for histogram, letter in (("ran", "r"), ("waited", "w")):
+        sums |= {f"{letter}{bucket}": {"$sum": f"${histogram}.{bucket}"} for bucket in _BUCKETS}
     return [
         {"$match": stretches[0] if len(stretches) == 1 else {"$or": stretches}},
         {"$group": {"_id": {"t": _begin(step)} | ({"n": "$_id.n"} if by_name else {}), **sums}},
