@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         WatchFailed,
         WatchUnavailable,
     )
+    from monque._explanation import Evidence, Explanation, Remedy
     from monque._instances import Instance, InstanceWorker
     from monque._job import Job
     from monque._observe.job_log import JobLogHandler
@@ -127,6 +128,8 @@ __all__ = [
     "Enqueued",
     "Event",
     "EventKind",
+    "Evidence",
+    "Explanation",
     "Fail",
     "FailedJob",
     "Histogram",
@@ -186,6 +189,7 @@ __all__ = [
     "QueueView",
     "ReadTimeoutError",
     "RecentRun",
+    "Remedy",
     "ResultError",
     "Retention",
     "Retry",
@@ -254,6 +258,7 @@ _HOMES = (
         "_verdicts",
         "_attempts",
         "_audit",
+        "_explanation",
         "_views",
         "_diagnosis",
         "_events",

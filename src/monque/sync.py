@@ -42,6 +42,7 @@ from monque import (
     EnqueueOptions,
     Event,
     EventKind,
+    Explanation,
     FailedJob,
     Instance,
     Job,
@@ -702,6 +703,16 @@ class SyncMonque:
     def paused(self) -> list[Pause]:
         """As `Monque.paused`."""
         return self._call(self._monque.paused())
+
+    def explain(
+        self,
+        id: ObjectId | str,  # noqa: A002 - part of the public API
+        *,
+        texts: bool = True,
+        max_time: timedelta | None = None,
+    ) -> Explanation:
+        """As `Monque.explain`."""
+        return self._call(self._monque.explain(id, texts=texts, max_time=max_time))
 
     def audit(
         self,

@@ -9,6 +9,7 @@ from bson import ObjectId
 
 from monque._api import acting, waiting
 from monque._api.auditing import Auditing
+from monque._api.explaining import Explaining
 from monque._api.insight import Insight
 from monque._api.looking import Looking
 from monque._api.opening import Opening
@@ -44,7 +45,7 @@ from monque._views import (
 from monque._workers.workers import Workers
 
 
-class Management(Looking, ScheduleManagement, Auditing, Insight):
+class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
     """Methods to act on jobs; `Monque` has them all, and those to inspect them."""
 
     _opening: Opening

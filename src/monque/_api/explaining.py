@@ -1,0 +1,228 @@
+"""`Monque.explain`: gathers what is around a job, in at most five reads, and says why it does not run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from bson import ObjectId
+from pymongo.errors import OperationFailure
+
+from monque._api import acting
+from monque._api.opening import Opening
+from monque._api.processing import Processing
+from monque._errors import driver_errors
+from monque._explain import explain
+from monque._explanation import Explanation
+from monque._instances import Instance
+from monque._job import Job
+from monque._options import Options
+from monque._reasons.facts import Around, Facts, Running, alike, is_full
+from monque._rules import check_duration, check_flag
+from monque._settings import resolve
+from monque._status import JobStatus
+from monque._store import surroundings
+from monque._store.audit import HIDDEN
+from monque._store.control import Settings, is_unreadable
+from monque._store.document import Document, is_recurring
+from monque._store.lazy_job import to_job
+from monque._store.operations import aggregate
+from monque._store.planning import to_schedule
+from monque._store.policy import policy_of
+from monque._store.register import to_instance
+from monque._store.store import Store
+from monque._trends import Histogram, TrendPoint
+from monque._workers.workers import Workers
+
+# The register has those of a day. With half, a fleet that restarts each minute would hide who lives; twice
+# would read a megabyte.
+_MOST_INSTANCES = 2_000
+
+
+class Explaining:
+    """The method that says why a job does not run; `Monque` has it."""
+
+    _opening: Opening
+    _processing: Processing
+    _options: Options
+    _workers: Workers
+
+    async def explain(
+        self,
+        id: ObjectId | str,  # noqa: A002 - part of the public API
+        *,
+        texts: bool = True,
+        max_time: timedelta | None = None,
+    ) -> Explanation:
+        """Why a job does not run, or what it does instead: a sentence, what it rests on, and what would help.
+
+        It looks at the job, what is paused, the register of instances, the queue before the job, and how long
+        jobs of its name lately took: at most five reads. Instances that do not register (with
+        `Options(register=False)`, older ones, and the TypeScript implementation) are known only by the jobs
+        that they run; the certainty is `likely` then.
+
+        Args:
+            id: Which job.
+            texts: False leaves out what may hold data: texts of errors, reasons of cancellations, and unique
+                keys. For those who may not see payloads.
+            max_time: How long the server may take for each read; None for 30 seconds.
+
+        Raises:
+            JobNotFoundError: There is no such job.
+            AggregationTimeoutError: A read took longer than *max_time*.
+
+        Examples:
+            >>> why = await monque.explain(job.id)
+            >>> print(why.code, why.sentence)
+        """
+        store = self._opening.here().store
+        check_flag("texts", texts)
+        limit = None if max_time is None else check_duration("max_time", max_time)
+        with driver_errors("explain the job"):
+            document = await acting.find(store, id)
+            job = to_job(document)
+            look = Look(store, document, job, store.clock.now(), limit)
+            facts = await look.facts(self._known(document, job, look.now))
+            if self._processing.is_running:
+                facts = _with_own(facts, store.instance_id)
+        return explain(job if texts else _without_texts(job), facts)
+
+    def _known(self, document: Document, job: Job[Any], now: datetime) -> Facts:
+        """What is known without another read."""
+        worker = self._workers.get(job.name) if isinstance(job.name, str) else None
+        settings = {} if worker is None else worker.settings
+        return Facts(
+            now=now,
+            silence=surroundings.silence_of(document, self._options),
+            max_attempts=resolve(policy_of(document), settings, self._options).max_attempts,
+            claimed_at=surroundings.claimed_at_of(document),
+            ran=surroundings.ran_of(document),
+            schedule=to_schedule(document, now) if is_recurring(document) else None,
+        )
+
+
+def _without_texts(job: Job[Any]) -> Job[Any]:
+    key = None if job.unique_key in (None, job.name) else HIDDEN
+    return replace(job, fail_reason=None, cancel_reason=None, unique_key=key)
+
+
+def _with_own(facts: Facts, instance_id: str) -> Facts:
+    """This instance runs jobs, too. If it is not in the register, it is one of those that report nothing."""
+    if facts.instances is None or facts.registered(instance_id) or instance_id in facts.strangers:
+        return facts
+    return replace(facts, strangers=(*facts.strangers, instance_id))
+
+
+class Look:
+    """The reads around one job: its state says which are needed. At most four, beside that of the job."""
+
+    def __init__(
+        self, store: Store, document: Document, job: Job[Any], now: datetime, limit: timedelta | None
+    ) -> None:
+        self._store = store
+        self._document = document
+        self._job = job
+        self.now = now
+        self._limit = limit
+
+    async def facts(self, known: Facts) -> Facts:
+        """Everything that `explain` needs."""
+        job = self._job
+        if job.status is JobStatus.FAILED:
+            return replace(known, around=await self._failures())
+        if job.status is JobStatus.PROCESSING:
+            return await self._of_running(known)
+        is_due = job.next_run_at is not None and job.next_run_at <= self.now
+        if job.status is JobStatus.PENDING and isinstance(job.name, str) and is_due:
+            return await self._of_due(known)
+        return known
+
+    async def _failures(self) -> Around:
+        others = await surroundings.read_failures(self._store.collection, self._document, self._limit)
+        return Around(alike=alike(self._job.fail_reason, others))
+
+    async def _of_running(self, known: Facts) -> Facts:
+        facts = replace(known, instances=await self._instances(), around=_lately(await self._trends()))
+        return facts if facts.live else await self._with_strangers(facts)
+
+    async def _of_due(self, known: Facts) -> Facts:
+        """First what keeps the job from running wherever it could; then who could run it; then the queue."""
+        settings = await self._store.control.read_if_allowed()
+        facts = replace(
+            known,
+            pause=settings.pause_of(self._job.name, self.now),
+            instances=await self._instances(),
+        )
+        if facts.pause is not None:
+            return facts
+        if not facts.serving(self._job.name):
+            return await self._with_strangers(facts)
+        around = _lately(await self._trends())
+        if not is_full(self._job, facts):
+            return replace(facts, around=around)
+        return await self._with_queue(replace(facts, around=around), settings)
+
+    async def _instances(self) -> tuple[Instance, ...] | None:
+        """The register; None if the user may not read it."""
+        collection = self._store.companions.register.collection
+        newest: list[Document] = [{"$sort": {"seenAt": -1}}, {"$limit": _MOST_INSTANCES}]
+        try:
+            found = await aggregate(collection, newest, max_time=self._limit)
+        except OperationFailure as error:
+            if not is_unreadable(error):
+                raise
+            return None
+        tolerance = self._store.options.heartbeat_tolerance
+        return tuple(to_instance(document, self.now, tolerance=tolerance) for document in found)
+
+    async def _trends(self) -> list[TrendPoint]:
+        """What happened lately; nothing if the user may not read it."""
+        collection, name = self._store.companions.trends.collection, self._job.name
+        if not isinstance(name, str):
+            return []
+        try:
+            return await surroundings.read_lately(collection, name, self.now, self._limit)
+        except OperationFailure as error:
+            if not is_unreadable(error):
+                raise
+            return []
+
+    async def _with_strangers(self, facts: Facts) -> Facts:
+        claims = await surroundings.read_claims(self._store.collection, self._limit)
+        return replace(facts, strangers=self._strangers(claims, facts))
+
+    def _strangers(self, claims: list[Document], facts: Facts) -> tuple[str, ...]:
+        alive = surroundings.owners_alive(claims, self.now, self._store.options)
+        return tuple(sorted(each for each in alive if facts.registered(each) is None))
+
+    async def _with_queue(self, facts: Facts, settings: Settings) -> Facts:
+        queue = await surroundings.read_queue(
+            self._store.collection,
+            self._document,
+            self.now,
+            priorities="priority" in settings.uses,
+            max_time=self._limit,
+        )
+        longest = surroundings.longest_of(queue.claims)
+        around = replace(
+            facts.around,
+            ahead=min(queue.ahead, surroundings.MOST),
+            urgent_ahead=min(queue.urgent, surroundings.MOST),
+            is_capped=queue.ahead > surroundings.MOST,
+            longest=None if longest is None else Running(id=longest[0], since=longest[1], by=longest[2]),
+        )
+        return replace(facts, around=around, strangers=self._strangers(queue.claims, facts))
+
+
+def _lately(points: list[TrendPoint]) -> Around:
+    """How fast runs of the name ended, and how long they and their waits took."""
+    if not points:
+        return Around()
+    ended = sum(point.ended for point in points)
+    last = points[-1].at + points[-1].step
+    return Around(
+        per_minute=ended / max((last - points[0].at) / timedelta(minutes=1), 1),
+        ran=sum((point.ran for point in points), Histogram()),
+        waited=sum((point.waited for point in points), Histogram()),
+    )

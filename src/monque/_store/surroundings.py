@@ -1,0 +1,188 @@
+"""Bounded reads of what is around one job: the jobs before it, those that run, those that failed alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.errors import OperationFailure
+
+from monque._options import Options
+from monque._store import trends
+from monque._store.document import Document, due_of, milliseconds, priority_of, time_of
+from monque._store.operations import aggregate
+from monque._store.owners import allowed_silence
+from monque._store.trends import MINUTE, begin_of
+from monque._trends import TrendPoint
+
+# How many claims and jobs are looked at. With half, the count of a usual backlog would be "more than"; with
+# twice, the read would take twice the 10 ms, for a number that changes nobody's mind.
+MOST = 10_000
+_MOST_CLAIMS = 2_000
+_MOST_FAILURES = 1_000
+
+# The rate and the usual waits are those of this long. Half may miss every run of a rare job; twice would
+# still show the rate of before an incident.
+_LATELY = timedelta(minutes=15)
+
+# The hint names an index that is not there.
+_NO_SUCH_INDEX = 2
+
+
+class Queue(NamedTuple):
+    """The jobs of a name that are before one job, and the claims of the name."""
+
+    ahead: int
+    urgent: int
+    """How many of them have a higher priority."""
+    claims: list[Document]
+
+
+async def read_claims(
+    collection: AsyncCollection[Document], max_time: timedelta | None, name: str | None = None
+) -> list[Document]:
+    """Who runs what, of one name or of all."""
+    return await aggregate(collection, _claims(name), max_time=max_time)
+
+
+async def read_queue(
+    collection: AsyncCollection[Document],
+    document: Document,
+    now: datetime,
+    *,
+    priorities: bool,
+    max_time: timedelta | None,
+) -> Queue:
+    """What is before a due job, and who runs jobs of its name, in one command.
+
+    *priorities*: whether the collection is used for these, so that their index is there.
+    """
+    earlier = [{"$match": _earlier(document)}, {"$limit": MOST + 1}, {"$count": "earlier"}]
+    parts = [earlier, _urgent(document, now)] if priorities else [earlier]
+    union = [{"$unionWith": {"coll": collection.name, "pipeline": part}} for part in parts]
+    found = await aggregate(collection, [*_claims(document.get("name")), *union], max_time=max_time)
+    numbers: Document = {}
+    for row in found:
+        if "earlier" in row or "urgent" in row:
+            numbers |= row
+    urgent = numbers.get("urgent", 0)
+    ahead = urgent
+    if not priorities or not priority_of(document):  # an urgent job does not wait for earlier ones
+        ahead += numbers.get("earlier", 0) - numbers.get("both", 0)
+    return Queue(ahead, numbers.get("higher", 0), [row for row in found if row.get("claimedBy") is not None])
+
+
+def _claims(name: Any) -> list[Document]:
+    named = {} if name is None else {"name": {"$eq": name}}
+    fields = ("name", "claimedBy", "claimedAt", "lockedAt", "lastHeartbeat", "heartbeatInterval")
+    return [
+        {"$match": {"status": "processing", **named}},
+        {"$limit": _MOST_CLAIMS},
+        {"$project": dict.fromkeys(fields, 1)},
+    ]
+
+
+def _earlier(document: Document) -> Document:
+    """Match the jobs of its name that became due before it, whatever their priority is."""
+    due, pending = due_of(document), {"status": "pending", "name": {"$eq": document.get("name")}}
+    same = {"nextRunAt": due, "_id": {"$lt": document["_id"]}}
+    return {"$or": [{**pending, "nextRunAt": {"$lt": due}}, {**pending, **same}]}
+
+
+def _urgent(document: Document, now: datetime) -> list[Document]:
+    """Count the due jobs of its name with a higher priority, and the earlier ones with the same."""
+    mine, due = priority_of(document), due_of(document)
+    is_earlier: Document = {"$lt": ["$nextRunAt", due]}
+    is_higher: Document = {"$gt": ["$priority", mine]}
+    return [
+        {
+            "$match": {
+                "status": "pending",
+                "name": {"$eq": document.get("name")},
+                "priority": {"$gte": max(mine, 1)},
+                "nextRunAt": {"$lte": now},
+            }
+        },
+        {"$limit": MOST + 1},
+        {"$match": {"$expr": {"$or": [is_higher, is_earlier]}}},
+        {
+            "$group": {
+                "_id": None,
+                "urgent": {"$sum": 1},
+                "higher": {"$sum": {"$cond": [is_higher, 1, 0]}},
+                "both": {"$sum": {"$cond": [is_earlier, 1, 0]}},
+            }
+        },
+    ]
+
+
+def owners_alive(claims: Iterable[Mapping[str, Any]], now: datetime, options: Options) -> set[str]:
+    """The owners of claims that have shown a sign of life lately enough."""
+    alive = set()
+    for claim in claims:
+        heard, owner = time_of(claim, "lastHeartbeat") or time_of(claim, "lockedAt"), claim.get("claimedBy")
+        if type(owner) is str and heard is not None and now - heard <= silence_of(claim, options):
+            alive.add(owner)
+    return alive
+
+
+def silence_of(claim: Mapping[str, Any], options: Options) -> timedelta:
+    """How long the owner of a claim may be silent. One that sends no heartbeats has the lock timeout."""
+    if time_of(claim, "lastHeartbeat") is None:
+        return options.lock_timeout
+    interval = claim.get("heartbeatInterval")
+    known = interval if isinstance(interval, int) and 0 <= interval < 2**31 else 0
+    return allowed_silence(tolerance=options.heartbeat_tolerance, interval=timedelta(milliseconds=known))
+
+
+def longest_of(claims: Iterable[Mapping[str, Any]]) -> tuple[Any, datetime, str] | None:
+    """The claim that is oldest: its job, since when, and its owner."""
+    known = [
+        (at, claim) for claim in claims if (at := claimed_at_of(claim)) is not None and claim.get("claimedBy")
+    ]
+    at, claim = min(known, key=lambda each: each[0], default=(None, None))
+    return None if at is None or claim is None else (claim["_id"], at, str(claim["claimedBy"]))
+
+
+def claimed_at_of(claim: Mapping[str, Any]) -> datetime | None:
+    """When the job was claimed; heartbeats do not move it. Other implementations do not store it."""
+    return time_of(claim, "claimedAt")
+
+
+def ran_of(document: Mapping[str, Any]) -> timedelta | None:
+    """How long the last run of a job took."""
+    began, ended = time_of(document, "startedAt"), time_of(document, "finishedAt")
+    return None if began is None or ended is None or ended < began else ended - began
+
+
+async def read_lately(
+    collection: AsyncCollection[Document], name: str, now: datetime, max_time: timedelta | None
+) -> list[TrendPoint]:
+    """The minutes of the last quarter of an hour in which runs of this name ended."""
+    which = trends.between("m", begin_of(MINUTE, now - _LATELY), now, name)
+    rows = await aggregate(collection, trends.summed([which], MINUTE, by_name=False), max_time=max_time)
+    return trends.points_from(rows, [], MINUTE, name=name)
+
+
+async def read_failures(
+    collection: AsyncCollection[Document], document: Document, max_time: timedelta | None
+) -> list[str]:
+    """Why the newest other jobs of this name failed; none where no index leads to them."""
+    limit = {} if max_time is None else {"max_time_ms": max(milliseconds(max_time), 1)}
+    query = {"status": "failed", "name": {"$eq": document.get("name")}, "_id": {"$ne": document["_id"]}}
+    try:
+        found = await collection.find(
+            query,
+            {"_id": 0, "failReason": 1},
+            sort={"updatedAt": -1},
+            limit=_MOST_FAILURES,
+            hint="monque_failed",
+            **limit,
+        ).to_list()
+    except OperationFailure as error:
+        if error.code != _NO_SUCH_INDEX:
+            raise
+        return []
+    return [reason for each in found if type(reason := each.get("failReason")) is str]
