@@ -273,8 +273,8 @@ ROWS: list[tuple[str, str, Job[Any], Facts]] = [
     ),
     (
         "limited",
-        "30 jobs with a higher priority are before it, and all 5 slots for send-email on 1 instance are "
-        "busy; at 10 a minute that is about 4 min.",
+        "30 of the 40 jobs before it have a higher priority, and all 5 slots for send-email on 1 instance "
+        "are busy; at 10 a minute that is about 4 min.",
         job(),
         facts(full(), around=Around(ahead=40, urgent_ahead=30, per_minute=10)),
     ),

@@ -10,8 +10,8 @@ from typing import Any
 from bson import ObjectId
 
 from monque._api.opening import Opening
+from monque._api.reading import reading
 from monque._audit import AuditPage, Outcome, Via
-from monque._errors import driver_errors
 from monque._job import Job
 from monque._schedule import Schedule
 from monque._store.audit import Which, new_entry
@@ -46,10 +46,11 @@ class Auditing:
             action: Only this action, for example "cancel".
             cursor: Where to continue, from an earlier page of the same question.
             limit: How many entries a page has, 1 to 1000.
-            max_time: How long the server may take; None for any time.
+            max_time: The longest that it may take.
 
         Raises:
             InvalidCursorError: The cursor comes from another question, or was changed.
+            ReadTimeoutError: It took longer than *max_time*.
 
         Examples:
             >>> page = await monque.audit(actor="ada", action="retry")
@@ -60,8 +61,8 @@ class Auditing:
         check_range("limit", limit, 1, 1000)
         which = Which(job.id if isinstance(job, Job) else job, actor, action)
         start = None if cursor is None else which.read_cursor(cursor)
-        with driver_errors("read the audit trail"):
-            entries, more = await store.companions.audit.read(which, start, limit, max_time)
+        with reading("read the audit trail", max_time):
+            entries, more = await store.companions.audit.read(which, start, limit)
         return AuditPage(entries=entries, cursor=None if more is None else which.write_cursor(more))
 
     async def record_action(

@@ -12,17 +12,18 @@ from pymongo.errors import OperationFailure
 from monque._api import acting
 from monque._api.opening import Opening
 from monque._api.processing import Processing
-from monque._errors import driver_errors
+from monque._api.reading import reading
+from monque._errors import ConfigurationError
 from monque._explain import explain
 from monque._explanation import Explanation
 from monque._instances import Instance
 from monque._job import Job
 from monque._options import Options
 from monque._reasons.facts import Around, Facts, Running, alike, is_full
-from monque._rules import check_duration, check_flag
+from monque._rules import check_flag
 from monque._settings import resolve
 from monque._status import JobStatus
-from monque._store import surroundings
+from monque._store import failures, surroundings
 from monque._store.audit import HIDDEN
 from monque._store.control import Settings, is_unreadable
 from monque._store.document import Document, is_recurring
@@ -38,6 +39,10 @@ from monque._workers.workers import Workers
 # The register has those of a day. With half, a fleet that restarts each minute would hide who lives; twice
 # would read a megabyte.
 _MOST_INSTANCES = 2_000
+
+# How many failed jobs are compared with one. Half would often say "more than"; twice would take longer than
+# the answer is worth.
+_MOST_FAILURES = 2_000
 
 
 class Explaining:
@@ -66,11 +71,11 @@ class Explaining:
             id: Which job.
             texts: False leaves out what may hold data: texts of errors, reasons of cancellations, and unique
                 keys. For those who may not see payloads.
-            max_time: How long the server may take for each read; None for 30 seconds.
+            max_time: The longest that all reads together may take.
 
         Raises:
             JobNotFoundError: There is no such job.
-            AggregationTimeoutError: A read took longer than *max_time*.
+            ReadTimeoutError: It took longer than *max_time*.
 
         Examples:
             >>> why = await monque.explain(job.id)
@@ -78,11 +83,10 @@ class Explaining:
         """
         store = self._opening.here().store
         check_flag("texts", texts)
-        limit = None if max_time is None else check_duration("max_time", max_time)
-        with driver_errors("explain the job"):
+        with reading("explain the job", max_time):
             document = await acting.find(store, id)
             job = to_job(document)
-            look = Look(store, document, job, store.clock.now(), limit)
+            look = Look(store, document, job, store.clock.now())
             facts = await look.facts(self._known(document, job, look.now))
             if self._processing.is_running:
                 facts = _with_own(facts, store.instance_id)
@@ -117,19 +121,16 @@ def _with_own(facts: Facts, instance_id: str) -> Facts:
 class Look:
     """The reads around one job: its state says which are needed. At most four, beside that of the job."""
 
-    def __init__(
-        self, store: Store, document: Document, job: Job[Any], now: datetime, limit: timedelta | None
-    ) -> None:
+    def __init__(self, store: Store, document: Document, job: Job[Any], now: datetime) -> None:
         self._store = store
         self._document = document
         self._job = job
         self.now = now
-        self._limit = limit
 
     async def facts(self, known: Facts) -> Facts:
         """Everything that `explain` needs."""
         job = self._job
-        if job.status is JobStatus.FAILED:
+        if job.status is JobStatus.FAILED and isinstance(job.name, str):
             return replace(known, around=await self._failures())
         if job.status is JobStatus.PROCESSING:
             return await self._of_running(known)
@@ -139,8 +140,15 @@ class Look:
         return known
 
     async def _failures(self) -> Around:
-        others = await surroundings.read_failures(self._store.collection, self._document, self._limit)
-        return Around(alike=alike(self._job.fail_reason, others))
+        """Who else of the name failed lately; nobody where no index leads to them."""
+        try:
+            found = await failures.read_recent(
+                self._store.collection, name=self._job.name, since=None, cancelled=False, limit=_MOST_FAILURES
+            )
+        except ConfigurationError:
+            return Around()
+        reasons = [each.reason for each in found if each.id != self._job.id and each.reason is not None]
+        return Around(alike=alike(self._job.fail_reason, reasons), is_capped=len(found) == _MOST_FAILURES)
 
     async def _of_running(self, known: Facts) -> Facts:
         facts = replace(known, instances=await self._instances(), around=_lately(await self._trends()))
@@ -168,7 +176,7 @@ class Look:
         collection = self._store.companions.register.collection
         newest: list[Document] = [{"$sort": {"seenAt": -1}}, {"$limit": _MOST_INSTANCES}]
         try:
-            found = await aggregate(collection, newest, max_time=self._limit)
+            found = await aggregate(collection, newest)
         except OperationFailure as error:
             if not is_unreadable(error):
                 raise
@@ -182,14 +190,14 @@ class Look:
         if not isinstance(name, str):
             return []
         try:
-            return await surroundings.read_lately(collection, name, self.now, self._limit)
+            return await surroundings.read_lately(collection, name, self.now)
         except OperationFailure as error:
             if not is_unreadable(error):
                 raise
             return []
 
     async def _with_strangers(self, facts: Facts) -> Facts:
-        claims = await surroundings.read_claims(self._store.collection, self._limit)
+        claims = await surroundings.read_claims(self._store.collection)
         return replace(facts, strangers=self._strangers(claims, facts))
 
     def _strangers(self, claims: list[Document], facts: Facts) -> tuple[str, ...]:
@@ -198,11 +206,7 @@ class Look:
 
     async def _with_queue(self, facts: Facts, settings: Settings) -> Facts:
         queue = await surroundings.read_queue(
-            self._store.collection,
-            self._document,
-            self.now,
-            priorities="priority" in settings.uses,
-            max_time=self._limit,
+            self._store.collection, self._document, self.now, priorities="priority" in settings.uses
         )
         longest = surroundings.longest_of(queue.claims)
         around = replace(

@@ -163,12 +163,12 @@ def limited(job: Job[Any], facts: Facts) -> Explanation | None:
     around = facts.around
     if not is_full(job, facts) or not around.ahead or around.urgent_ahead * 2 < around.ahead:
         return None
-    urgent = amount(around.urgent_ahead, "job", at_least=around.is_capped)
-    are = "is" if around.urgent_ahead == 1 else "are"
+    have = "has" if around.urgent_ahead == 1 else "have"
+    before = amount(around.ahead, "job", at_least=around.is_capped)
     return Explanation(
         code="limited",
-        sentence=f"{urgent} with a higher priority {are} before it, and {_all_slots(job, facts)} are busy"
-        f"{_how_soon(facts)}.",
+        sentence=f"{around.urgent_ahead:,} of the {before} before it {have} a higher priority, and "
+        f"{_busy_slots(job, facts)}{_how_soon(facts)}.",
         since=job.next_run_at,
         certainty=certainty(facts),
         evidence=(*due_evidence(job, facts), Evidence(label="its priority", value=str(job.priority))),
@@ -189,10 +189,10 @@ def slots_full(job: Job[Any], facts: Facts) -> Explanation | None:
     before = amount(around.ahead or 0, "job", at_least=around.is_capped)
     are = "is" if around.ahead == 1 else "are"
     ahead = f"; {before} {are} before it{_how_soon(facts)}" if around.ahead else "; it is the next one"
-    slots = _all_slots(job, facts)
+    busy = _busy_slots(job, facts)
     return Explanation(
         code="slots-full",
-        sentence=f"{slots[0].upper()}{slots[1:]} are busy{ahead}.{_longest(facts)}",
+        sentence=f"{busy[0].upper()}{busy[1:]}{ahead}.{_longest(facts)}",
         since=job.next_run_at,
         certainty=certainty(facts),
         evidence=(*due_evidence(job, facts), *_longest_evidence(facts)),
@@ -207,10 +207,12 @@ def slots_full(job: Job[Any], facts: Facts) -> Explanation | None:
     )
 
 
-def _all_slots(job: Job[Any], facts: Facts) -> str:
+def _busy_slots(job: Job[Any], facts: Facts) -> str:
     serving = facts.serving(job.name)
     slots = sum(min(worker.concurrency, each.slots or worker.concurrency) for each, worker in serving)
-    return f"all {amount(slots, 'slot')} for {job.name} on {amount(len(serving), 'instance')}"
+    if slots == 1:
+        return f"the only slot for {job.name} is busy"
+    return f"all {slots:,} slots for {job.name} on {amount(len(serving), 'instance')} are busy"
 
 
 def _how_soon(facts: Facts) -> str:

@@ -109,10 +109,10 @@ class AuditTrail:
             self._refused_at = None
 
     async def read(
-        self, which: Which, place: Place | None, limit: int, max_time: timedelta | None = None
+        self, which: Which, place: Place | None, limit: int
     ) -> tuple[list[AuditEntry], Place | None]:
         """At most *limit* entries, the newest first, and the place of the last one if there are more."""
-        look = partial(self._look, which, limit + 1, max_time)
+        look = partial(self._look, which, limit + 1)
         found = [] if place is None else await look({"$eq": place.at}, below=place.id)
         if len(found) <= limit:
             found += await look({"$gte": EARLIEST} if place is None else {"$gte": EARLIEST, "$lt": place.at})
@@ -126,13 +126,7 @@ class AuditTrail:
         return [to_entry(each) for each in page], more
 
     async def _look(
-        self,
-        which: Which,
-        limit: int,
-        max_time: timedelta | None,
-        at: Document,
-        *,
-        below: ObjectId | None = None,
+        self, which: Which, limit: int, at: Document, *, below: ObjectId | None = None
     ) -> list[Document]:
         """Entries of some times; if it is one time, by their ids."""
         is_one_time = "$eq" in at
@@ -142,7 +136,6 @@ class AuditTrail:
             {**which.query(), "at": at, "_id": {"$type": "objectId", **ids}},
             sort={"_id": DESCENDING} if is_one_time else {"at": DESCENDING},
             limit=limit,
-            max_time_ms=None if max_time is None else milliseconds(max_time),
         ).to_list()
 
     async def _create_indexes(self) -> None:

@@ -7,11 +7,10 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from pymongo.asynchronous.collection import AsyncCollection
-from pymongo.errors import OperationFailure
 
 from monque._options import Options
 from monque._store import trends
-from monque._store.document import Document, due_of, milliseconds, priority_of, time_of
+from monque._store.document import Document, due_of, priority_of, time_of
 from monque._store.operations import aggregate
 from monque._store.owners import allowed_silence
 from monque._store.trends import MINUTE, begin_of
@@ -21,14 +20,10 @@ from monque._trends import TrendPoint
 # twice, the read would take twice the 10 ms, for a number that changes nobody's mind.
 MOST = 10_000
 _MOST_CLAIMS = 2_000
-_MOST_FAILURES = 1_000
 
 # The rate and the usual waits are those of this long. Half may miss every run of a rare job; twice would
 # still show the rate of before an incident.
 _LATELY = timedelta(minutes=15)
-
-# The hint names an index that is not there.
-_NO_SUCH_INDEX = 2
 
 
 class Queue(NamedTuple):
@@ -40,20 +35,13 @@ class Queue(NamedTuple):
     claims: list[Document]
 
 
-async def read_claims(
-    collection: AsyncCollection[Document], max_time: timedelta | None, name: str | None = None
-) -> list[Document]:
-    """Who runs what, of one name or of all."""
-    return await aggregate(collection, _claims(name), max_time=max_time)
+async def read_claims(collection: AsyncCollection[Document]) -> list[Document]:
+    """Who runs what."""
+    return await aggregate(collection, _claims(None))
 
 
 async def read_queue(
-    collection: AsyncCollection[Document],
-    document: Document,
-    now: datetime,
-    *,
-    priorities: bool,
-    max_time: timedelta | None,
+    collection: AsyncCollection[Document], document: Document, now: datetime, *, priorities: bool
 ) -> Queue:
     """What is before a due job, and who runs jobs of its name, in one command.
 
@@ -62,7 +50,7 @@ async def read_queue(
     earlier = [{"$match": _earlier(document)}, {"$limit": MOST + 1}, {"$count": "earlier"}]
     parts = [earlier, _urgent(document, now)] if priorities else [earlier]
     union = [{"$unionWith": {"coll": collection.name, "pipeline": part}} for part in parts]
-    found = await aggregate(collection, [*_claims(document.get("name")), *union], max_time=max_time)
+    found = await aggregate(collection, [*_claims(document.get("name")), *union])
     numbers: Document = {}
     for row in found:
         if "earlier" in row or "urgent" in row:
@@ -157,32 +145,8 @@ def ran_of(document: Mapping[str, Any]) -> timedelta | None:
     return None if began is None or ended is None or ended < began else ended - began
 
 
-async def read_lately(
-    collection: AsyncCollection[Document], name: str, now: datetime, max_time: timedelta | None
-) -> list[TrendPoint]:
+async def read_lately(collection: AsyncCollection[Document], name: str, now: datetime) -> list[TrendPoint]:
     """The minutes of the last quarter of an hour in which runs of this name ended."""
     which = trends.between("m", begin_of(MINUTE, now - _LATELY), now, name)
-    rows = await aggregate(collection, trends.summed([which], MINUTE, by_name=False), max_time=max_time)
+    rows = await aggregate(collection, trends.summed([which], MINUTE, by_name=False))
     return trends.points_from(rows, [], MINUTE, name=name)
-
-
-async def read_failures(
-    collection: AsyncCollection[Document], document: Document, max_time: timedelta | None
-) -> list[str]:
-    """Why the newest other jobs of this name failed; none where no index leads to them."""
-    limit = {} if max_time is None else {"max_time_ms": max(milliseconds(max_time), 1)}
-    query = {"status": "failed", "name": {"$eq": document.get("name")}, "_id": {"$ne": document["_id"]}}
-    try:
-        found = await collection.find(
-            query,
-            {"_id": 0, "failReason": 1},
-            sort={"updatedAt": -1},
-            limit=_MOST_FAILURES,
-            hint="monque_failed",
-            **limit,
-        ).to_list()
-    except OperationFailure as error:
-        if error.code != _NO_SUCH_INDEX:
-            raise
-        return []
-    return [reason for each in found if type(reason := each.get("failReason")) is str]
