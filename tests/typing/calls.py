@@ -30,6 +30,8 @@ from monque import (
     EnqueueOptions,
     Event,
     EventKind,
+    Evidence,
+    Explanation,
     FailedJob,
     Histogram,
     Instance,
@@ -475,6 +477,15 @@ async def pauses() -> None:
     assert_type((await monque.queue_views())[0].paused, Pause | None)
     await monque.pause("send-email", until=3600)  # type: ignore[arg-type]  # a time or a duration
     await monque.pause("send-email", timedelta(hours=1))  # type: ignore[call-arg]  # until= is named
+
+
+async def reasons(job: Job[Email]) -> None:
+    why = await monque.explain(job.id, texts=False, max_time=timedelta(seconds=5))
+    assert_type(why, Explanation)
+    assert_type(why.certainty, Literal["certain", "likely"])
+    assert_type(why.evidence, tuple[Evidence, ...])
+    assert_type(why.remedies[0].command, str | None)
+    await monque.explain(job)  # type: ignore[arg-type]  # the id of a job
 
 
 async def audits(job: Job[Email]) -> None:

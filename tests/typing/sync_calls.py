@@ -12,6 +12,7 @@ from pymongo.client_session import ClientSession
 
 from monque import (
     AuditPage,
+    Explanation,
     Job,
     JobFailed,
     NewJob,
@@ -122,6 +123,7 @@ def pauses() -> None:
     assert_type(monque.resume("send-email"), bool)
     assert_type(monque.paused(), list[Pause])
     assert_type(monque.audit(actor="ada"), AuditPage)
+    assert_type(monque.explain("65f1c0ffee65f1c0ffee0001"), Explanation)
 
 
 def wrong_calls() -> None:
