@@ -25,8 +25,8 @@ setup: .venv/ready ## create .venv with everything in it
 demo: .venv/ready ## see it work: a live show on an embedded MongoDB
 	@$(PY) -m monque.demo
 
-test: lint .venv/ready ## everything: lint, types, import contracts, all tests
-	@$(PY) -m pytest -n $(JOBS) --dist worksteal
+test: lint .venv/ready ## everything: lint, types, import contracts, all tests; FULL=1 with the numbers of the specification
+	@$(if $(FULL),MONQUE_TEST_FULL=1) $(PY) -m pytest -n $(JOBS) --dist worksteal
 
 lint: .venv/ready ## style, types and import contracts
 	@$(PY) -m ruff check .

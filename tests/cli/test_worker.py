@@ -19,6 +19,7 @@ from pymongo.collection import Collection
 
 from support.clocks import ago
 from support.jobs import document
+from support.scale import at_scale
 
 APPS = Path(__file__).parent / "apps"
 
@@ -290,13 +291,14 @@ def test_the_log_level_is_kept(start: Start) -> None:
 # Several processes
 
 
-def test_four_processes_drain_5000_jobs_while_one_of_them_is_killed(start: Start, jobs: Jobs) -> None:
+def test_four_processes_drain_many_jobs_while_one_of_them_is_killed(start: Start, jobs: Jobs) -> None:
     """All are done, the dead one is told of and replaced, and what it had claimed is run by others."""
     port = free_port()
     worker = start("worker", "shop:monque", "--processes", "4", "--health-port", str(port))
     instances = worker.wait_for(r"monque\[(\d+)\]: instance (\S+) works on", times=4)
     until(lambda: ask(port, "/readyz") == (200, {"status": "ready"}))
-    jobs.insert_many(document(name="work", data=0.05, nextRunAt=ago(seconds=5000 - n)) for n in range(5000))
+    many = at_scale(5000, 2000)
+    jobs.insert_many(document(name="work", data=0.05, nextRunAt=ago(seconds=many - n)) for n in range(many))
     pid, instance = instances[2]
     until(lambda: jobs.count_documents({"claimedBy": instance}) > 0)
     os.kill(int(pid), signal.SIGKILL)
@@ -305,7 +307,7 @@ def test_four_processes_drain_5000_jobs_while_one_of_them_is_killed(start: Start
 
     worker.wait_for(rf"worker process \d \(pid {pid}\) was ended by SIGKILL; the next one starts in 0.5 s")
     worker.wait_for(READY, times=5)
-    until(lambda: jobs.count_documents({"status": "completed"}) == 5000)
+    until(lambda: jobs.count_documents({"status": "completed"}) == many)
     until(lambda: ask(port, "/readyz")[0] == 200)
     assert len(worker.children()) == 4
     assert int(pid) not in worker.children()

@@ -23,6 +23,7 @@ from support.jobs import claimed, document, only, statuses
 from support.options import QUICK, WATCHFUL
 from support.programs.child import child
 from support.proxy import Proxy, command
+from support.scale import at_scale
 from support.servers import Servers
 from support.waiting import Events, eventually
 from support.working import Pause
@@ -127,9 +128,10 @@ class TestKilledProcesses:
     async def test_processes_killed_at_random_do_everything_exactly_once(
         self, uri: str, collection: Collection, accounts: Accounts, seed: int
     ) -> None:
-        """A thousand transactions in three processes; five times one is killed and another started."""
+        """Hundreds of transactions in three processes; five times one is killed and another started."""
         dice = random.Random(seed)
-        jobs = [document(name="deposit", data={"account": dice.randrange(8)}) for _ in range(1000)]
+        count = at_scale(1000, 400)
+        jobs = [document(name="deposit", data={"account": dice.randrange(8)}) for _ in range(count)]
         wanted = Counter(job["data"]["account"] for job in jobs)
 
         async def done(count: int) -> None:
@@ -139,7 +141,7 @@ class TestKilledProcesses:
             workers = [await running.enter_async_context(child("completing_worker", uri)) for _ in range(3)]
             await asyncio.gather(*(worker.wait_for("changestream:connected") for worker in workers))
             await collection.insert_many(jobs)
-            for threshold in sorted(dice.sample(range(50, 900), 5)):
+            for threshold in sorted(dice.sample(range(count // 20, count * 9 // 10), 5)):
                 await eventually(lambda count=threshold: done(count), within=120)
                 victim = workers.pop(dice.randrange(3))
                 victim.send(signal.SIGKILL)

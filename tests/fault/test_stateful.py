@@ -6,8 +6,9 @@ every job that the step did not mean exactly as it was before, to the last field
 stranded. The model is `support/job_model.py`. Pauses are left out: they change no job.
 
 The steps are the same in every run (`derandomize`), so that a red build is red again on the next try, and a
-failure shows them as they are. To hunt for longer, raise EXAMPLES and set derandomize to False; with
-`Phase.shrink` hypothesis reduces what it finds to a few lines, which takes minutes on a real server.
+failure shows them as they are; `make test FULL=1` has twice as many. To hunt for longer, raise EXAMPLES and
+set derandomize to False; with `Phase.shrink` hypothesis reduces what it finds to a few lines, which takes
+minutes on a real server.
 """
 
 from __future__ import annotations
@@ -78,9 +79,10 @@ from support.job_model import (
     New,
     Overlap,
 )
+from support.scale import at_scale
 from support.waiting import Events, eventually
 
-EXAMPLES = 80
+EXAMPLES = at_scale(80, 40)
 STEPS = 30
 
 NAMES = ["red", "blue"]

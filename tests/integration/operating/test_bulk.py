@@ -31,6 +31,7 @@ from support.clocks import ago, ahead
 from support.filling import fill
 from support.jobs import claimed, document
 from support.options import NEVER_POLLING, QUICK
+from support.scale import at_scale
 from support.waiting import Events
 
 ACTIONS = ["cancel", "retry", "delete"]
@@ -412,11 +413,11 @@ async def test_a_job_that_fails_again_meanwhile_is_put_back_once(
 # Cost
 
 
-async def test_200_000_jobs_are_changed_without_loading_them(
+async def test_very_many_jobs_are_changed_without_loading_them(
     make_monque: Make, collection: Collection
 ) -> None:
     """One in fifty has a key: those go through the client, a thousand ids at a time."""
-    count = 200_000
+    count = at_scale(200_000, 50_000)
     key = {"$cond": [{"$eq": [{"$mod": ["$n", 50]}, 0]}, {"$toString": "$n"}, "$$REMOVE"]}
     await fill(collection, count, status="failed", uniqueKey=key, data={"text": "x" * 200})
     monque = await make_monque().open()
@@ -432,7 +433,7 @@ async def test_200_000_jobs_are_changed_without_loading_them(
 
     assert [retried.count, cancelled.count, deleted.count] == [count] * 3
     assert await collection.count_documents({}) == 0
-    assert peak < 4_000_000  # as lists the ids alone would be several times as much
+    assert peak < 3_000_000  # as a list the ids alone would be more
 
 
 # Filters by key, ids and payload

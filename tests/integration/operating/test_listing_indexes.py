@@ -1,4 +1,4 @@
-"""With 500,000 jobs: a page costs about its own size, views and statistics stay within their time.
+"""With 500,000 jobs (`FULL=1`): a page costs about its own size, views and statistics stay within their time.
 
 The tests record the commands that are really sent, and explain each of them.
 """
@@ -22,10 +22,11 @@ from monque.embedded import EmbeddedMongo
 from support.aliases import Collection, Make
 from support.clocks import ago
 from support.filling import fill
+from support.scale import at_scale
 from support.traffic import Traffic
 
-COUNT = 500_000
-EQUAL = 100_000
+COUNT = at_scale(500_000, 100_000)
+EQUAL = COUNT // 5
 A_FEW_HUNDRED = 300
 
 EXACT = CodecOptions[dict[str, Any]](datetime_conversion=DatetimeConversion.DATETIME_MS)
@@ -54,7 +55,7 @@ class Filled:
 
 @pytest.fixture(scope="module")
 async def filled(server: EmbeddedMongo) -> AsyncIterator[Filled]:
-    """Each time is shared by 100,000 jobs in a row, other ones in each sort, and unique elsewhere."""
+    """Each time is shared by a fifth of the jobs in a row, other ones in each sort, and unique elsewhere."""
     traffic = Traffic()
     async with AsyncMongoClient(server.uri, tz_aware=True, event_listeners=[traffic]) as client:
         database = client[f"listing_{uuid.uuid4().hex[:8]}"]
@@ -65,14 +66,14 @@ async def filled(server: EmbeddedMongo) -> AsyncIterator[Filled]:
             name={"$concat": ["name-", {"$toString": {"$mod": ["$n", 20]}}]},
             status={"$arrayElemAt": [["completed", "failed", "pending", "cancelled"], {"$mod": ["$n", 4]}]},
             createdAt=_moment(first=0),
-            updatedAt=_moment(first=200_000),
+            updatedAt=_moment(first=2 * EQUAL),
             nextRunAt=_moment(first=COUNT - EQUAL),
         )
         try:
             async with Monque(database, options=Options(listing_indexes=True)) as monque:
                 exact = collection.with_options(codec_options=EXACT)
                 samples = [
-                    await exact.find_one({}, sort={"_id": 1}, skip=n) for n in (50_000, 250_000, 450_000)
+                    await exact.find_one({}, sort={"_id": 1}, skip=COUNT * part // 10) for part in (1, 5, 9)
                 ]
                 yield Filled(monque, collection, traffic, [job for job in samples if job is not None])
         finally:
@@ -89,7 +90,7 @@ def _moment(first: int) -> dict[str, Any]:
 async def test_a_page_of_50_examines_a_few_hundred_keys_wherever_it_is(
     filled: Filled, sort: Sort, descending: bool
 ) -> None:
-    """First or last, in the middle, and amid 100,000 equal sort values; forward and backward."""
+    """First or last, in the middle, and amid many equal sort values; forward and backward."""
     listing = Listing(JobFilter(), sort, descending)
     cursors = [None, *(listing.write_cursor(listing.position_of(job)) for job in filled.samples)]
     amid_equals = 0
