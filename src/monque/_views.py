@@ -13,7 +13,7 @@ from bson import ObjectId
 from monque._errors import ConfigurationError
 from monque._job import Job
 from monque._pause import Pause
-from monque._rules import HIGHEST_PRIORITY, check_count, check_flag, check_time
+from monque._rules import HIGHEST_PRIORITY, check_count, check_flag, check_time, ids_meant
 from monque._status import CancelledBy, JobStatus, StatusName
 
 Sort = Literal["id", "created_at", "updated_at", "next_run_at"]
@@ -34,6 +34,10 @@ _TIMES = (
 )
 # A query with ten thousand ids takes 200 kB; with twice as many, a page of jobs would take a second.
 _MOST_IDS = 10_000
+
+# A piece of ten thousand jobs takes a second or two, in one command. With twice as many a progress bar stands
+# still; with half as many, deleting a million jobs takes twice as many commands.
+_LARGEST_PIECE = 10_000
 
 # What the server has to compare in every job of the name. Twice as many paths would take twice as long.
 _MOST_PATHS = 3
@@ -369,11 +373,17 @@ class BulkResult:
         errors: Those that should have changed and could not.
         requested: Of `cancel_jobs(..., running=True)`: how many run and were asked to stop, now or before.
             They are not in *count*.
+        skipped: Of a call with a *limit*: how many of these jobs were in a state that the action does not
+            apply to.
+        next: Of a call with a *limit*: where the next piece begins, to be given as *after*; None if there is
+            none.
     """
 
     count: int
     errors: list[BulkError]
     requested: int = 0
+    skipped: int = 0
+    next: ObjectId | None = None
 
 
 def check_choice(label: str, value: object, choices: Any) -> None:
@@ -392,6 +402,18 @@ def check_spread(value: object) -> None:
     """Refuse a duration that would put jobs into the past, or beyond the times BSON can hold."""
     if not isinstance(value, timedelta) or not timedelta(0) <= value <= _LONGEST_SPREAD:
         raise ConfigurationError(f"spread must be a timedelta from 0 to 100 years, got {value!r}")
+
+
+def check_piece(limit: object, after: object) -> None:
+    """Refuse a piece of no size, and a place without a piece that begins there."""
+    if limit is not None:
+        check_range("limit", limit, 1, _LARGEST_PIECE)
+    elif after is not None:
+        raise ConfigurationError(
+            "after says where a piece begins, so it needs a limit; leave it out to mean all jobs that match"
+        )
+    if after is not None and not ids_meant(after):
+        raise ConfigurationError(f"after must be the `next` of the piece before, got {after!r}")
 
 
 def check_filter(value: object) -> JobFilter:

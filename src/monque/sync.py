@@ -619,7 +619,7 @@ class SyncMonque:
         limit: int = 10_000,
         max_time: timedelta | None = None,
     ) -> list[FailedJob]:
-        """See `Monque.recent_failures`."""
+        """As `Monque.recent_failures`."""
         return self._call(
             self._monque.recent_failures(
                 name=name, since=since, cancelled=cancelled, limit=limit, max_time=max_time
@@ -627,7 +627,7 @@ class SyncMonque:
         )
 
     def begin_use(self, name: UseName) -> None:
-        """See `Monque.begin_use`."""
+        """As `Monque.begin_use`."""
         self._call(self._monque.begin_use(name))
 
     def diagnose(self, *, uses: Collection[UseName] = ()) -> Diagnosis:
@@ -791,9 +791,16 @@ class SyncMonque:
         """As `Monque.set_priority`."""
         return self._call(self._monque.set_priority(id, priority))
 
-    def set_priorities(self, filter: JobFilter, priority: int) -> BulkResult:  # noqa: A002
+    def set_priorities(
+        self,
+        filter: JobFilter,  # noqa: A002 - part of the public API
+        priority: int,
+        *,
+        limit: int | None = None,
+        after: ObjectId | str | None = None,
+    ) -> BulkResult:
         """As `Monque.set_priorities`."""
-        return self._call(self._monque.set_priorities(filter, priority))
+        return self._call(self._monque.set_priorities(filter, priority, limit=limit, after=after))
 
     def wait_for(self, job: Job[Any] | ObjectId | str, *, timeout: timedelta | None = None) -> Job[Any]:
         """As `Monque.wait_for`; it blocks the thread that calls it, and no other."""
@@ -813,22 +820,34 @@ class SyncMonque:
         *,
         running: bool = False,
         reason: str | None = None,
+        limit: int | None = None,
+        after: ObjectId | str | None = None,
     ) -> BulkResult:
         """As `Monque.cancel_jobs`."""
-        return self._call(self._monque.cancel_jobs(filter, running=running, reason=reason))
+        return self._call(
+            self._monque.cancel_jobs(filter, running=running, reason=reason, limit=limit, after=after)
+        )
 
     def retry_jobs(
         self,
         filter: JobFilter,  # noqa: A002 - part of the public API
         *,
         spread: timedelta = timedelta(0),
+        limit: int | None = None,
+        after: ObjectId | str | None = None,
     ) -> BulkResult:
         """As `Monque.retry_jobs`."""
-        return self._call(self._monque.retry_jobs(filter, spread=spread))
+        return self._call(self._monque.retry_jobs(filter, spread=spread, limit=limit, after=after))
 
-    def delete_jobs(self, filter: JobFilter) -> BulkResult:  # noqa: A002 - part of the public API
+    def delete_jobs(
+        self,
+        filter: JobFilter,  # noqa: A002 - part of the public API
+        *,
+        limit: int | None = None,
+        after: ObjectId | str | None = None,
+    ) -> BulkResult:
         """As `Monque.delete_jobs`."""
-        return self._call(self._monque.delete_jobs(filter))
+        return self._call(self._monque.delete_jobs(filter, limit=limit, after=after))
 
     @_typed_as(Monque.on)
     def on(self, event: Any, listener: Any = None) -> Any:

@@ -108,12 +108,12 @@ def test_the_docstring_of_the_options_has_a_line_for_each() -> None:
 
 def test_the_page_on_typescript_names_every_field_that_is_stored() -> None:
     store = Path(monque.__file__).parent / "_store"
-    files = ("document", "transitions", "history", "windows", "reporting", "planning")
+    files = ("document", "transitions", "history", "windows", "reporting", "planning", "recent_runs")
     code = "".join((store / f"{name}.py").read_text() for name in files)
     stored = set(re.findall(r"\"([a-z]+[A-Z][A-Za-z]*)\"", code)) | {"attempt", "timezone", *TRACE_FIELDS}
     stored |= {"policy", *stored_policy(EVERYTHING), "history", "by", "outcome", "error", "message", "trace"}
     stored |= {"cancel", "at", "reason", "stuck", "why", "since"}
-    stored |= {"again", "count", "priority"}
+    stored |= {"again", "count", "priority", "ms"}
     stored |= {"result", "progress", "done", "total", "log", "level", "text"}
     stored |= {"schedule", "every", "anchor", "grace", "overlap"}
     page = (DOCS / "guides/typescript.md").read_text().partition("## Every field")[2].partition("\n## ")[0]

@@ -227,6 +227,8 @@ async def wrong_settings() -> None:
     assert_type(NewJob(charge, Order(number=1), priority=3), NewJob[Order])
     assert_type(await monque.set_priority("65f1c0ffee65f1c0ffee0001", 3), Job[Any])
     assert_type(await monque.set_priorities(JobFilter(name="charge"), 3), BulkResult)
+    assert_type((await monque.delete_jobs(JobFilter(), limit=100, after=ObjectId())).next, ObjectId | None)
+    await monque.retry_jobs(JobFilter(), limit="100")  # type: ignore[arg-type]  # a text
     assert_type((await monque.now(charge, Order(number=1))).priority, int)
     await monque.enqueue(charge, Order(number=1), priority="high")  # type: ignore[call-overload]  # a text
     await monque.set_priority("65f1c0ffee65f1c0ffee0001", "high")  # type: ignore[arg-type]  # a text

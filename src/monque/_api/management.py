@@ -34,12 +34,14 @@ from monque._rules import check_end, check_flag, check_name, check_priority, che
 from monque._status import JobStatus
 from monque._store import operations, reads
 from monque._store.lazy_job import to_job
+from monque._store.pieces import read_piece
 from monque._store.store import Store
 from monque._time.clock import elapsed
 from monque._views import (
     BulkResult,
     JobFilter,
     check_filter,
+    check_piece,
     check_spread,
 )
 from monque._workers.workers import Workers
@@ -205,12 +207,17 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
         self,
         filter: JobFilter,  # noqa: A002 - part of the public API
         priority: int,
+        *,
+        limit: int | None = None,
+        after: ObjectId | str | None = None,
     ) -> BulkResult:
         """Let all pending jobs that match come before or after others; others are left alone.
 
         Args:
             filter: Which jobs; `JobFilter()` means all.
             priority: From 0 (normal) to 9, which comes first.
+            limit: Only a piece, as in `delete_jobs`.
+            after: Where the piece begins.
 
         Returns:
             How many pending jobs have this priority now because they match.
@@ -220,12 +227,14 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
         """
         store, query = self._store(), reads.matching(check_filter(filter))
         priority = check_priority(priority)
+        check_piece(limit, after)
         with driver_errors("change the priorities of the jobs"):
             await self._begin_priorities(store, priority)
-            count = await operations.set_priority_many(store.collection, query, priority=priority)
+            piece = await read_piece(store.collection, query, limit=limit, after=after)
+            count = await operations.set_priority_many(store.collection, piece.query, priority=priority)
         if count and priority:
             self._processing.wake_all(urgent=True)
-        return BulkResult(count=count, errors=[])
+        return BulkResult(count=count, errors=[], skipped=piece.skipped("pending"), next=piece.next)
 
     async def _begin_priorities(self, store: Store, priority: int) -> None:
         """A job that was stored without a priority may get one: the use begins with it."""
@@ -316,6 +325,8 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
         *,
         running: bool = False,
         reason: str | None = None,
+        limit: int | None = None,
+        after: ObjectId | str | None = None,
     ) -> BulkResult:
         """Cancel all pending jobs that match and, if *running*, ask for the end of those that run.
 
@@ -325,23 +336,30 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
             filter: Which jobs.
             running: Also those that are processing; see `cancel_job`. They emit no `job:cancelling`.
             reason: Why; at most 1,000 characters.
+            limit: Only a piece, as in `delete_jobs`.
+            after: Where the piece begins.
 
         Returns:
             How many were cancelled; `requested` says how many run and were asked to stop.
         """
         store, query, reason = self._store(), reads.matching(check_filter(filter)), check_reason(reason)
+        running, applicable = check_flag("running", running), ("pending", "processing")[: 1 + running]
+        check_piece(limit, after)
         with driver_errors("cancel the jobs"):
-            running = check_flag("running", running)
-            count, requested = await acting.cancel_many(store, query, running=running, reason=reason)
+            piece = await read_piece(store.collection, query, limit=limit, after=after)
+            count, requested = await acting.cancel_many(store, piece.query, running=running, reason=reason)
         if count:
             self._bus.emit(JobsCancelled(count=count))
-        return BulkResult(count=count, errors=[], requested=requested)
+        skipped = piece.skipped(*applicable)
+        return BulkResult(count=count, errors=[], requested=requested, skipped=skipped, next=piece.next)
 
     async def retry_jobs(
         self,
         filter: JobFilter,  # noqa: A002 - part of the public API
         *,
         spread: timedelta = timedelta(0),
+        limit: int | None = None,
+        after: ObjectId | str | None = None,
     ) -> BulkResult:
         """Make all failed and cancelled jobs that match pending again; others are left alone.
 
@@ -349,27 +367,53 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
             filter: Which jobs; `JobFilter()` means all.
             spread: Let them become due at random times within this duration instead of all at once,
                 so that what they call is not overrun.
+            limit: Only a piece, as in `delete_jobs`.
+            after: Where the piece begins.
 
         Returns:
             How many are pending again; `errors` lists those whose unique key is taken.
         """
         store, query = self._store(), reads.matching(check_filter(filter))
         check_spread(spread)
+        check_piece(limit, after)
         with driver_errors("retry the jobs"):
-            count, errors = await operations.retry_many(store.collection, query, spread=spread)
+            piece = await read_piece(store.collection, query, limit=limit, after=after)
+            count, errors = await operations.retry_many(store.collection, piece.query, spread=spread)
         if count:
             self._processing.wake_all()
             self._bus.emit(JobsRetried(count=count))
-        return BulkResult(count=count, errors=errors)
+        skipped = piece.skipped("failed", "cancelled")
+        return BulkResult(count=count, errors=errors, skipped=skipped, next=piece.next)
 
-    async def delete_jobs(self, filter: JobFilter) -> BulkResult:  # noqa: A002 - part of the public API
-        """Remove all jobs that match, in any state. `JobFilter()` means all."""
+    async def delete_jobs(
+        self,
+        filter: JobFilter,  # noqa: A002 - part of the public API
+        *,
+        limit: int | None = None,
+        after: ObjectId | str | None = None,
+    ) -> BulkResult:
+        """Remove all jobs that match, in any state. `JobFilter()` means all.
+
+        Args:
+            filter: Which jobs.
+            limit: Only a piece: the first so many jobs that match, in the order of their ids; 1 to 10,000.
+                `BulkResult.next` says where the next piece begins.
+            after: Where the piece begins: the `next` of the one before.
+
+        Examples:
+            >>> old, after, more = JobFilter(status="completed"), None, True
+            >>> while more:
+            ...     piece = await monque.delete_jobs(old, limit=1000, after=after)
+            ...     after, more = piece.next, piece.next is not None
+        """
         store, query = self._store(), reads.matching(check_filter(filter))
+        check_piece(limit, after)
         with driver_errors("delete the jobs"):
-            count = await operations.delete_many(store.collection, query)
+            piece = await read_piece(store.collection, query, limit=limit, after=after)
+            count = await operations.delete_many(store.collection, piece.query)
         if count:
             self._bus.emit(JobsDeleted(count=count))
-        return BulkResult(count=count, errors=[])
+        return BulkResult(count=count, errors=[], next=piece.next)
 
     def _waits(self) -> Waits:
         return self._opening.here().context.waits
