@@ -15,6 +15,7 @@ from monque._instances import Instance
 from monque._options import Options
 from monque._rules import check_duration, check_flag, check_time
 from monque._store import operations, reads, trend_reads
+from monque._store.indexes import USES
 from monque._store.register import to_instance
 from monque._store.store import Store
 from monque._store.trend_reads import Span
@@ -31,6 +32,7 @@ _STEPS_SHOWN = 200
 _STEPS = tuple(timedelta(minutes=each) for each in (1, 5, 15, 60, 6 * 60, 24 * 60))
 
 _NO_SUCH_INDEX = 2
+_FAILED = USES["failures"].index_name
 
 # Counting more takes longer than anybody waits.
 _MOST_COUNTED = 10_000_000
@@ -191,7 +193,7 @@ async def _with_failures(
 ) -> list[QueueDepth]:
     try:
         groups = await operations.aggregate(
-            store.collection, reads.badly_ended(), max_time=max_time, hint="monque_failed"
+            store.collection, reads.badly_ended(), max_time=max_time, hint=_FAILED
         )
     except OperationFailure as error:
         if error.code != _NO_SUCH_INDEX:

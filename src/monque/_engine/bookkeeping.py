@@ -36,5 +36,9 @@ class Bookkeeping:
 
     async def close(self) -> None:
         """Write what is left, within a second; nothing if the database does not answer."""
-        if not self._contact.is_lost:
-            await asyncio.gather(*(part.close(_LAST_WRITES) for part in self._parts))
+        if self._parts and not self._contact.is_lost:
+            closing = [asyncio.create_task(part.close(_LAST_WRITES)) for part in self._parts]
+            # A loop may still wait for a write that hangs, and its part for that; both end with the loops.
+            await asyncio.wait(closing, timeout=_LAST_WRITES)
+            for task in closing:
+                task.cancel()

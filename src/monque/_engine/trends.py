@@ -72,7 +72,7 @@ class TrendWriter:
         self._minute = begin_of(MINUTE, self._store.clock.now())
 
     def _keep(self, minute: datetime, counted: Mapping[str, Counts]) -> None:
-        if not counted or not self._companion.is_on:
+        if not counted or not self._companion.may_write:
             return
         kept = self._unwritten.setdefault(minute, {})
         for name, counts in counted.items():

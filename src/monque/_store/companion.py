@@ -16,6 +16,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import BulkWriteError, OperationFailure
 
 from monque._connect.deadlines import limited
+from monque._driver_reason import driver_reason
 from monque._store.document import Document
 from monque._time.clock import elapsed
 
@@ -75,7 +76,7 @@ class Companion:
         Raises:
             PyMongoError: The database does not answer, or asks to try again.
         """
-        if not self._may_write():
+        if not self.may_write:
             return None
         try:
             with limited(within):
@@ -91,7 +92,8 @@ class Companion:
         self._slow, self._refused_at = 0, None
         return result
 
-    def _may_write(self) -> bool:
+    @property
+    def may_write(self) -> bool:
         """Whether it is on, or has rested for so long that it is tried again."""
         rested = self._refused_at is None or elapsed() - self._refused_at >= _REST
         return self._is_wanted and rested
@@ -123,4 +125,4 @@ def _codes(error: OperationFailure) -> set[int | None]:
 def _text(error: OperationFailure) -> str:
     """The error in a line: that of a bulk write would list every document."""
     failures = (error.details or {}).get("writeErrors") or ()
-    return str(failures[0].get("errmsg")) if failures else str(error)
+    return str(failures[0].get("errmsg")) if failures else driver_reason(error)

@@ -464,3 +464,24 @@ async def test_depths_of_all_names(monque: Monque, collection: Collection) -> No
     assert found["a"].failed is None, "there is no index for it"
     assert set(found) == {"a", "b"}
     assert await monque.estimated_count(max_time=SECOND) == 4
+
+
+async def test_failures_are_counted_from_their_index_alone(
+    make_monque: Make, server: EmbeddedMongo, database: Database
+) -> None:
+    traffic = Traffic("aggregate")
+    async with AsyncMongoClient(server.uri, event_listeners=[traffic]) as client:
+        options = replace(QUICK, uses=("failures",))
+        monque = await make_monque(client[database.name], options=options).open()
+        states = ("failed", "failed", "cancelled", "completed", "pending")
+        await database["monque_jobs"].insert_many([document(name="a", status=status) for status in states])
+        await database["monque_jobs"].insert_one(document(name="b", status="cancelled"))
+        traffic.clear()
+
+        found = {depth.name: depth for depth in await monque.queue_depths(failures=True)}
+
+    assert (found["a"].due, found["a"].failed, found["a"].cancelled) == (1, 2, 1)
+    assert (found["b"].due, found["b"].failed, found["b"].cancelled) == (0, 0, 1)
+    for command in traffic.explainable("aggregate"):
+        explained = await database.command("explain", command, verbosity="executionStats")
+        assert "'totalDocsExamined': 0" in str(explained)
