@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,10 @@ class EventStream:
         self.comments = 0
 
     async def read_head(self) -> None:
-        self.status = int((await self._reader.readline()).split()[1])
+        line = await self._reader.readline()
+        if not line:
+            raise ConnectionResetError("closed without an answer")
+        self.status = int(line.split()[1])
         while line := (await self._reader.readline()).decode().strip():
             name, _, value = line.partition(":")
             self.headers[name.lower()] = value.strip()
@@ -72,8 +75,10 @@ class EventStream:
             while await self._reader.read(65536):
                 pass
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._writer.close()
+        with suppress(OSError):
+            await self._writer.wait_closed()
 
 
 async def connect(
@@ -85,15 +90,22 @@ async def connect(
     lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
     writer.write("\r\n".join([*lines, "", ""]).encode())
     stream = EventStream(reader, writer)
-    await stream.read_head()
+    try:
+        await stream.read_head()
+    except BaseException:
+        await stream.close()
+        raise
     return stream
 
 
 @asynccontextmanager
-async def streaming(port: int, path: str, **given: Any) -> AsyncIterator[EventStream]:
-    """A stream that is closed at the end."""
-    stream = await connect(port, path, **given)
-    try:
-        yield stream
-    finally:
-        stream.close()
+async def visiting(port: int) -> AsyncIterator[Callable[..., Awaitable[EventStream]]]:
+    """`connect` to this port; all streams are closed at the end."""
+    async with AsyncExitStack() as stack:
+
+        async def visit(path: str, **given: Any) -> EventStream:
+            stream = await connect(port, path, **given)
+            stack.push_async_callback(stream.close)
+            return stream
+
+        yield visit

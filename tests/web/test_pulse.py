@@ -7,17 +7,19 @@ from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from pymongo import AsyncMongoClient
 
-from monque import Monque
+from monque import Monque, Options
 from monque.embedded import EmbeddedMongo
 from monque.management.bulletin import Message
 from monque.management.pulse import Listener, Pulse
 from support.aliases import Database, Make
 from support.options import QUICK
 from support.traffic import Traffic
+from support.waiting import eventually
 
 TICK = timedelta(milliseconds=50)
 
@@ -172,6 +174,30 @@ async def test_a_look_after_an_action_is_a_fresh_one(pulse: Pulse, looked_at: Mo
 
     assert "send-email" not in before.rows
     assert "send-email" in (await slow.look()).rows
+
+
+async def test_the_register_and_the_trends_are_shown(
+    make_monque: Make, pulse: Pulse, database: Database
+) -> None:
+    def handler(job: Any) -> None: ...
+
+    working = await make_monque(options=Options(), companions=True).open()
+    working.worker("send-email", handler, concurrency=7)
+    await working.enqueue("send-email", {})
+    await working.start()
+    with pulse.listen() as listener:
+
+        async def shows() -> None:
+            snapshot = await pulse.look()
+            assert [each["id"] for each in snapshot.instances.values()] == [working.instance_id]
+            assert snapshot.rows["send-email"][10] == 7
+
+        await one(listener)
+        await eventually(shows)
+    await working.stop()  # it writes what it has counted
+    pulse.announce(action="stop", outcome="done", actor="eve")
+
+    assert (await pulse.look()).rows["send-email"][6] == 1
 
 
 async def test_the_task_does_not_have_the_context_of_a_request(pulse: Pulse) -> None:

@@ -9,11 +9,12 @@ except ModuleNotFoundError as error:
         "monque.fastapi needs FastAPI; install it with: pip install 'pymonque[fastapi]'", name="fastapi"
     ) from error
 
+from monque.fastapi.dashboard import include_dashboard
 from monque.fastapi.declared import JobClass, JobMethod
 from monque.fastapi.deps import MonqueDep, get_monque
 from monque.fastapi.handler import JobHandler
 from monque.fastapi.health import health_router
-from monque.fastapi.lifespan import monque_of, run_workers, setup_monque, worker_lifespan
+from monque.fastapi.lifespan import monque_of, producer_lifespan, run_workers, setup_monque, worker_lifespan
 from monque.fastapi.router import JobRouter, cron, job, job_controller
 
 __all__ = [
@@ -25,9 +26,11 @@ __all__ = [
     "cron",
     "get_monque",
     "health_router",
+    "include_dashboard",
     "job",
     "job_controller",
     "monque_of",
+    "producer_lifespan",
     "run_workers",
     "setup_monque",
     "worker_lifespan",

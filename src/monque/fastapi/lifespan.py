@@ -90,6 +90,20 @@ async def worker_lifespan(app: FastAPI) -> AsyncIterator[Monque]:
 
 
 @asynccontextmanager
+async def producer_lifespan(app: FastAPI) -> AsyncIterator[Monque]:
+    """The lifespan of *app* with its jobs registered and none of them processed, as `monque web` needs it.
+
+    Examples:
+        >>> async with producer_lifespan(app) as monque:
+        ...     await monque.enqueue("send-email", {"to": "ada@example.org"})
+    """
+    life = _life_of(app)
+    life.process_jobs = False
+    async with app.router.lifespan_context(app):
+        yield life.monque
+
+
+@asynccontextmanager
 async def _closed_on_exit(monque: Monque) -> AsyncIterator[None]:
     await monque.open()
     try:

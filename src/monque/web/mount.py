@@ -42,7 +42,14 @@ def path_below(scope: Any, root_path: str | None) -> str:
     """The path below the mount. Hosts and proxies may have taken the prefix away, or left it."""
     path: str = _without(scope["path"], scope.get("root_path", "").rstrip("/"))
     # Below a prefix such as `/api`, a path that begins with it may have lost it already.
-    return path if path.startswith(_OUR_OWN) else _without(path, root_path or "")
+    below = path if path.startswith(_OUR_OWN) else _without(path, root_path or "")
+    return below[:-1] if len(below) > 1 and _has_gained_a_slash(scope) else below
+
+
+def _has_gained_a_slash(scope: Any) -> bool:
+    """Litestar adds a slash to the path of what it mounts; what the client sent stands in `raw_path`."""
+    sent = scope.get("raw_path")
+    return bool(sent) and scope["path"].endswith("/") and not sent.endswith(b"/")
 
 
 def _without(path: str, prefix: str) -> str:

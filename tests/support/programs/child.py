@@ -61,6 +61,16 @@ class Child:
         self._spoke = asyncio.Event()
         self._listening = asyncio.gather(self._listen(), self._collect_complaints())
 
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is gone."""
+        return self._process.returncode is not None
+
     async def wait_for(self, line: str, *, within: float = 30.0) -> None:
         """Wait until the program has said *line*."""
         try:
