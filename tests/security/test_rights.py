@@ -107,3 +107,9 @@ async def test_who_may_not_write_the_audit_trail_acts_all_the_same_after_one_war
     [warning] = [text for text in texts if "cannot write to the audit trail" in text]
     assert "shop.monque_jobs_audit, the action itself is not affected: not authorized" in warning
     assert sum("action='cancel'" in text for text in texts) == 2
+
+
+async def test_who_may_not_read_the_register_gets_the_reason_that_the_rest_shows(guarded: Servers) -> None:
+    async with Monque(address(guarded, "jobs-only")) as monque:
+        job = await monque.enqueue("unserved", None)
+        assert (await monque.explain(job.id)).code == "just-due"
