@@ -120,14 +120,24 @@ ROWS: list[tuple[str, str, Job[Any], Facts]] = [
     (
         "running",
         "It has been running for 12 min on web-1, heard of 8 s ago; 95 % of its kind take less than 2.5 s.",
-        job(status=JobStatus.PROCESSING, claimed_by="web-1", last_heartbeat=ago(seconds=8)),
-        facts(claimed_at=ago(minutes=12), around=Around(ran=histogram(2_000))),
+        job(
+            status=JobStatus.PROCESSING,
+            claimed_by="web-1",
+            claimed_at=ago(minutes=12),
+            last_heartbeat=ago(seconds=8),
+        ),
+        facts(around=Around(ran=histogram(2_000))),
     ),
     (
         "running",
         "It is running on ts-1, heard of 8 s ago.",
-        job(status=JobStatus.PROCESSING, claimed_by="ts-1", last_heartbeat=ago(seconds=8)),
-        facts(claimed_at=ago(days=12)),  # of an earlier claim: its owner does not know the field
+        job(
+            status=JobStatus.PROCESSING,
+            claimed_by="ts-1",
+            claimed_at=ago(days=12),  # of an earlier claim: its owner does not know the field
+            last_heartbeat=ago(seconds=8),
+        ),
+        facts(),
     ),
     (
         "running",

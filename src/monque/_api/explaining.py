@@ -100,7 +100,6 @@ class Explaining:
             now=now,
             silence=surroundings.silence_of(document, self._options),
             max_attempts=resolve(policy_of(document), settings, self._options).max_attempts,
-            claimed_at=surroundings.claimed_at_of(document),
             ran=surroundings.ran_of(document),
             schedule=to_schedule(document, now) if is_recurring(document) else None,
         )

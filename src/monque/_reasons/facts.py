@@ -55,8 +55,6 @@ class Facts:
     silence: timedelta = timedelta(seconds=90)
     """How long the owner of this job may be silent before others take it."""
     max_attempts: int | None = None
-    claimed_at: datetime | None = None
-    """When it was claimed, if its owner has stored that."""
     ran: timedelta | None = None
     """How long its last run took."""
     schedule: Schedule | None = None

@@ -169,7 +169,7 @@ def _how_it_goes(job: Job[Any], facts: Facts) -> str:
 
 def _runs_since(job: Job[Any], facts: Facts) -> datetime | None:
     """When it was claimed. An owner that is not in the register may not know the field: it may be old."""
-    return facts.claimed_at if facts.registered(job.claimed_by) is not None else None
+    return job.claimed_at if facts.registered(job.claimed_by) is not None else None
 
 
 def _heard_at(job: Job[Any]) -> datetime | None:

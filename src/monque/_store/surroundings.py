@@ -10,7 +10,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 
 from monque._options import Options
 from monque._store import trends
-from monque._store.document import Document, due_of, priority_of, time_of
+from monque._store.document import Document, claimed_at_of, due_of, priority_of, time_of
 from monque._store.operations import aggregate
 from monque._store.owners import allowed_silence
 from monque._store.trends import MINUTE, begin_of
@@ -64,7 +64,7 @@ async def read_queue(
 
 def _claims(name: Any) -> list[Document]:
     named = {} if name is None else {"name": {"$eq": name}}
-    fields = ("name", "claimedBy", "claimedAt", "lockedAt", "lastHeartbeat", "heartbeatInterval")
+    fields = ("status", "name", "claimedBy", "claimedAt", "lockedAt", "lastHeartbeat", "heartbeatInterval")
     return [
         {"$match": {"status": "processing", **named}},
         {"$limit": _MOST_CLAIMS},
@@ -132,11 +132,6 @@ def longest_of(claims: Iterable[Mapping[str, Any]]) -> tuple[Any, datetime, str]
     ]
     at, claim = min(known, key=lambda each: each[0], default=(None, None))
     return None if at is None or claim is None else (claim["_id"], at, str(claim["claimedBy"]))
-
-
-def claimed_at_of(claim: Mapping[str, Any]) -> datetime | None:
-    """When the job was claimed; heartbeats do not move it. Other implementations do not store it."""
-    return time_of(claim, "claimedAt")
 
 
 def ran_of(document: Mapping[str, Any]) -> timedelta | None:

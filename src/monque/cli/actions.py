@@ -15,6 +15,7 @@ from bson import ObjectId
 
 from monque import (
     BulkResult,
+    Explanation,
     Job,
     JobFilter,
     JobNotFoundError,
@@ -23,6 +24,7 @@ from monque import (
     WaitTimeoutError,
 )
 from monque.cli.output import ids_meant, job_fields, print_json, progress, shown_id
+from monque.cli.record import recording
 from monque.cli.selection import Selection, selects
 from monque.cli.session import Database
 from monque.sync import SyncMonque
@@ -43,6 +45,10 @@ class Action:
 
     verb: str
     done: str
+    of_many: str
+    """What the audit trail calls it if it is done to many."""
+    note: str | None = None
+    """Why it is done, for the audit trail."""
     among: frozenset[str] | None = None
     """The states it applies to; None for all."""
     leaves_running: bool = False
@@ -88,7 +94,7 @@ def perform(
 def _by_id(action: Action, monque: SyncMonque, ids: tuple[str, ...], as_json: bool) -> None:
     problems = 0
     for job_id in ids:
-        result, error = _try(action, monque, _meant(monque, job_id))
+        result, error = _try_recorded(action, monque, _meant(monque, job_id))
         problems += error is not None
         is_asked = isinstance(result, Job) and result.status is JobStatus.PROCESSING
         if as_json:
@@ -110,15 +116,33 @@ def _meant(monque: SyncMonque, text: str) -> Any:
     return next((value for value in values if monque.get_job(value) is not None), itself)
 
 
+def _try_recorded(action: Action, monque: SyncMonque, job_id: Any) -> tuple[object, str | None]:
+    """As `_try`, and what came of it is in the audit trail."""
+    before = monque.get_job(job_id)
+    name = before.name if before is not None and isinstance(before.name, str) else None
+    about = {"job_id": job_id, "name": name, "before": before}
+    try:
+        with recording(monque, action.verb, **about, note=action.note) as known:
+            result = action.one(monque, job_id)
+            known["after"] = result if isinstance(result, Job) else None
+    except (JobNotFoundError, JobStateError) as error:
+        return None, _explained(error, monque, job_id)
+    return result, None
+
+
 def _try(action: Action, monque: SyncMonque, job_id: Any) -> tuple[object, str | None]:
     """What the action returned, and what is in its way."""
     try:
         return action.one(monque, job_id), None
-    except JobNotFoundError as error:
-        return None, unknown_id(error.job_id)
-    except JobStateError as error:
-        running = error.attempted_action == "cancel" and error.current_status == JobStatus.PROCESSING
-        return None, _how_to_end(job_id, monque.get_job(job_id)) if running else str(error)
+    except (JobNotFoundError, JobStateError) as error:
+        return None, _explained(error, monque, job_id)
+
+
+def _explained(error: JobNotFoundError | JobStateError, monque: SyncMonque, job_id: Any) -> str:
+    if isinstance(error, JobNotFoundError):
+        return unknown_id(error.job_id)
+    running = error.attempted_action == "cancel" and error.current_status == JobStatus.PROCESSING
+    return _how_to_end(job_id, monque.get_job(job_id)) if running else str(error)
 
 
 def await_ends(monque: SyncMonque, ids: tuple[str, ...], timeout: timedelta | None, as_json: bool) -> None:
@@ -147,6 +171,14 @@ def _why_no_end(job_id: str, error: Exception) -> str:
     )
 
 
+def explained(monque: SyncMonque, job_id: str) -> Explanation:
+    """Why the job with this id does not run."""
+    try:
+        return monque.explain(_meant(monque, job_id))
+    except JobNotFoundError:
+        raise click.ClickException(unknown_id(job_id)) from None
+
+
 def unknown_id(job_id: object) -> str:
     """That there is no such job; if it does not look like an id, how one looks."""
     looks_like_one = ObjectId.is_valid(str(job_id))
@@ -172,7 +204,10 @@ def _by_filter(action: Action, monque: SyncMonque, selection: Selection, yes: bo
     result = BulkResult(count=0, errors=[])
     if wanted and count:
         with progress(f"{action.verb} {count:,} jobs", count) as tell:
-            result = action.many(monque, wanted, count, tell)
+            about = {"name": wanted.name, "filter": wanted, "note": action.note}
+            with recording(monque, action.of_many, **about) as known:
+                result = action.many(monque, wanted, count, tell)
+                known |= {"count": result.count + result.requested, "errors": len(result.errors)}
     running = _left_running(action, monque, selection)
     _report(action, result, as_json)
     if running:
@@ -218,7 +253,11 @@ def _in_one_go(
 
 
 DELETE = Action(
-    verb="delete", done="deleted", one=SyncMonque.delete_job, many=_in_one_go(SyncMonque.delete_jobs)
+    verb="delete",
+    done="deleted",
+    of_many="deleteBulk",
+    one=SyncMonque.delete_job,
+    many=_in_one_go(SyncMonque.delete_jobs),
 )
 
 
@@ -227,6 +266,8 @@ def cancelling(running: bool, reason: str | None) -> Action:
     return Action(
         verb="cancel",
         done="cancelled",
+        of_many="cancelBulk",
+        note=reason,
         among=frozenset({JobStatus.PENDING, JobStatus.PROCESSING} if running else {JobStatus.PENDING}),
         leaves_running=not running,
         one=functools.partial(SyncMonque.cancel_job, running=running, reason=reason),
@@ -239,6 +280,7 @@ def retrying(spread: timedelta) -> Action:
     return Action(
         verb="retry",
         done="retried",
+        of_many="retryBulk",
         among=frozenset({JobStatus.FAILED, JobStatus.CANCELLED}),
         one=SyncMonque.retry_job,
         many=_in_one_go(functools.partial(SyncMonque.retry_jobs, spread=spread)),
@@ -250,6 +292,7 @@ def prioritizing(priority: int) -> Action:
     return Action(
         verb="prioritize",
         done="prioritized",
+        of_many="prioritizeBulk",
         among=frozenset({JobStatus.PENDING}),
         creates_indexes=True,
         one=functools.partial(SyncMonque.set_priority, priority=priority),
@@ -273,6 +316,11 @@ def rescheduling(at: datetime | None, delay: timedelta | None) -> Action:
         return BulkResult(count=moved, errors=[])
 
     action = Action(
-        verb="reschedule", done="rescheduled", among=frozenset({JobStatus.PENDING}), one=one, many=many
+        verb="reschedule",
+        done="rescheduled",
+        of_many="rescheduleBulk",
+        among=frozenset({JobStatus.PENDING}),
+        one=one,
+        many=many,
     )
     return action

@@ -8,6 +8,7 @@ import click
 
 from monque import UseName
 from monque.cli.output import as_json, print_json, print_table, waiting
+from monque.cli.record import record
 from monque.cli.session import Database, connects
 
 
@@ -50,6 +51,8 @@ def indexes(
         ) as monque,
     ):
         found = monque.diagnose(uses=uses).indexes
+        if create:  # this also creates the indexes of the audit trail
+            record(monque, "createIndexes")
     if as_json:
         for index in found:
             print_json({"name": index.name, "keys": list(index.keys), "state": index.state})

@@ -14,6 +14,7 @@ from monque.cli.actions import (
     acts,
     await_ends,
     cancelling,
+    explained,
     perform,
     prioritizing,
     rescheduling,
@@ -32,6 +33,7 @@ from monque.cli.output import (
     shown_id,
     shown_progress,
 )
+from monque.cli.reasons import explanation_fields, print_explanation
 from monque.cli.selection import Selection, selects
 from monque.cli.session import Database, connects
 from monque.cli.times import duration, moment, stamp
@@ -41,7 +43,7 @@ SORTS = click.Choice(["id", "created_at", "updated_at", "next_run_at"])
 
 @click.group()
 def jobs() -> None:
-    """List, show, wait for, cancel, retry, reschedule, prioritize and delete jobs.
+    """List, show, explain, wait for, cancel, retry, reschedule, prioritize and delete jobs.
 
     Filters are options. Times are given with a zone (2030-05-01T09:00Z) or as an age (2h).
 
@@ -139,6 +141,23 @@ _USUAL = [("is_parked", False), ("priority", 0), ("snooze_count", 0), ("run_coun
 
 def _shown(value: object) -> str:
     return clean(stamp(value) if isinstance(value, datetime) else value)
+
+
+@jobs.command()
+@click.argument("job_id", metavar="ID")
+@as_json
+@connects
+def why(job_id: str, as_json: bool, database: Database) -> None:
+    """Say why a job does not run, or what it does instead, and what would help.
+
+    \b
+    Examples:
+      monque jobs why 65f1c0ffee65f1c0ffee0001
+      monque jobs why 65f1c0ffee65f1c0ffee0001 --json
+    """
+    with database.open() as monque:
+        found = explained(monque, job_id)
+    print_json(explanation_fields(job_id, found)) if as_json else print_explanation(found)
 
 
 @jobs.command()

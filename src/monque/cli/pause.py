@@ -9,6 +9,7 @@ import click
 from monque import Pause
 from monque.cli.output import as_json, clean, print_json
 from monque.cli.pauses import chosen_name, pause_fields, scope, takes_name
+from monque.cli.record import recording
 from monque.cli.session import Database, connects
 from monque.cli.times import later, stamp
 
@@ -43,8 +44,9 @@ def pause(
       monque pause --all
     """
     name = chosen_name(name, everything)
-    with database.open() as monque:
+    with database.open() as monque, recording(monque, "pause", name=name, note=reason) as known:
         done = monque.pause(name, until=until, reason=reason)
+        known["after"] = {"until": done.until}
     if as_json:
         print_json(pause_fields(done))
     if _is_over(done):

@@ -6,6 +6,7 @@ import click
 
 from monque.cli.output import as_json, clean, print_json
 from monque.cli.pauses import chosen_name, scope, takes_name
+from monque.cli.record import recording
 from monque.cli.session import Database, connects
 
 
@@ -24,7 +25,7 @@ def resume(name: str | None, everything: bool, as_json: bool, database: Database
       monque resume --all
     """
     name = chosen_name(name, everything)
-    with database.open() as monque:
+    with database.open() as monque, recording(monque, "resume", name=name):
         was_paused = monque.resume(name)
     if as_json:
         print_json({"name": name, "resumed": was_paused})

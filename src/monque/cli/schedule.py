@@ -9,6 +9,7 @@ import click
 
 from monque.cli.output import as_json, job_fields, print_json
 from monque.cli.payload import payload
+from monque.cli.record import recording
 from monque.cli.session import Database, connects
 from monque.cli.times import cron_or_duration, duration, moment, span, stamp
 
@@ -54,8 +55,9 @@ def schedule(
       monque schedule @hourly clean-up '{"days": 7}'
       monque schedule 30s poll-mailbox --jitter 3s --grace 10s
     """
-    with database.open(create_indexes=True) as monque:
+    with database.open(create_indexes=True) as monque, recording(monque, "schedule", name=name) as known:
         job = monque.schedule(cron, name, data, **settings)
+        known |= {"job_id": job.id, "after": {"cron": job.cron, "timezone": job.timezone}}
     if as_json:
         print_json(job_fields(job))
         return

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 import click
 
-from monque import Schedule
+from monque import JobNotFoundError, Schedule
 from monque.cli.output import as_json, clean, print_json, print_table, shown_id
+from monque.cli.record import recording
 from monque.cli.session import Database, connects
 from monque.cli.times import span, stamp
 
@@ -116,8 +117,9 @@ def pause(name: str, unique_key: str | None, as_json: bool, database: Database) 
     Examples:
       monque schedules pause poll-mailbox
     """
-    with database.open() as monque:
+    with database.open() as monque, recording(monque, "pauseSchedule", name=name) as known:
         schedule = monque.pause_schedule(name, unique_key)
+        known |= {"job_id": schedule.id, "after": schedule}
     _tell(schedule, "paused until it is resumed", as_json=as_json)
 
 
@@ -132,8 +134,9 @@ def resume(name: str, unique_key: str | None, as_json: bool, database: Database)
     Examples:
       monque schedules resume poll-mailbox
     """
-    with database.open() as monque:
+    with database.open() as monque, recording(monque, "resumeSchedule", name=name) as known:
         schedule = monque.resume_schedule(name, unique_key)
+        known |= {"job_id": schedule.id, "after": schedule}
     following = "it has ended" if schedule.next_run_at is None else f"next at {stamp(schedule.next_run_at)}"
     _tell(schedule, f"resumed, {following}", as_json=as_json)
 
@@ -157,8 +160,9 @@ def trigger(name: str, unique_key: str | None, as_json: bool, database: Database
     Examples:
       monque schedules trigger report
     """
-    with database.open() as monque:
+    with database.open() as monque, recording(monque, "triggerSchedule", name=name) as known:
         job = monque.trigger_schedule(name, unique_key)
+        known["job_id"] = job.id
     if as_json:
         print_json({"id": shown_id(job.id), "name": job.name})
     else:
@@ -176,10 +180,13 @@ def remove(name: str, unique_key: str | None, as_json: bool, database: Database)
     Examples:
       monque schedules remove report --unique-key weekly
     """
-    with database.open() as monque:
-        was_there = monque.unschedule(name, unique_key)
-    if not was_there:
-        raise click.ClickException(f"there is no schedule {_named(name, unique_key)}")
+    try:
+        with database.open() as monque, recording(monque, "unschedule", name=name) as known:
+            schedule = monque.get_schedule(name, unique_key)
+            known |= {"job_id": schedule.id, "before": schedule}
+            monque.unschedule(name, unique_key)
+    except JobNotFoundError:
+        raise click.ClickException(f"there is no schedule {_named(name, unique_key)}") from None
     if as_json:
         print_json({"name": name, "key": unique_key or name, "removed": True})
     else:

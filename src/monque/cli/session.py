@@ -63,11 +63,15 @@ class Database:
 
 def _who() -> str:
     """Who types the command and where, for example in `Pause.by`: a random id would tell nobody anything."""
+    return f"{system_user()}@{socket.gethostname()} (command line)"
+
+
+def system_user() -> str:
+    """The user who types the command, as the system knows them."""
     try:
-        user = getpass.getuser()
+        return getpass.getuser()
     except (KeyError, ImportError, OSError):  # a container may have users without names
-        user = "unknown"
-    return f"{user}@{socket.gethostname()} (command line)"
+        return "unknown"
 
 
 def _require_embedded_data() -> None:
