@@ -246,7 +246,10 @@ async def test_a_result_whose_answer_was_lost_is_not_written_twice(
     changes = {"status": "completed", "settledAttempt": 1, "result": "mine"}
     await collection.update_one(
         {"_id": job.id},
-        {"$set": changes, "$unset": dict.fromkeys(("claimedBy", "lockedAt", "lastHeartbeat"), "")},
+        {
+            "$set": changes,
+            "$unset": dict.fromkeys(("claimedBy", "claimedAt", "lockedAt", "lastHeartbeat"), ""),
+        },
     )
     done.set()
 
