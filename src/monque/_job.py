@@ -82,6 +82,8 @@ class Job(Generic[T]):
             are dicts. Of a schedule, that of the last run. `Monque.result_of` tells a result of None from
             none at all.
         result_error: Why the result could not be stored; None if it was, or was not to be.
+        payload_size: How many bytes of BSON its payload has, if `list_jobs(payload_limit=…)` has left it in
+            the database because of that; else None.
         created_at: When it was stored.
         updated_at: When it last changed, heartbeats included.
     """
@@ -125,6 +127,7 @@ class Job(Generic[T]):
     log: tuple[LogLine, ...] = ()
     result: Any = None
     result_error: str | None = None
+    payload_size: int | None = None
     created_at: datetime
     updated_at: datetime
 

@@ -514,13 +514,15 @@ class SyncMonque:
             )
         )
 
-    def list_schedules(self, *, name: str | None = None) -> list[Schedule]:
+    def list_schedules(self, *, name: str | None = None, max_time: timedelta | None = None) -> list[Schedule]:
         """As `Monque.list_schedules`."""
-        return self._call(self._monque.list_schedules(name=name))
+        return self._call(self._monque.list_schedules(name=name, max_time=max_time))
 
-    def get_schedule(self, name: str, unique_key: str | None = None) -> Schedule:
+    def get_schedule(
+        self, name: str, unique_key: str | None = None, *, max_time: timedelta | None = None
+    ) -> Schedule:
         """As `Monque.get_schedule`."""
-        return self._call(self._monque.get_schedule(name, unique_key))
+        return self._call(self._monque.get_schedule(name, unique_key, max_time=max_time))
 
     def pause_schedule(self, name: str, unique_key: str | None = None) -> Schedule:
         """As `Monque.pause_schedule`."""
@@ -557,9 +559,14 @@ class SyncMonque:
         self._thread.require_open()
         return self._monque.server_time()
 
-    def get_job(self, id: ObjectId | str) -> Job[Any] | None:  # noqa: A002 - part of the public API
+    def get_job(
+        self,
+        id: ObjectId | str,  # noqa: A002 - part of the public API
+        *,
+        max_time: timedelta | None = None,
+    ) -> Job[Any] | None:
         """As `Monque.get_job`."""
-        return self._call(self._monque.get_job(id))
+        return self._call(self._monque.get_job(id, max_time=max_time))
 
     def get_jobs(
         self,
@@ -568,9 +575,12 @@ class SyncMonque:
         status: JobStatus | StatusName | Iterable[JobStatus | StatusName] | None = None,
         limit: int = 100,
         skip: int = 0,
+        max_time: timedelta | None = None,
     ) -> list[Job[Any]]:
         """As `Monque.get_jobs`."""
-        return self._call(self._monque.get_jobs(name=name, status=status, limit=limit, skip=skip))
+        return self._call(
+            self._monque.get_jobs(name=name, status=status, limit=limit, skip=skip, max_time=max_time)
+        )
 
     def list_jobs(
         self,
@@ -581,11 +591,20 @@ class SyncMonque:
         direction: Direction = "forward",
         sort: Sort = "id",
         descending: bool = False,
+        payload_limit: int | None = None,
+        max_time: timedelta | None = None,
     ) -> JobPage:
         """As `Monque.list_jobs`."""
         return self._call(
             self._monque.list_jobs(
-                filter, cursor=cursor, limit=limit, direction=direction, sort=sort, descending=descending
+                filter,
+                cursor=cursor,
+                limit=limit,
+                direction=direction,
+                sort=sort,
+                descending=descending,
+                payload_limit=payload_limit,
+                max_time=max_time,
             )
         )
 
@@ -598,17 +617,38 @@ class SyncMonque:
         direction: Direction = "forward",
         sort: Sort = "id",
         descending: bool = False,
+        payload_limit: int | None = None,
+        max_time: timedelta | None = None,
     ) -> Iterator[Job[Any]]:
         """As `Monque.iter_jobs`."""
         jobs = self._monque.iter_jobs(
-            filter, cursor=cursor, limit=limit, direction=direction, sort=sort, descending=descending
+            filter,
+            cursor=cursor,
+            limit=limit,
+            direction=direction,
+            sort=sort,
+            descending=descending,
+            payload_limit=payload_limit,
+            max_time=max_time,
         )
         while (job := self._call(_next(jobs))) is not None:
             yield job
 
-    def count_jobs(self, filter: JobFilter = JobFilter()) -> int:  # noqa: A002 - part of the public API
+    def count_jobs(
+        self,
+        filter: JobFilter = JobFilter(),  # noqa: A002 - part of the public API
+        *,
+        limit: int | None = None,
+        max_time: timedelta | None = None,
+    ) -> int:
         """As `Monque.count_jobs`."""
-        return self._call(self._monque.count_jobs(filter))
+        return self._call(self._monque.count_jobs(filter, limit=limit, max_time=max_time))
+
+    def jobs_ahead(
+        self, job: Job[Any] | ObjectId | str, *, limit: int = 10_000, max_time: timedelta | None = None
+    ) -> int:
+        """As `Monque.jobs_ahead`."""
+        return self._call(self._monque.jobs_ahead(job, limit=limit, max_time=max_time))
 
     def recent_failures(
         self,
@@ -630,17 +670,17 @@ class SyncMonque:
         """As `Monque.begin_use`."""
         self._call(self._monque.begin_use(name))
 
-    def diagnose(self, *, uses: Collection[UseName] = ()) -> Diagnosis:
+    def diagnose(self, *, uses: Collection[UseName] = (), max_time: timedelta | None = None) -> Diagnosis:
         """As `Monque.diagnose`."""
-        return self._call(self._monque.diagnose(uses=uses))
+        return self._call(self._monque.diagnose(uses=uses, max_time=max_time))
 
-    def queue_stats(self, *, name: str | None = None) -> QueueStats:
+    def queue_stats(self, *, name: str | None = None, max_time: timedelta | None = None) -> QueueStats:
         """As `Monque.queue_stats`."""
-        return self._call(self._monque.queue_stats(name=name))
+        return self._call(self._monque.queue_stats(name=name, max_time=max_time))
 
-    def queue_views(self) -> list[QueueView]:
+    def queue_views(self, *, max_time: timedelta | None = None) -> list[QueueView]:
         """As `Monque.queue_views`."""
-        return self._call(self._monque.queue_views())
+        return self._call(self._monque.queue_views(max_time=max_time))
 
     def queue_depths(self, *, failures: bool = False, max_time: timedelta | None = None) -> list[QueueDepth]:
         """As `Monque.queue_depths`."""
@@ -700,9 +740,9 @@ class SyncMonque:
         """As `Monque.resume`."""
         return self._call(self._monque.resume(name))
 
-    def paused(self) -> list[Pause]:
+    def paused(self, *, max_time: timedelta | None = None) -> list[Pause]:
         """As `Monque.paused`."""
-        return self._call(self._monque.paused())
+        return self._call(self._monque.paused(max_time=max_time))
 
     def explain(
         self,
@@ -786,6 +826,10 @@ class SyncMonque:
     def reschedule_job(self, id: ObjectId | str, run_at: datetime) -> Job[Any]:  # noqa: A002
         """As `Monque.reschedule_job`."""
         return self._call(self._monque.reschedule_job(id, run_at))
+
+    def run_now(self, id: ObjectId | str) -> Job[Any]:  # noqa: A002 - part of the public API
+        """As `Monque.run_now`."""
+        return self._call(self._monque.run_now(id))
 
     def set_priority(self, id: ObjectId | str, priority: int) -> Job[Any]:  # noqa: A002
         """As `Monque.set_priority`."""

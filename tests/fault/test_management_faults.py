@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +12,14 @@ from bson import ObjectId
 from pymongo import AsyncMongoClient
 from pymongo.errors import ExecutionTimeout
 
-from monque import AggregationTimeoutError, ConnectionError, JobFilter, JobNotFoundError, Monque
+from monque import (
+    AggregationTimeoutError,
+    ConnectionError,
+    JobFilter,
+    JobNotFoundError,
+    Monque,
+    ReadTimeoutError,
+)
 from support.aliases import Database
 from support.clocks import ahead
 from support.jobs import document
@@ -59,6 +67,32 @@ async def test_statistics_that_take_too_long_are_an_error_that_says_what_to_do(
 
     assert isinstance(error.value.__cause__, ExecutionTimeout)
     assert await ask(monque)
+
+
+READS: dict[str, Callable[[Monque, timedelta], Any]] = {
+    "get_job": lambda monque, time: monque.get_job(ObjectId(), max_time=time),
+    "get_jobs": lambda monque, time: monque.get_jobs(max_time=time),
+    "list_jobs": lambda monque, time: monque.list_jobs(max_time=time),
+    "list_jobs without payloads": lambda monque, time: monque.list_jobs(payload_limit=9, max_time=time),
+    "count_jobs": lambda monque, time: monque.count_jobs(max_time=time),
+    "jobs_ahead": lambda monque, time: monque.jobs_ahead(ObjectId(), max_time=time),
+    "recent_failures": lambda monque, time: monque.recent_failures(max_time=time),
+    "queue_stats": lambda monque, time: monque.queue_stats(max_time=time),
+    "queue_views": lambda monque, time: monque.queue_views(max_time=time),
+    "diagnose": lambda monque, time: monque.diagnose(max_time=time),
+    "list_schedules": lambda monque, time: monque.list_schedules(max_time=time),
+    "get_schedule": lambda monque, time: monque.get_schedule("work", max_time=time),
+    "paused": lambda monque, time: monque.paused(max_time=time),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+async def test_a_read_that_takes_too_long_is_an_error_that_says_so(
+    monque: Monque, database: Database, read: str
+) -> None:
+    async with out_of_time(database.client):
+        with pytest.raises(ReadTimeoutError, match=r"(within|longer than) 5 s; ask"):
+            await READS[read](monque, timedelta(seconds=5))
 
 
 async def test_the_server_is_given_thirty_seconds_and_one_command_for_statistics(

@@ -101,6 +101,7 @@ EVERYTHING = [
     *(f"{action} one" for action in ("cancel", "retry", "reschedule", "prioritize", "delete")),
     *(f"{action} many" for action in ("cancel", "retry", "delete")),
     *(f"{action} was refused" for action in ("cancel", "retry", "reschedule", "prioritize")),
+    *("run one", "run was refused"),
     "retry many met a taken key",
     *(f"{end} of a {kind}" for end in ENDS for kind in KINDS),
     *(f"the last {end} of a {kind}" for end in ("failure", "timeout", "retry later") for kind in KINDS),
@@ -494,6 +495,25 @@ class Jobs(RuleBasedStateMachine):
     @operation(instance=instances, which=whiches, due=st.booleans())
     def reschedule_one(self, instance: str, which: Which, due: bool) -> None:
         self._act_on_one(instance, "reschedule", which, due=due)
+
+    @operation(instance=instances, which=whiches)
+    def run_one(self, instance: str, which: Which) -> None:
+        """Let a job run now. One that is due stays as it is; schedules are triggered elsewhere."""
+        status, pick = which
+        jobs = [job_id for job_id, job in sorted(self.model.items()) if job.cron is None]
+        there = [job_id for job_id in jobs if self.model[job_id].status == status] or jobs
+        if not there:
+            return
+        job_id = there[pick % len(there)]
+        model, call = self.model[job_id], self.monques[instance].run_now(job_id)
+        if model.status != "pending":
+            self._refused(call, job_id, model.status, "run")
+            self.happened["run was refused"] += 1
+            return
+        self.run(call)
+        if not model.due:
+            self._change(job_id, replace(model, due=True))
+            self.happened["run one"] += 1
 
     @operation(instance=instances, which=whiches, priority=priorities)
     def prioritize_one(self, instance: str, which: Which, priority: int) -> None:

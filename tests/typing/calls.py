@@ -238,6 +238,11 @@ async def wrong_settings() -> None:
     assert_type(await monque.recent_failures(name="charge", limit=5), list[FailedJob])
     assert_type((await monque.get_schedule("report")).recent_runs, tuple[RecentRun, ...])
     assert_type((await monque.now(charge, Order(number=1))).claimed_at, datetime | None)
+    assert_type(await monque.run_now(ObjectId()), Job[Any])
+    assert_type(await monque.jobs_ahead("65f1c0ffee65f1c0ffee0001", limit=9), int)
+    assert_type(await monque.count_jobs(JobFilter(), limit=9, max_time=timedelta(seconds=1)), int)
+    assert_type((await monque.list_jobs(payload_limit=4096)).jobs[0].payload_size, int | None)
+    await monque.count_jobs(max_time=5)  # type: ignore[arg-type]  # a number
     JobFilter(claimed_by="web-1", recurring=False, claimed_before=datetime.now(UTC))
     latest = Unique("k", on_conflict="replace")
     assert_type(await monque.enqueue(charge, Order(number=1), unique=latest), Job[Order])

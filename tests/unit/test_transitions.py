@@ -53,6 +53,7 @@ from monque._store.transitions import (
     retry_by_operator,
     run_again,
     run_again_crashed,
+    run_now_by_operator,
     set_priority,
     skip,
     snooze,
@@ -1190,6 +1191,34 @@ TABLE: dict[str, Row] = {
             }
         ],
     ),
+    "run_now_by_operator": Row(
+        of=run_now_by_operator(),
+        to=PENDING,
+        when={
+            "status": "pending",
+            "$expr": {"$and": [{"$gt": ["$nextRunAt", "$$NOW"]}, {"$ne": ["$nextRunAt", PARKED]}]},
+        },
+        then=[
+            {
+                "$set": {
+                    "nextRunAt": "$$NOW",
+                    "movedTo": {
+                        "$cond": [
+                            {
+                                "$or": [
+                                    {"$eq": [{"$type": "$repeatInterval"}, "string"]},
+                                    {"$eq": [{"$type": "$lastCrash"}, "object"]},
+                                ]
+                            },
+                            "$$NOW",
+                            "$$REMOVE",
+                        ]
+                    },
+                    "updatedAt": "$$NOW",
+                }
+            }
+        ],
+    ),
 }
 
 RUNNING = ("processing", {"$eq": "processing"})
@@ -1331,7 +1360,7 @@ def test_a_transition_that_makes_a_job_runnable_shows_in_the_change_stream(row: 
 
 KEEPS_STATUS = (
     *("heartbeat", "change_schedule", "reschedule", "request_cancel", "replace", "note", "set_priority"),
-    *("end_after_run", "pause_schedule", "trigger_schedule", "count_extra_job"),
+    *("end_after_run", "pause_schedule", "trigger_schedule", "count_extra_job", "run_now"),
 )
 
 

@@ -13,14 +13,24 @@ from typing import Any, TypeVar
 
 from pymongo.errors import DuplicateKeyError
 
+from monque._api import schedules
 from monque._errors import JobNotFoundError, JobStateError
 from monque._rules import ids_meant
 from monque._status import JobStatus
 from monque._store import operations, transitions
-from monque._store.document import Document, is_cancel_requested, status_of, unique_key_of
+from monque._store.document import (
+    Document,
+    is_cancel_requested,
+    is_parked,
+    is_recurring,
+    status_of,
+    unique_key_of,
+)
 from monque._store.store import Store
 
 R = TypeVar("R")
+
+_ACTIVE = (JobStatus.PENDING, JobStatus.PROCESSING)
 
 # How often a retried job may find its unique key taken by a job that has ended a moment later. Each time
 # costs three commands. A key that changes hands so often is as good as taken: with half as many tries a busy
@@ -124,6 +134,37 @@ async def reschedule(store: Store, given: Any, run_at: datetime) -> Document:
         return after
 
     return await _of_job(given, change)
+
+
+async def run_now(store: Store, given: Any) -> Document:
+    """Let a pending job run now; return it as it is if it is due already. A schedule is triggered."""
+
+    async def change(job_id: Any) -> Document:
+        while True:
+            before = await _read(store, job_id)
+            if is_recurring(before) and status_of(before) in _ACTIVE:
+                after = await schedules.trigger_once(store, before)
+            else:
+                after = await store.change(job_id, transitions.run_now_by_operator())
+                if after is None:
+                    before = await _read(store, job_id)
+                    _check_waiting(before)
+                    return before
+            if after is not None:
+                return after
+
+    return await _of_job(given, change)
+
+
+def _check_waiting(document: Document) -> None:
+    _check_state(document, "run", JobStatus.PENDING)
+    if is_parked(document):
+        raise JobStateError(
+            f"cannot run job {document['_id']} now: it is parked, so it waits for something else than a time",
+            job_id=document["_id"],
+            current_status=status_of(document),
+            attempted_action="run",
+        )
 
 
 async def set_priority(store: Store, given: Any, priority: int) -> Document:

@@ -22,11 +22,16 @@ def listing(jobs: object, sort: Sort, descending: bool, direction: Direction) ->
 
 
 async def read_page(
-    store: Store, listing: Listing, start: Position | None, direction: Direction, limit: int
+    store: Store,
+    listing: Listing,
+    start: Position | None,
+    direction: Direction,
+    limit: int,
+    payload_limit: int | None,
 ) -> JobPage:
     """Read at most *limit* jobs in one direction, beginning after *start*."""
     collection = store.collection
-    found, more = await operations.read_page(collection, listing, start, direction, limit)
+    found, more = await operations.read_page(collection, listing, start, direction, limit, payload_limit)
     back: Direction = "backward" if direction == "forward" else "forward"
     if found:
         first = listing.position_of(found[0], direction)

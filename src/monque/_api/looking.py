@@ -15,13 +15,13 @@ from monque._api.opening import Opening
 from monque._api.processing import Processing
 from monque._api.reading import reading
 from monque._diagnosis import Diagnosis
-from monque._errors import JobNotFoundError, driver_errors
+from monque._errors import JobNotFoundError
 from monque._job import Job
 from monque._options import Options, UseName, check_uses
 from monque._pause import Pause
 from monque._rules import check_count, check_flag, check_time
 from monque._status import JobStatus, StatusName
-from monque._store import facts, failures, operations, reads
+from monque._store import ahead, facts, failures, operations, reads
 from monque._store.document import Document, name_of
 from monque._store.lazy_job import to_job
 from monque._store.store import Store
@@ -52,14 +52,26 @@ class Looking:
         """The database server's time, which decides when jobs are due. It costs no round trip."""
         return self._opening.anywhere().store.clock.now()
 
-    async def get_job(self, id: ObjectId | str) -> Job[Any] | None:  # noqa: A002 - part of the public API
+    async def get_job(
+        self,
+        id: ObjectId | str,  # noqa: A002 - part of the public API
+        *,
+        max_time: timedelta | None = None,
+    ) -> Job[Any] | None:
         """The job with this id (an `ObjectId` or 24 hex characters), or None.
 
         A document that others wrote may have any `_id`: give the one that `Job.id` shows. Its history has
         tracebacks, and its log its lines.
+
+        Args:
+            id: Which job.
+            max_time: How long the read may take.
+
+        Raises:
+            ReadTimeoutError: It took longer than *max_time*. So it is with all methods that take one.
         """
         store = self._store()
-        with driver_errors("read the job"), suppress(JobNotFoundError):
+        with reading("read the job", max_time), suppress(JobNotFoundError):
             return to_job(await acting.find(store, id))
         return None
 
@@ -70,6 +82,7 @@ class Looking:
         status: JobStatus | StatusName | Iterable[JobStatus | StatusName] | None = None,
         limit: int = 100,
         skip: int = 0,
+        max_time: timedelta | None = None,
     ) -> list[Job[Any]]:
         """Jobs by name and status, the earliest `next_run_at` first. For many, use `iter_jobs`.
 
@@ -79,7 +92,7 @@ class Looking:
         check_range("limit", limit, 1, 100_000)
         check_range("skip", skip, 0, 2**31 - 1)
         query = reads.matching(JobFilter(name=name, status=status))
-        with driver_errors("read the jobs"):
+        with reading("read the jobs", max_time):
             found = await operations.read_earliest(store.collection, query, skip=skip, limit=limit)
         return [to_job(document) for document in found]
 
@@ -92,6 +105,8 @@ class Looking:
         direction: Direction = "forward",
         sort: Sort = "id",
         descending: bool = False,
+        payload_limit: int | None = None,
+        max_time: timedelta | None = None,
     ) -> JobPage:
         """One page of jobs, stable while others are stored, deleted and change state.
 
@@ -105,9 +120,13 @@ class Looking:
             direction: Which way to read; a page itself is always in the order of the sort.
             sort: id, created_at, updated_at or next_run_at.
             descending: Reverse the order.
+            payload_limit: Payloads and results of more bytes stay in the database: `Job.data` is None then,
+                and `Job.payload_size` says how large the payload is. None sends all of them.
+            max_time: How long the read may take.
 
         Raises:
             InvalidCursorError: The cursor comes from another sort or filter, or was changed.
+            ReadTimeoutError: It took longer than *max_time*.
 
         Examples:
             >>> page = await monque.list_jobs(JobFilter(status="failed"), sort="updated_at")
@@ -119,8 +138,10 @@ class Looking:
         check_range("limit", limit, 1, 1000)
         jobs = listing(filter, sort, descending, direction)
         start = None if cursor is None else jobs.read_cursor(cursor)
-        with driver_errors("list the jobs"):
-            return await read_page(store, jobs, start, direction, limit)
+        if payload_limit is not None:
+            check_range("payload_limit", payload_limit, 0, 2**31 - 1)
+        with reading("list the jobs", max_time):
+            return await read_page(store, jobs, start, direction, limit, payload_limit)
 
     async def iter_jobs(
         self,
@@ -131,8 +152,12 @@ class Looking:
         direction: Direction = "forward",
         sort: Sort = "id",
         descending: bool = False,
+        payload_limit: int | None = None,
+        max_time: timedelta | None = None,
     ) -> AsyncIterator[Job[Any]]:
         """All jobs, page by page (*limit* jobs each); backward, from the last to the first.
+
+        *payload_limit* is as for `list_jobs`, and *max_time* counts for each page.
 
         Their history has no tracebacks, and their log no lines; `get_job` reads those.
 
@@ -142,7 +167,14 @@ class Looking:
         """
         while True:
             page = await self.list_jobs(
-                filter, cursor=cursor, limit=limit, direction=direction, sort=sort, descending=descending
+                filter,
+                cursor=cursor,
+                limit=limit,
+                direction=direction,
+                sort=sort,
+                descending=descending,
+                payload_limit=payload_limit,
+                max_time=max_time,
             )
             for job in page.jobs if direction == "forward" else reversed(page.jobs):
                 yield job
@@ -150,11 +182,58 @@ class Looking:
             if cursor is None:
                 return
 
-    async def count_jobs(self, filter: JobFilter = JobFilter()) -> int:  # noqa: A002 - part of the public API
-        """How many jobs match."""
+    async def count_jobs(
+        self,
+        filter: JobFilter = JobFilter(),  # noqa: A002 - part of the public API
+        *,
+        limit: int | None = None,
+        max_time: timedelta | None = None,
+    ) -> int:
+        """How many jobs match.
+
+        Args:
+            filter: Which jobs.
+            limit: Where to stop counting: the answer is at most this.
+            max_time: How long it may take.
+
+        Raises:
+            ReadTimeoutError: It took longer than *max_time*.
+
+        Examples:
+            >>> await monque.count_jobs(JobFilter(status="failed"), limit=100_000)
+        """
         store, query = self._store(), reads.matching(check_filter(filter))
-        with driver_errors("count the jobs"):
-            return await store.collection.count_documents(query)
+        most: dict[str, Any] = {}
+        if limit is not None:
+            most = {"limit": check_count("limit", limit, limit=2**31 - 1)}
+        with reading("count the jobs", max_time):
+            return await store.collection.count_documents(query, **most)
+
+    async def jobs_ahead(
+        self, job: Job[Any] | ObjectId | str, *, limit: int = 10_000, max_time: timedelta | None = None
+    ) -> int:
+        """How many pending jobs of the same name start before this one: those due earlier or more urgent.
+
+        It reads entries of an index only, at most *limit* of them for each question. It is 0 for a job that
+        does not wait.
+
+        Args:
+            job: The job, as it was read, or its id.
+            limit: Where to stop counting, up to 1,000,000: the answer is at most this.
+            max_time: How long it may take.
+
+        Raises:
+            JobNotFoundError: There is no such job.
+            ReadTimeoutError: It took longer than *max_time*.
+
+        Examples:
+            >>> await monque.jobs_ahead(job)
+        """
+        store = self._store()
+        check_count("limit", limit)
+        with reading("count the jobs before it", max_time):
+            known = job if isinstance(job, Job) else to_job(await acting.find(store, job))
+            return await ahead.count(store, known, limit)
 
     async def recent_failures(
         self,
@@ -194,42 +273,48 @@ class Looking:
                 store.collection, name=name, since=since, cancelled=with_cancelled, limit=limit
             )
 
-    async def diagnose(self, *, uses: Collection[UseName] = ()) -> Diagnosis:
+    async def diagnose(
+        self, *, uses: Collection[UseName] = (), max_time: timedelta | None = None
+    ) -> Diagnosis:
         """Examine the server and the waiting jobs. Changes nothing.
 
         Args:
             uses: What the collection is going to be used for; see `Options.uses`. Their indexes are listed as
                 `missing` if they are not there yet.
+            max_time: How long all of it may take.
 
         Raises:
             ConfigurationError: There is no such use.
+            ReadTimeoutError: It took longer than *max_time*.
             AggregationTimeoutError: Counting the waiting jobs took longer than 30 seconds.
         """
         store, uses = self._store(), check_uses(tuple(uses))
-        with driver_errors("examine the database"):
+        with reading("examine the database", max_time):
             return await facts.examine(store, self._options, uses)
 
-    async def queue_stats(self, *, name: str | None = None) -> QueueStats:
+    async def queue_stats(self, *, name: str | None = None, max_time: timedelta | None = None) -> QueueStats:
         """How many jobs are in each state, of one name or of all.
 
         Raises:
             AggregationTimeoutError: It took longer than 30 seconds.
+            ReadTimeoutError: It took longer than *max_time*.
         """
         store = self._store()
         JobFilter(name=name)  # refuses what cannot be a name
-        with driver_errors("read the statistics"):
-            groups = await operations.aggregate(store.collection, reads.statistics(name))
+        with reading("read the statistics", max_time):
+            groups = await operations.aggregate(store.collection, reads.statistics(name), max_time=max_time)
         return reads.stats_from(groups)
 
-    async def queue_views(self) -> list[QueueView]:
+    async def queue_views(self, *, max_time: timedelta | None = None) -> list[QueueView]:
         """Statistics and the local worker of each job name, sorted by name.
 
         Raises:
             AggregationTimeoutError: It took longer than 30 seconds.
+            ReadTimeoutError: It took longer than *max_time*.
         """
-        store = self._store()
-        with driver_errors("read the statistics"):
-            groups = await operations.aggregate(store.collection, reads.statistics(by_name=True))
+        store, counting = self._store(), reads.statistics(by_name=True)
+        with reading("read the statistics", max_time):
+            groups = await operations.aggregate(store.collection, counting, max_time=max_time)
             settings = await store.control.read_if_allowed()
         stored: dict[str, list[Document]] = {worker.name: [] for worker in self._workers}
         for group in groups:

@@ -14,6 +14,7 @@ from monque._api.insight import Insight
 from monque._api.looking import Looking
 from monque._api.opening import Opening
 from monque._api.processing import Processing
+from monque._api.reading import reading
 from monque._api.schedule_management import ScheduleManagement
 from monque._engine.waits import Waits
 from monque._errors import driver_errors
@@ -105,10 +106,10 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
         self._processing.learn(settings, sent)
         return was_paused
 
-    async def paused(self) -> list[Pause]:
+    async def paused(self, *, max_time: timedelta | None = None) -> list[Pause]:
         """The pauses in force: that of all names first (its name is None), then by name."""
         store = self._store()
-        with driver_errors("read what is paused"):
+        with reading("read what is paused", max_time):
             return (await store.control.read()).in_force(store.clock.now())
 
     async def cancel_job(
@@ -173,6 +174,25 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
         store, run_at = self._store(), check_time("run_at", run_at)
         with driver_errors("reschedule the job"):
             after = await acting.reschedule(store, id, run_at)
+        self._processing.wake([after])
+        return to_job(after)
+
+    async def run_now(self, id: ObjectId | str) -> Job[Any]:  # noqa: A002 - part of the public API
+        """Let a pending job run now instead of later. One that is due already is returned as it is.
+
+        A schedule is triggered, as by `trigger_schedule`: its times stay as they are, one that runs does so
+        once more, and one with `as_jobs` stores an extra job, which is returned.
+
+        Raises:
+            JobNotFoundError: There is no such job.
+            JobStateError: It is not pending, or it is parked: it waits for something else than a time.
+
+        Examples:
+            >>> job = await monque.run_now(job.id)
+        """
+        store = self._store()
+        with driver_errors("run the job"):
+            after = await acting.run_now(store, id)
         self._processing.wake([after])
         return to_job(after)
 

@@ -9,6 +9,7 @@ from monque._api import schedules
 from monque._api.newjob import encoded_data
 from monque._api.opening import Opening
 from monque._api.processing import Processing
+from monque._api.reading import reading
 from monque._errors import JobNotFoundError, driver_errors
 from monque._events import EventBus, JobCancelled, ScheduleEnded, SchedulePaused, ScheduleResumed
 from monque._job import Job
@@ -31,7 +32,9 @@ class ScheduleManagement:
     _options: Options
     _workers: Workers
 
-    async def list_schedules(self, *, name: str | None = None) -> list[Schedule]:
+    async def list_schedules(
+        self, *, name: str | None = None, max_time: timedelta | None = None
+    ) -> list[Schedule]:
         """The schedules that wait or run, of one job name or of all, sorted by name and key.
 
         Those that were stored without a unique key, as only other implementations do, are not among them.
@@ -41,18 +44,20 @@ class ScheduleManagement:
             ...     print(schedule.name, schedule.state, schedule.next_run_at)
         """
         store = self._opening.here().store
-        with driver_errors("read the schedules"):
+        with reading("read the schedules", max_time):
             found = await schedules.list_all(store, name)
         return [_shown(document, store) for document in found]
 
-    async def get_schedule(self, name: str, unique_key: str | None = None) -> Schedule:
+    async def get_schedule(
+        self, name: str, unique_key: str | None = None, *, max_time: timedelta | None = None
+    ) -> Schedule:
         """The schedule of this job name and key; without a key, the one whose key is the name.
 
         Raises:
             JobNotFoundError: There is none, or it has ended.
         """
         store = self._opening.here().store
-        with driver_errors("read the schedule"):
+        with reading("read the schedule", max_time):
             return _shown(await schedules.find(store, name, unique_key), store)
 
     async def edit_schedule(

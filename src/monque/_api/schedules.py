@@ -78,12 +78,16 @@ async def resume(store: Store, name: str, unique_key: str | None) -> tuple[Docum
 async def trigger(store: Store, name: str, unique_key: str | None) -> Document:
     """Let a schedule run now; return the job that runs, which may be one of its own."""
     while True:
-        before = await find(store, name, unique_key)
-        if stores_jobs(before):
-            return await _store_extra_job(store, before)
-        after = await store.change(before["_id"], transitions.trigger_schedule(before))
+        after = await trigger_once(store, await find(store, name, unique_key))
         if after is not None:
             return after
+
+
+async def trigger_once(store: Store, before: Document) -> Document | None:
+    """Let the schedule that was read run now; None if it has changed since."""
+    if stores_jobs(before):
+        return await _store_extra_job(store, before)
+    return await store.change(before["_id"], transitions.trigger_schedule(before))
 
 
 async def _store_extra_job(store: Store, schedule: Document) -> Document:

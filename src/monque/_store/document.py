@@ -66,6 +66,9 @@ class Entry(TypedDict):
 # implementation leaves it.
 CLAIM_FIELDS = ("claimedBy", "claimedAt", "lockedAt", "lastHeartbeat")
 
+# How large the payload is that a page of jobs was read without. It is never stored.
+PAYLOAD_SIZE = "_payloadSize"
+
 # The changed document would be larger than MongoDB allows: BSONObjectTooLarge, and the codes of updates.
 TOO_LARGE = (10334, 17419, 17420)
 

@@ -19,6 +19,7 @@ from monque._rules import check_duration
 from monque._state import State
 from monque._status import Enqueued, Interruption, JobStatus
 from monque._store.document import (
+    PAYLOAD_SIZE,
     attempt_of,
     cancel_reason_of,
     cancelled_by,
@@ -99,6 +100,7 @@ def _fields(document: Mapping[str, Any]) -> dict[str, Any]:
         "log": log_of(document),
         "result": made_aware(get("result")),
         "result_error": result_error_of(document),
+        "payload_size": get(PAYLOAD_SIZE),
         "created_at": time_of(document, "createdAt"),
         "updated_at": time_of(document, "updatedAt"),
     }

@@ -16,8 +16,8 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError, ExecutionTimeout, 
 
 from monque._errors import AggregationTimeoutError
 from monque._store import transitions
-from monque._store.document import CODEC_OPTIONS, EXACT_CODEC_OPTIONS, Document
-from monque._store.reads import Listing, Position, beyond_id, with_id
+from monque._store.document import CODEC_OPTIONS, EXACT_CODEC_OPTIONS, PAYLOAD_SIZE, Document
+from monque._store.reads import Listing, Position, Stretch, beyond_id, with_id
 from monque._store.unique import duplicates, is_key_taken
 from monque._views import BulkError, Direction
 
@@ -48,15 +48,46 @@ async def read_page(
     position: Position | None,
     direction: Direction,
     limit: int,
+    payload_limit: int | None,
 ) -> tuple[list[RawBSONDocument], bool]:
     """The documents beyond a position, in the order of reading, and whether there are more."""
     exact = collection.with_options(codec_options=_EXACT)
     found: list[RawBSONDocument] = []
-    for query, order in listing.stretches(position, direction):
-        found += await exact.find(query, _IN_PAGES, sort=order, limit=limit + 1 - len(found)).to_list()
+    for stretch in listing.stretches(position, direction):
+        found += await _read_stretch(exact, stretch, limit + 1 - len(found), payload_limit)
         if len(found) > limit:
             break
     return found[:limit], len(found) > limit
+
+
+async def _read_stretch(
+    collection: AsyncCollection[RawBSONDocument], stretch: Stretch, limit: int, payload_limit: int | None
+) -> list[RawBSONDocument]:
+    if payload_limit is None:
+        return await collection.find(stretch.query, _IN_PAGES, sort=stretch.order, limit=limit).to_list()
+    # A projection that leaves fields out cannot also compute some.
+    stages: list[Document] = [
+        {"$match": stretch.query},
+        {"$sort": stretch.order},
+        {"$limit": limit},
+        {"$project": {**_IN_PAGES, "again.data": 0}},
+        {"$set": _small("data", payload_limit) | {PAYLOAD_SIZE: _size_above("data", payload_limit)}},
+        {"$set": _small("result", payload_limit)},
+    ]
+    return await (await collection.aggregate(stages)).to_list()
+
+
+def _small(field: str, limit: int) -> Document:
+    return {field: {"$cond": [{"$lte": [_size_of(field), limit]}, f"${field}", "$$REMOVE"]}}
+
+
+def _size_above(field: str, limit: int) -> Document:
+    return {"$cond": [{"$lte": [_size_of(field), limit]}, "$$REMOVE", _size_of(field)]}
+
+
+def _size_of(field: str) -> Document:
+    """The bytes of a value in a document of its own: whatever its type is."""
+    return {"$bsonSize": {"v": f"${field}"}}
 
 
 async def read_earliest(

@@ -1215,16 +1215,17 @@ def set_priority(*, priority: int) -> Transition:
 
 def reschedule_by_operator(*, run_at: datetime) -> Transition:
     """pending -> pending, at another time."""
+    return Transition(to=JobStatus.PENDING, when={"status": "pending"}, then=_moved_to(run_at))
+
+
+def run_now_by_operator() -> Transition:
+    """pending, and not due yet -> pending, due now by the server's clock. A parked job waits for no time."""
+    waits = {"$and": [{"$gt": ["$nextRunAt", "$$NOW"]}, {"$ne": ["$nextRunAt", PARKED]}]}
     return Transition(
-        to=JobStatus.PENDING,
-        when={"status": "pending"},
-        then=[
-            {
-                "$set": {
-                    "nextRunAt": run_at,
-                    "movedTo": {"$cond": [_MOVE_COUNTS, run_at, "$$REMOVE"]},
-                    "updatedAt": "$$NOW",
-                }
-            }
-        ],
+        to=JobStatus.PENDING, when={"status": "pending", "$expr": waits}, then=_moved_to("$$NOW")
     )
+
+
+def _moved_to(run_at: Any) -> list[Document]:
+    moved = {"$cond": [_MOVE_COUNTS, run_at, "$$REMOVE"]}
+    return [{"$set": {"nextRunAt": run_at, "movedTo": moved, "updatedAt": "$$NOW"}}]

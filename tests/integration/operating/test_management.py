@@ -44,6 +44,7 @@ DIAGRAM: dict[str, dict[str, str]] = {
     "retry": {"failed": "pending", "cancelled": "pending"},
     "reschedule": {"pending": "pending"},
     "prioritize": {"pending": "pending"},
+    "run": {"pending": "pending"},
 }
 ALLOWED = [(action, status) for action, arrows in DIAGRAM.items() for status in arrows]
 REFUSED = [
@@ -72,9 +73,11 @@ async def put(collection: Collection, status: str, **fields: Any) -> dict[str, A
 
 
 async def act(monque: Monque, action: str, job_id: Any) -> Job[Any] | None:
-    """Cancel, retry, reschedule (to a fixed time), prioritise or delete a job."""
+    """Cancel, retry, reschedule (to a fixed time), prioritise, run now or delete a job."""
     if action == "prioritize":
         return await monque.set_priority(job_id, 5)
+    if action == "run":
+        return await monque.run_now(job_id)
     if action == "reschedule":
         return await monque.reschedule_job(job_id, NEW_TIME)
     result: Job[Any] | None = await getattr(monque, f"{action}_job")(job_id)
@@ -243,7 +246,7 @@ async def test_rescheduling_to_anything_but_an_aware_time_is_refused(
 # Which job
 
 
-@pytest.mark.parametrize("action", ["cancel", "retry", "reschedule", "prioritize", "delete"])
+@pytest.mark.parametrize("action", ["cancel", "retry", "reschedule", "prioritize", "run", "delete"])
 async def test_a_job_that_is_not_there_is_not_found(
     monque: Monque, collection: Collection, action: str
 ) -> None:
@@ -277,7 +280,7 @@ async def test_an_id_is_taken_as_object_id_or_as_text_in_any_case(
     assert [job is not None and job.id for job in found] == [job_id] * 3
 
 
-@pytest.mark.parametrize("action", ["cancel", "retry", "reschedule", "prioritize", "delete", "get"])
+@pytest.mark.parametrize("action", ["cancel", "retry", "reschedule", "prioritize", "run", "delete", "get"])
 async def test_a_monque_that_is_not_open_says_so(make_monque: Make, action: str) -> None:
     with pytest.raises(NotOpenError):
         await act(make_monque(), action, ObjectId())

@@ -50,6 +50,7 @@ from monque._store.transitions import (
     retry_by_operator,
     run_again,
     run_again_crashed,
+    run_now_by_operator,
     set_priority,
     skip,
     snooze,
@@ -1155,6 +1156,22 @@ TABLE: dict[str, Row] = {
         before={**JOB, "movedTo": OLD},
         after={"nextRunAt": LATER, "movedTo": GONE, "updatedAt": STAMP},
         not_with={"a claim": {"status": "processing"}, **FINISHED},
+    ),
+    "run_now_by_operator": Row(
+        of=lambda _job: run_now_by_operator(),
+        before={**JOB, "nextRunAt": LATER, "movedTo": OLD},
+        after={"nextRunAt": STAMP, "movedTo": GONE, "updatedAt": STAMP},
+        not_with={
+            "a claim": {"status": "processing"},
+            "a time that has come": {"nextRunAt": OLD},
+            "no time yet": {"nextRunAt": PARKED},
+            **FINISHED,
+        },
+    ),
+    "run_now_by_operator after a crash": Row(
+        of=lambda _job: run_now_by_operator(),
+        before={**JOB, **TROUBLED, "nextRunAt": LATER},
+        after={"nextRunAt": STAMP, "movedTo": STAMP, "updatedAt": STAMP},
     ),
     "reschedule_by_operator for a schedule": Row(
         of=reschedule,

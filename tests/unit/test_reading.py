@@ -1,0 +1,51 @@
+"""The time limit of a read: what it makes of the driver's errors."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pymongo.errors import (
+    AutoReconnect,
+    ExecutionTimeout,
+    NetworkTimeout,
+    OperationFailure,
+    ServerSelectionTimeoutError,
+)
+
+from monque import ConfigurationError, ConnectionError, MonqueError, ReadTimeoutError
+from monque._api.reading import reading
+
+LIMIT = timedelta(seconds=1.5)
+
+
+@pytest.mark.parametrize("slow", [ExecutionTimeout("no", 50), NetworkTimeout("no")], ids=repr)
+def test_what_takes_too_long_says_what_to_ask_instead(slow: Exception) -> None:
+    with (
+        pytest.raises(ReadTimeoutError, match=r"could not count within 1\.5 s; ask for less") as error,
+        reading("count", LIMIT),
+    ):
+        raise slow
+    assert error.value.__cause__ is slow
+    assert isinstance(error.value, MonqueError | TimeoutError)
+
+
+@pytest.mark.parametrize(
+    "away", [ServerSelectionTimeoutError("gone"), AutoReconnect("gone"), OperationFailure("no", 13)], ids=repr
+)
+def test_a_database_that_is_away_is_no_slow_read(away: Exception) -> None:
+    """Who shows this to people must not tell them to ask for less."""
+    with pytest.raises(ConnectionError, match="could not count"), reading("count", LIMIT):
+        raise away
+
+
+def test_without_a_limit_all_is_as_before() -> None:
+    with pytest.raises(ConnectionError), reading("count"):
+        raise ExecutionTimeout("no", 50)
+
+
+@pytest.mark.parametrize("wrong", [5, "5s", timedelta(0), timedelta(seconds=-1)])
+def test_a_limit_is_a_positive_duration(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="max_time must be"), reading("count", wrong):
+        pytest.fail("nothing is asked")
