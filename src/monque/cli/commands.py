@@ -21,6 +21,8 @@ COMMANDS = {
     "paused": "List the names that are paused.",
     "audit": "Show what operators did, the newest first.",
     "stats": "Count the jobs by name and status.",
+    "instances": "List the instances that process jobs, or did so within the last 24 hours.",
+    "trends": "Show how runs ended over time, and how long they and their waits took.",
     "top": "Watch what happens: counts, rates, running jobs, paused names, recent failures.",
     "doctor": "Check the server and the jobs, and say what to do.",
     "indexes": "Show the indexes, and create those that are missing.",

@@ -39,11 +39,12 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, with
 def print_json(values: Mapping[str, Any]) -> None:
     """One object on one line; what JSON does not know is written as MongoDB's Extended JSON."""
     click.echo(
-        dumps({name: _plain(value) for name, value in values.items()}, json_options=RELAXED_JSON_OPTIONS)
+        dumps({name: plain(value) for name, value in values.items()}, json_options=RELAXED_JSON_OPTIONS)
     )
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value for `--json`: times as text, durations in seconds."""
     if isinstance(value, datetime):
         return value.isoformat(timespec="milliseconds")
     if isinstance(value, timedelta):
@@ -92,7 +93,7 @@ def job_fields(job: Job[Any]) -> dict[str, Any]:
 
 
 def _plain_fields(value: Attempt | LogLine | Progress) -> dict[str, Any]:
-    return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
 
 
 def _progress_fields(progress: Progress) -> dict[str, Any]:
