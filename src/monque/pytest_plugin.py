@@ -48,9 +48,9 @@ def monque_uri(monque_server: EmbeddedMongo) -> Iterator[str]:
 
 @async_fixture
 async def monque(monque_uri: str) -> AsyncIterator[Monque]:
-    """A `Monque` on an empty database, open and not started."""
-    from monque import Monque
+    """A `Monque` on an empty database, open and not started; it writes nothing beside its jobs."""
+    from monque import Monque, Options
 
-    async with Monque(monque_uri) as monque:
+    async with Monque(monque_uri, options=Options(trends=None, register=False)) as monque:
         yield monque
         await monque.stop(timeout=0)
