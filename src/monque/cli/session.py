@@ -38,8 +38,8 @@ class Database:
         uses: tuple[UseName, ...] = (),
     ) -> SyncMonque:
         """Connect; looking must change nothing, so stale jobs stay, and indexes are made on demand only."""
-        if self.uri is None and self.app is None and not create_indexes:
-            _require_embedded_data()
+        if not create_indexes:
+            self.require_data()
         monque = SyncMonque(self.uri) if self.app is None else find_blocking(self.app)
         own = monque.options
         options = replace(
@@ -50,7 +50,7 @@ class Database:
             retention=own.retention or (Retention() if retention else None),
             uses=tuple({*own.uses, *uses}) if create_indexes else (),
             recover_stale_jobs=False,
-            instance_id=_who(),
+            instance_id=who("command line"),
         )
         try:
             monque.reconfigure(database=self.uri, options=options)
@@ -60,10 +60,15 @@ class Database:
             # The app has opened it already, with what it names itself: that is the database that was meant.
         return monque.open()
 
+    def require_data(self) -> None:
+        """Refuse to look at an embedded server that would be made only to be looked at."""
+        if self.uri is None and self.app is None:
+            _require_embedded_data()
 
-def _who() -> str:
+
+def who(place: str) -> str:
     """Who types the command and where, for example in `Pause.by`: a random id would tell nobody anything."""
-    return f"{system_user()}@{socket.gethostname()} (command line)"
+    return f"{system_user()}@{socket.gethostname()} ({place})"
 
 
 def system_user() -> str:
@@ -75,7 +80,6 @@ def system_user() -> str:
 
 
 def _require_embedded_data() -> None:
-    """Refuse to look at a server that would be made only to be looked at."""
     from monque.embedded import EmbeddedMongo, EmbeddedMongoError
 
     try:

@@ -82,6 +82,24 @@ def find_blocking(spec: str) -> SyncMonque:
     return found if isinstance(found, SyncMonque) else SyncMonque(found)
 
 
+async def find_idle(spec: str) -> tuple[Monque, Callable[[], AbstractAsyncContextManager[object]]]:
+    """The Monque at `MODULE:ATTR` and what it lives in, for a command that serves it and runs no jobs.
+
+    Raises:
+        click.UsageError: There is none; the message says in a sentence why.
+    """
+    found = await _instance(spec, load(spec))
+    if isinstance(found, SyncMonque):
+        found = found._monque  # the loop of this command serves it, not one in a thread
+    if isinstance(found, Monque):
+        monque = found
+        return monque, lambda: monque
+    from monque.fastapi import monque_of, producer_lifespan
+
+    app = found
+    return monque_of(app), lambda: producer_lifespan(app)
+
+
 async def _instance(spec: str, found: object) -> Monque | SyncMonque | FastAPI:
     """What was found at *spec*, or what that function returns."""
     label = spec

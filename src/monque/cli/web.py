@@ -1,0 +1,260 @@
+"""`monque web`."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import os
+import socket
+import webbrowser
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from monque import Monque
+from monque._signals import on_signals
+from monque.cli.log import FORMATS, LEVELS, set_up_logging
+from monque.cli.session import Database, connects, takes_app, who
+from monque.cli.target import find_idle
+
+logger = logging.getLogger("monque.cli")
+
+# Streams end within a second of a signal. A client that does not read any more, or a slow query, must not
+# keep the process: with half of it, an answer that is under way would be cut off; with twice as much, Ctrl-C
+# takes 4 s.
+_GRACE = 2
+
+_PASSWORD, _TOKEN = "MONQUE_WEB_PASSWORD", "MONQUE_WEB_TOKEN"
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """Where and how to serve."""
+
+    host: str
+    port: int
+    certfile: Path | None = None
+    keyfile: Path | None = None
+    proxy_headers: bool = False
+    opens_browser: bool = False
+    app: dict[str, Any] = field(default_factory=dict, repr=False)
+    """What `dashboard` is given; its auth may hold a password."""
+
+
+@click.command()
+@takes_app
+@connects
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8787, show_default=True, help="0: any free one."
+)
+@click.option("--read-only", is_flag=True, help="Let nobody change anything.")
+@click.option(
+    "--allow-enqueue", is_flag=True, help="Let users store jobs, and store and edit schedules: any of them."
+)
+@click.option("--no-ui", is_flag=True, help="Serve the API without the pages.")
+@click.option("--open", "opens_browser", is_flag=True, help="Open it in the browser.")
+@click.option("--root-path", metavar="PATH", help="Where a proxy mounts it, for example /monque.")
+@click.option(
+    "--user", metavar="NAME", help=f"Ask for this name and its password: that of {_PASSWORD}, or typed."
+)
+@click.option("--password-file", type=_FILE, help="The file that holds the password of --user.")
+@click.option("--certfile", type=_FILE, help="Serve HTTPS with this certificate.")
+@click.option("--keyfile", type=_FILE, help="The key of the certificate.")
+@click.option(
+    "--proxy-headers",
+    is_flag=True,
+    help="Believe X-Forwarded-For and -Proto of a proxy on this machine, or of FORWARDED_ALLOW_IPS.",
+)
+@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
+@click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True)
+def web(
+    database: Database,
+    user: str | None,
+    password_file: Path | None,
+    log_level: str,
+    log_format: str,
+    **given: Any,
+) -> None:
+    """Serve the management API of the jobs over HTTP; no job is run.
+
+    With a target it has the options of its Monque and knows the types of its workers. Without one it only
+    looks: it creates no index and recovers no job.
+
+    Only programs on this machine are let in, unless there is a --user or a token in MONQUE_WEB_TOKEN. An
+    address that others can reach needs one of these.
+
+    \b
+    Examples:
+      monque web --uri mongodb://localhost:27017/shop
+      monque web shop.jobs:monque --read-only
+      monque web shop.jobs:monque --host 0.0.0.0 --user ada --certfile cert.pem --keyfile key.pem
+    """
+    _require_server()
+    set_up_logging(log_level, log_format)
+    # The server's own messages tell of its process and its socket; ours say the address.
+    logging.getLogger("uvicorn").setLevel(logging.DEBUG if log_level == "debug" else logging.WARNING)
+    serving = _serving(_auth(user, password_file), **given)
+    asyncio.run(_serve(database, serving))
+
+
+def _serving(auth: Any, *, no_ui: bool, **given: Any) -> Serving:
+    """What the options say.
+
+    Raises:
+        click.UsageError: They do not fit together.
+    """
+    names = ("read_only", "allow_enqueue", "root_path")
+    app = {"ui": not no_ui, "auth": auth, **{name: given.pop(name) for name in names}}
+    serving = Serving(app={name: value for name, value in app.items() if value is not None}, **given)
+    if auth is None and not _is_loopback(serving.host):
+        raise click.UsageError(
+            f"others can reach {serving.host}, so callers must say who they are: give --user NAME, or set "
+            f"{_TOKEN}"
+        )
+    if (serving.certfile is None) is not (serving.keyfile is None):
+        raise click.UsageError("--certfile and --keyfile belong together")
+    for file in (serving.certfile, serving.keyfile):
+        if file is not None and not file.is_file():
+            raise click.UsageError(f"there is no file {file}")
+    return serving
+
+
+def _require_server() -> None:
+    try:
+        import starlette  # noqa: F401 - to say what is missing
+        import uvicorn  # noqa: F401 - as above
+    except ModuleNotFoundError as error:
+        if error.name not in ("starlette", "uvicorn"):
+            raise
+        raise click.ClickException(
+            f"monque web needs {error.name}; install it with: pip install 'pymonque[web]'"
+        ) from error
+
+
+def _auth(user: str | None, password_file: Path | None) -> Any:
+    """How callers say who they are; None if nobody is asked."""
+    from monque.web import BasicAuth, BearerAuth, FirstOf
+
+    if user is None and password_file is not None:
+        raise click.UsageError("--password-file belongs to --user NAME")
+    token = os.environ.get(_TOKEN)
+    auths: list[Any] = []
+    if user is not None:
+        auths.append(BasicAuth({user: _password(user, password_file)}))
+    if token:
+        auths.append(BearerAuth({"token": token}))
+    return FirstOf(*auths) if len(auths) > 1 else auths[0] if auths else None
+
+
+def _password(user: str, file: Path | None) -> str:
+    """The password of *user*; never an argument, which everybody on the machine can see."""
+    if file is not None:
+        password = _read(file)
+    elif (given := os.environ.get(_PASSWORD)) is not None:
+        password = given
+    else:
+        password = click.prompt(f"Password of {user}", hide_input=True, err=True)
+    if not password:
+        raise click.UsageError(f"the password of {user} is empty")
+    return password
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"the password cannot be read from {file}: {error}") from error
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+async def _serve(database: Database, serving: Serving) -> None:
+    """Serve until SIGINT or SIGTERM."""
+    import uvicorn
+
+    from monque.web import dashboard
+
+    with _listening_socket(serving) as listener:
+        async with _opened(database) as monque, dashboard(monque, **serving.app) as app:
+            server = uvicorn.Server(
+                uvicorn.Config(
+                    app,
+                    lifespan="off",
+                    log_config=None,
+                    access_log=False,  # queries hold what users look for
+                    server_header=False,
+                    proxy_headers=serving.proxy_headers,
+                    ssl_certfile=serving.certfile,
+                    ssl_keyfile=serving.keyfile,
+                    timeout_graceful_shutdown=_GRACE,
+                )
+            )
+            _tell(serving, listener)
+            # uvicorn sends itself the signals that it has caught, once it has stopped. With a listener of
+            # ours they do not end the process there, and the dashboard is closed.
+            with on_signals(lambda _number, _times: None):
+                await server.serve(sockets=[listener])
+
+
+def _listening_socket(serving: Serving) -> socket.socket:
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(
+            serving.host, serving.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, proto)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen()  # who reads our line may call at once
+    except OSError as error:
+        raise click.ClickException(
+            f"cannot listen on {serving.host}, port {serving.port}: {error.strerror}; choose another --port"
+        ) from error
+    return listener
+
+
+def _tell(serving: Serving, listener: socket.socket) -> None:
+    scheme = "http" if serving.certfile is None else "https"
+    host = f"[{serving.host}]" if ":" in serving.host else serving.host
+    address = f"{scheme}://{host}:{listener.getsockname()[1]}/"
+    click.echo(f"Monque at {address} (Ctrl-C ends it)", err=True)
+    if scheme == "http" and not _is_loopback(serving.host) and not serving.proxy_headers:
+        logger.warning("passwords and tokens cross the network in the clear; give --certfile, or use a proxy")
+    if serving.opens_browser:
+        webbrowser.open(address)
+
+
+@asynccontextmanager
+async def _opened(database: Database) -> AsyncIterator[Monque]:
+    """The Monque to serve, open: that of the app, or one that changes nothing by itself."""
+    monque, life = await _found(database)
+    own = monque.options
+    options = replace(
+        own,
+        collection=own.collection if database.collection is None else database.collection,
+        create_indexes=own.create_indexes and database.app is not None,
+        recover_stale_jobs=False,
+        instance_id=who("web"),
+    )
+    monque.reconfigure(database=database.uri, options=options)
+    async with life():
+        yield monque
+
+
+async def _found(database: Database) -> tuple[Monque, Callable[[], AbstractAsyncContextManager[object]]]:
+    if database.app is not None:
+        return await find_idle(database.app)
+    database.require_data()
+    monque = Monque(database.uri)
+    return monque, lambda: monque
