@@ -40,9 +40,9 @@ from monque._workers.workers import Workers
 # would read a megabyte.
 _MOST_INSTANCES = 2_000
 
-# How many failed jobs are compared with one. Half would often say "more than"; twice would take longer than
-# the answer is worth.
-_MOST_FAILURES = 2_000
+# How many failed jobs are compared with one, those of other names included. With half, a quiet name among
+# noisy ones may find none; with twice, the answer takes longer than it is worth.
+_MOST_FAILURES = 5_000
 
 
 class Explaining:
@@ -86,7 +86,7 @@ class Explaining:
         with reading("explain the job", max_time):
             document = await acting.find(store, id)
             job = to_job(document)
-            look = Look(store, document, job, store.clock.now())
+            look = Look(store, job, store.clock.now())
             facts = await look.facts(self._known(document, job, look.now))
             if self._processing.is_running:
                 facts = _with_own(facts, store.instance_id)
@@ -120,9 +120,8 @@ def _with_own(facts: Facts, instance_id: str) -> Facts:
 class Look:
     """The reads around one job: its state says which are needed. At most four, beside that of the job."""
 
-    def __init__(self, store: Store, document: Document, job: Job[Any], now: datetime) -> None:
+    def __init__(self, store: Store, job: Job[Any], now: datetime) -> None:
         self._store = store
-        self._document = document
         self._job = job
         self.now = now
 
@@ -139,15 +138,17 @@ class Look:
         return known
 
     async def _failures(self) -> Around:
-        """Who else of the name failed lately; nobody where no index leads to them."""
+        """Who else of the name failed, among the newest failures; nobody where no index leads to them."""
         try:
             found = await failures.read_recent(
-                self._store.collection, name=self._job.name, since=None, cancelled=False, limit=_MOST_FAILURES
+                self._store.collection, name=None, since=None, cancelled=False, limit=_MOST_FAILURES
             )
         except ConfigurationError:
             return Around()
-        reasons = [each.reason for each in found if each.id != self._job.id and each.reason is not None]
-        return Around(alike=alike(self._job.fail_reason, reasons), is_capped=len(found) == _MOST_FAILURES)
+        job = self._job
+        others = [each for each in found if each.name == job.name and each.id != job.id]
+        count = alike(job.fail_reason, (each.reason for each in others if each.reason is not None))
+        return Around(alike=count, is_capped=len(found) == _MOST_FAILURES)
 
     async def _of_running(self, known: Facts) -> Facts:
         facts = replace(known, instances=await self._instances(), around=_lately(await self._trends()))
@@ -205,7 +206,7 @@ class Look:
 
     async def _with_queue(self, facts: Facts, settings: Settings) -> Facts:
         queue = await surroundings.read_queue(
-            self._store.collection, self._document, self.now, priorities="priority" in settings.uses
+            self._store.collection, self._job, self.now, uses_priorities="priority" in settings.uses
         )
         longest = surroundings.longest_of(queue.claims)
         around = replace(

@@ -92,7 +92,7 @@ def given_up(job: Job[Any], facts: Facts) -> Explanation | None:
     failed_at, error = last_failure(job), error_of(job)
     why = "" if error is None else f": {error}"
     alike = facts.around.alike
-    others = amount(alike, "other", at_least=facts.around.is_capped)
+    others = f"{'at least ' if facts.around.is_capped else ''}{amount(alike, 'other')}"
     same = f"; {others} failed the same way" if alike else ""
     return Explanation(
         code="given-up",

@@ -18,13 +18,13 @@ async def count(store: Store, job: Job[Any], limit: int) -> int:
     if job.status is not JobStatus.PENDING or due is None or type(job.name) is not str:
         return 0
     found = 0
-    for query in _before(job, due, store.clock.now(), uses_priorities=store.uses.is_noted("priority")):
+    for query in before(job, due, store.clock.now(), uses_priorities=store.uses.is_noted("priority")):
         if found < limit:
             found += await store.collection.count_documents(query, limit=limit - found)
     return found
 
 
-def _before(job: Job[Any], due: datetime, now: datetime, *, uses_priorities: bool) -> list[Document]:
+def before(job: Job[Any], due: datetime, now: datetime, *, uses_priorities: bool) -> list[Document]:
     """Queries without a job in common, each a range of one index. Jobs of one time start by their ids."""
     waiting: Document = {"status": "pending", "name": job.name}
     earlier = [
@@ -36,5 +36,12 @@ def _before(job: Job[Any], due: datetime, now: datetime, *, uses_priorities: boo
     if not job.priority:
         urgent = {"priority": {"$gte": 1}, "nextRunAt": {"$gte": due, "$lte": now}}
         return [{**waiting, **earlier[0]}, {**waiting, **urgent}, {**waiting, **earlier[1], "priority": None}]
-    higher = {"priority": {"$gt": job.priority}, "nextRunAt": {"$gte": EARLIEST, "$lte": now}}
-    return [{**waiting, **higher}, *({**waiting, "priority": job.priority, **each} for each in earlier)]
+    return [higher(job, now), *({**waiting, "priority": job.priority, **each} for each in earlier)]
+
+
+def higher(job: Job[Any], now: datetime) -> Document:
+    """Match the due jobs of its name with a higher priority."""
+    due = {"$gte": EARLIEST, "$lte": now}
+    # Not `$gt: 0`: the server would not see that the index, which begins at 1, has them all.
+    more = {"$gte": job.priority + 1}
+    return {"status": "pending", "name": job.name, "priority": more, "nextRunAt": due}

@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 
 from pymongo.asynchronous.collection import AsyncCollection
 
+from monque._job import Job
 from monque._options import Options
 from monque._store import trends
-from monque._store.document import Document, claimed_at_of, due_of, priority_of, time_of
+from monque._store.ahead import before, higher
+from monque._store.document import Document, claimed_at_of, time_of
 from monque._store.operations import aggregate
 from monque._store.owners import allowed_silence
 from monque._store.trends import MINUTE, begin_of
@@ -41,25 +43,32 @@ async def read_claims(collection: AsyncCollection[Document]) -> list[Document]:
 
 
 async def read_queue(
-    collection: AsyncCollection[Document], document: Document, now: datetime, *, priorities: bool
+    collection: AsyncCollection[Document], job: Job[Any], now: datetime, *, uses_priorities: bool
 ) -> Queue:
     """What is before a due job, and who runs jobs of its name, in one command.
 
-    *priorities*: whether the collection is used for these, so that their index is there.
+    *uses_priorities*: whether the collection is used for these, so that their index is there.
     """
-    earlier = [{"$match": _earlier(document)}, {"$limit": MOST + 1}, {"$count": "earlier"}]
-    parts = [earlier, _urgent(document, now)] if priorities else [earlier]
+    parts = [_count(query, "ahead") for query in _before(job, now, uses_priorities)]
+    if uses_priorities:
+        parts.append(_count(higher(job, now), "urgent"))
     union = [{"$unionWith": {"coll": collection.name, "pipeline": part}} for part in parts]
-    found = await aggregate(collection, [*_claims(document.get("name")), *union])
-    numbers: Document = {}
-    for row in found:
-        if "earlier" in row or "urgent" in row:
-            numbers |= row
-    urgent = numbers.get("urgent", 0)
-    ahead = urgent
-    if not priorities or not priority_of(document):  # an urgent job does not wait for earlier ones
-        ahead += numbers.get("earlier", 0) - numbers.get("both", 0)
-    return Queue(ahead, numbers.get("higher", 0), [row for row in found if row.get("claimedBy") is not None])
+    found = await aggregate(collection, [*_claims(job.name), *union])
+    return Queue(
+        ahead=sum(row.get("ahead", 0) for row in found),
+        urgent=sum(row.get("urgent", 0) for row in found),
+        claims=[row for row in found if "status" in row],
+    )
+
+
+def _before(job: Job[Any], now: datetime, uses_priorities: bool) -> list[Document]:
+    return (
+        [] if job.next_run_at is None else before(job, job.next_run_at, now, uses_priorities=uses_priorities)
+    )
+
+
+def _count(query: Document, what: str) -> list[Document]:
+    return [{"$match": query}, {"$limit": MOST + 1}, {"$count": what}]
 
 
 def _claims(name: Any) -> list[Document]:
@@ -69,40 +78,6 @@ def _claims(name: Any) -> list[Document]:
         {"$match": {"status": "processing", **named}},
         {"$limit": _MOST_CLAIMS},
         {"$project": dict.fromkeys(fields, 1)},
-    ]
-
-
-def _earlier(document: Document) -> Document:
-    """Match the jobs of its name that became due before it, whatever their priority is."""
-    due, pending = due_of(document), {"status": "pending", "name": {"$eq": document.get("name")}}
-    same = {"nextRunAt": due, "_id": {"$lt": document["_id"]}}
-    return {"$or": [{**pending, "nextRunAt": {"$lt": due}}, {**pending, **same}]}
-
-
-def _urgent(document: Document, now: datetime) -> list[Document]:
-    """Count the due jobs of its name with a higher priority, and the earlier ones with the same."""
-    mine, due = priority_of(document), due_of(document)
-    is_earlier: Document = {"$lt": ["$nextRunAt", due]}
-    is_higher: Document = {"$gt": ["$priority", mine]}
-    return [
-        {
-            "$match": {
-                "status": "pending",
-                "name": {"$eq": document.get("name")},
-                "priority": {"$gte": max(mine, 1)},
-                "nextRunAt": {"$lte": now},
-            }
-        },
-        {"$limit": MOST + 1},
-        {"$match": {"$expr": {"$or": [is_higher, is_earlier]}}},
-        {
-            "$group": {
-                "_id": None,
-                "urgent": {"$sum": 1},
-                "higher": {"$sum": {"$cond": [is_higher, 1, 0]}},
-                "both": {"$sum": {"$cond": [is_earlier, 1, 0]}},
-            }
-        },
     ]
 
 
