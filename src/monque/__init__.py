@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from monque._shutdown import ShutdownTimeoutError
     from monque._state import State
     from monque._status import Enqueued, JobStatus, StatusName
+    from monque._time.edges import DstEdge, dst_edges
     from monque._time.plan import next_runs
     from monque._timeout import Timeout
     from monque._trends import Histogram, TrendPoint, Trends
@@ -121,6 +122,7 @@ __all__ = [
     "Debounce",
     "Diagnosis",
     "Direction",
+    "DstEdge",
     "DueJobs",
     "DuplicateJobError",
     "EmbeddedMongo",
@@ -229,6 +231,7 @@ __all__ = [
     "Workers",
     "__version__",
     "current_job",
+    "dst_edges",
     "next_runs",
 ]
 
@@ -264,6 +267,7 @@ _HOMES = (
         "_events",
     ),
     "_time.plan",
+    "_time.edges",
     *(
         "_workers.home",
         "_workers.workers",

@@ -26,6 +26,7 @@ from monque import (
     BulkResult,
     ConnectionError,
     Debounce,
+    DstEdge,
     Enqueued,
     EnqueueOptions,
     Event,
@@ -67,6 +68,7 @@ from monque import (
     Worker,
     Workers,
     WorkerSettings,
+    dst_edges,
     next_runs,
 )
 
@@ -243,6 +245,7 @@ async def wrong_settings() -> None:
     assert_type(await monque.count_jobs(JobFilter(), limit=9, max_time=timedelta(seconds=1)), int)
     assert_type((await monque.list_jobs(payload_limit=4096)).jobs[0].payload_size, int | None)
     await monque.count_jobs(max_time=5)  # type: ignore[arg-type]  # a number
+    assert_type(dst_edges("30 2 * * *", "Europe/Berlin"), list[DstEdge])
     JobFilter(claimed_by="web-1", recurring=False, claimed_before=datetime.now(UTC))
     latest = Unique("k", on_conflict="replace")
     assert_type(await monque.enqueue(charge, Order(number=1), unique=latest), Job[Order])

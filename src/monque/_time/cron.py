@@ -56,9 +56,24 @@ class Cron:
             >>> weekdays.next_after(datetime(2026, 1, 2, 12, tzinfo=UTC)).isoformat()
             '2026-01-05T08:30:00+00:00'
         """
-        fields = _NAMED.get(self.expression, self.expression)
-        next_run = _next_shown_time if _has_wildcard_time(fields) else _next_fixed_time
-        return next_run(fields, _zone(self.timezone), moment.astimezone(UTC))
+        next_run = _next_shown_time if self.runs_when_shown else _next_fixed_time
+        return next_run(self.fields, self.zone, moment.astimezone(UTC))
+
+    @property
+    def fields(self) -> str:
+        """The five fields; those that a name stands for."""
+        return _NAMED.get(self.expression, self.expression)
+
+    @property
+    def zone(self) -> tzinfo:
+        """The zone that the fields are meant in."""
+        return _zone(self.timezone)
+
+    @property
+    def runs_when_shown(self) -> bool:
+        """Whether it runs whenever the clock shows a matching time; else each such time counts once a day."""
+        minute, hour, *_ = self.fields.split()
+        return minute.startswith("*") or hour.startswith("*")
 
 
 _NAMED = {
@@ -203,14 +218,9 @@ def _check_that_a_date_matches(expression: str) -> None:
         )
 
 
-def _has_wildcard_time(fields: str) -> bool:
-    minute, hour, *_ = fields.split()
-    return minute.startswith("*") or hour.startswith("*")
-
-
 def _next_fixed_time(fields: str, zone: tzinfo, moment: datetime) -> datetime:
     """Each matching wall-clock time counts once, whatever the clocks do."""
-    runs = (_first_instant(wall, zone) for wall in CronSim(fields, _wall_time(moment, zone)))
+    runs = (first_instant(wall, zone) for wall in CronSim(fields, wall_time(moment, zone)))
     # While the clock shows an hour again, the next wall-clock time may already have had its turn.
     return next(run for run in runs if run > moment)
 
@@ -221,31 +231,31 @@ def _next_shown_time(fields: str, zone: tzinfo, moment: datetime) -> datetime:
     Until the offset changes, wall-clock time and real time advance alike; from the change on, look
     again by the changed clock.
     """
-    here = _wall_time(moment, zone)
+    here = wall_time(moment, zone)
     after = here
     while True:
         wall = next(CronSim(fields, after))
-        reached = _until_change(zone, moment, moment + (wall - here))
-        if _wall_time(reached, zone) == wall:
+        reached = until_change(zone, moment, moment + (wall - here))
+        if wall_time(reached, zone) == wall:
             return reached
-        moment, here = reached, _wall_time(reached, zone)
+        moment, here = reached, wall_time(reached, zone)
         after = here - timedelta(seconds=1)  # the instant of the change may match itself
 
 
-def _wall_time(moment: datetime, zone: tzinfo) -> datetime:
+def wall_time(moment: datetime, zone: tzinfo) -> datetime:
     return moment.astimezone(zone).replace(tzinfo=None, fold=0)
 
 
-def _first_instant(wall: datetime, zone: tzinfo) -> datetime:
+def first_instant(wall: datetime, zone: tzinfo) -> datetime:
     """When the clock first shows *wall*; for a time in a gap, the end of the gap."""
     instant = wall.replace(tzinfo=zone).astimezone(UTC)
-    if _wall_time(instant, zone) == wall:
+    if wall_time(instant, zone) == wall:
         return instant
     # In a gap, fold 1 counts with the offset after the change and so lies before it.
-    return _until_change(zone, wall.replace(tzinfo=zone, fold=1).astimezone(UTC), instant)
+    return until_change(zone, wall.replace(tzinfo=zone, fold=1).astimezone(UTC), instant)
 
 
-def _until_change(zone: tzinfo, start: datetime, end: datetime) -> datetime:
+def until_change(zone: tzinfo, start: datetime, end: datetime) -> datetime:
     """The first instant after *start* with another UTC offset, but *end* at the latest."""
     start = start.replace(microsecond=0)
     offset = start.astimezone(zone).utcoffset()
