@@ -37,6 +37,7 @@ def _rules_for(job: Job[Any], facts: Facts) -> Sequence[Rule]:
 
 _FUTURE: Sequence[Rule] = (waiting.backing_off, waiting.scheduled, waiting.delayed)
 _DUE: Sequence[Rule] = (
+    states.unclaimable,
     due.expired,
     due.paused,
     due.no_instance,

@@ -350,6 +350,13 @@ ROWS: list[tuple[str, str, Job[Any], Facts]] = [
     ),
     (
         "odd",
+        "Its attempts are not stored as a number, so the server refuses every claim of it. "
+        "Somebody else must have written it.",
+        job(),
+        facts(is_claimable=False),
+    ),
+    (
+        "odd",
         "Its name is not a text but 7, so it has no worker. Somebody else must have written it.",
         job(name=7),
         facts(),

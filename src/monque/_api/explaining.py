@@ -101,6 +101,7 @@ class Explaining:
             silence=surroundings.silence_of(document, self._options),
             max_attempts=resolve(policy_of(document), settings, self._options).max_attempts,
             ran=surroundings.ran_of(document),
+            is_claimable=surroundings.is_claimable(document),
             schedule=to_schedule(document, now) if is_recurring(document) else None,
         )
 

@@ -57,6 +57,8 @@ class Facts:
     max_attempts: int | None = None
     ran: timedelta | None = None
     """How long its last run took."""
+    is_claimable: bool = True
+    """Whether a claim can be written into it. Others may have stored what the server cannot count on."""
     schedule: Schedule | None = None
     """What is known of a recurring job."""
     pause: Pause | None = None

@@ -50,6 +50,12 @@ def undated(job: Job[Any], _facts: Facts) -> Explanation | None:
     )
 
 
+def unclaimable(job: Job[Any], facts: Facts) -> Explanation | None:
+    if facts.is_claimable:
+        return None
+    return _foreign(job, "Its attempts are not stored as a number, so the server refuses every claim of it.")
+
+
 def _foreign(job: Job[Any], sentence: str, *remedies: Remedy) -> Explanation:
     return Explanation(
         code="odd",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from bson import Decimal128
 from pymongo.asynchronous.collection import AsyncCollection
 
 from monque._job import Job
@@ -107,6 +108,12 @@ def longest_of(claims: Iterable[Mapping[str, Any]]) -> tuple[Any, datetime, str]
     ]
     at, claim = min(known, key=lambda each: each[0], default=(None, None))
     return None if at is None or claim is None else (claim["_id"], at, str(claim["claimedBy"]))
+
+
+def is_claimable(document: Mapping[str, Any]) -> bool:
+    """Whether the server can count a claim of this job: others may have stored anything as its attempts."""
+    attempt = document.get("attempt", 0)
+    return isinstance(attempt, int | float | Decimal128) and not isinstance(attempt, bool)
 
 
 def ran_of(document: Mapping[str, Any]) -> timedelta | None:

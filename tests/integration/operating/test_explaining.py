@@ -162,8 +162,9 @@ async def test_a_job_that_is_just_due_one_that_waits_for_a_poll_and_one_that_not
 ) -> None:
     register = database["monque_jobs_instances"]
     await register.insert_one(in_the_register("web-1", "work"))
-    fresh, old = await insert(collection), await insert(collection, nextRunAt=ago(minutes=1))
+    fresh = await monque.enqueue("work", None)
     assert (await why(monque, fresh)).code == "just-due"
+    old = await insert(collection, nextRunAt=ago(minutes=1))
     assert (await why(monque, old)).code == "unclear"
 
     polls = {"changeStream": "polling", "settings": {"pollIntervalMs": 300_000}}
@@ -186,6 +187,7 @@ async def test_odd_documents_are_explained_and_fail_nothing(monque: Monque, coll
         {"name": ["a"]},
         {"name": None, "status": "failed"},
         {"nextRunAt": "soon"},
+        {"attempt": "many"},
         {"status": "processing"},
         {"status": "processing", "claimedBy": 7, "lastHeartbeat": "x", "heartbeatInterval": "y"},
         {"status": "failed", "failReason": 7, "history": 5},
@@ -198,6 +200,8 @@ async def test_odd_documents_are_explained_and_fail_nothing(monque: Monque, coll
         job_id = await insert(collection, **fields)
         found = await monque.explain(job_id)
         assert found.sentence.endswith("."), fields
+        if {"nextRunAt", "attempt"} & fields.keys() and "repeatInterval" not in fields:
+            assert found.code == "odd"
         await collection.delete_one({"_id": job_id})
     with pytest.raises(JobNotFoundError):
         await monque.explain(ObjectId())
