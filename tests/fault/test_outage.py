@@ -423,11 +423,12 @@ async def test_a_recovery_that_waited_for_the_server_takes_only_jobs_that_were_d
     victim: str, failing: Failing, database: Database, collection: Collection
 ) -> None:
     """The driver repeats a read until the server is back, and by then every owner was silent."""
-    await collection.insert_one(claimed("alive", lastHeartbeat=ago(seconds=0), heartbeatInterval=100))
     async with AsyncMongoClient[Any](victim) as client:
         store = Store(client[database.name], WATCHFUL, clock := Clock(), "other")
         await clock.refresh(store.server.hello)
         async with failing(["find"], blockConnection=True, blockTimeMS=1500):
+            # Not earlier: on a busy machine it would be a second old before the read begins.
+            await collection.insert_one(claimed("alive", lastHeartbeat=ago(seconds=0), heartbeatInterval=100))
             found = await recovering.find_stale(store)
 
     assert found == []

@@ -21,7 +21,7 @@ from support.aliases import Collection, Database, Make
 from support.clocks import ago
 from support.filling import fill
 from support.jobs import claimed, document
-from support.options import QUICK
+from support.options import QUICK, without_companions
 from support.traffic import Traffic
 from support.waiting import Events, eventually
 
@@ -203,7 +203,7 @@ async def busy(indexed: Database, server: EmbeddedMongo, traffic: Traffic) -> As
     """An instance on the crowded collection whose commands are recorded from here on."""
     async with AsyncMongoClient(server.uri, tz_aware=True, event_listeners=[traffic]) as client:
         options = Options(worker_concurrency=40, instance_id="explained", change_streams=False)
-        async with Monque(client[indexed.name], options=options) as monque:
+        async with Monque(client[indexed.name], options=without_companions(options)) as monque:
             yield monque
     await indexed["monque_jobs"].delete_many({"scratch": True})
 
