@@ -7,6 +7,10 @@ from datetime import datetime, timedelta
 
 import click
 
+from monque.management.durations import span, stamp
+
+__all__ = ["cron_or_duration", "duration", "later", "moment", "past", "resolve", "span", "stamp"]
+
 _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds", "ms": "milliseconds"}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[wdhms])")
 
@@ -63,24 +67,3 @@ def resolve(given: datetime | timedelta, *, now: datetime) -> datetime:
         return now - given
     except OverflowError:
         raise click.BadParameter("an age must not lead beyond the year 1") from None
-
-
-def stamp(when: datetime | None) -> str:
-    """A moment for people: to the second, in UTC; nothing for a document without one."""
-    return "" if when is None else when.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def span(time: timedelta) -> str:
-    """A duration for people, in its two largest units: `2h 5m`."""
-    seconds = max(time.total_seconds(), 0)
-    if seconds < 1:
-        return f"{seconds * 1000:.0f}ms"
-    if seconds < 10:
-        return f"{seconds:.1f}s"
-    rest = int(seconds)
-    parts = []
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
-        count, rest = divmod(rest, size)
-        if count:
-            parts.append(f"{count}{unit}")
-    return " ".join(parts[:2])

@@ -24,13 +24,14 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from monque import (
-    AggregationTimeoutError,
     ConfigurationError,
     ConnectionError,
     InvalidCursorError,
     JobNotFoundError,
     JobStateError,
     PayloadError,
+    PayloadTooLargeError,
+    ReadTimeoutError,
 )
 from monque.management.texts import without_credentials
 
@@ -171,11 +172,13 @@ def surface_errors() -> Iterator[None]:
         raise BadRequestError(
             _sentence(error), errors=[("cursor", str(error))], v1_text=str(error)
         ) from error
-    except AggregationTimeoutError as error:
+    except ReadTimeoutError as error:
         raise TooSlowError(
             f"{_sentence(error)} A name, a status or a shorter range helps, and so does: "
             "monque indexes --create --listing"
         ) from error
+    except PayloadTooLargeError as error:
+        raise TooLargeError(_sentence(error)) from error
     except (ConfigurationError, PayloadError) as error:
         raise BadRequestError(_sentence(error)) from error
     except ConnectionError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import lru_cache
 from inspect import isawaitable
@@ -76,7 +77,8 @@ class Redaction:
         hook = self.by_name.get(job.name, self.hook) if type(job.name) is str else self.hook
         if hook is not None:
             try:
-                data = hook(job, data, actor)
+                # A copy: what was read is shared with other callers, and a hook may change it in place.
+                data = hook(job, deepcopy(data), actor)
                 if isawaitable(data):
                     data = await data
             except Exception as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import math
 import re
 from collections.abc import Callable
@@ -129,3 +130,32 @@ def _rare(value: Any) -> Any:
         return json_util.default(value, json_options=_OPTIONS)
     except TypeError:
         return f"<{type(value).__name__}>"
+
+
+def text_of(value: Any) -> str:
+    """Any value as one line of Extended JSON."""
+    return json.dumps(extended(value), ensure_ascii=False, separators=(",", ":"))
+
+
+def from_extended(text: str) -> Any:
+    """The value that a line of Extended JSON stands for.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        return json_util.loads(text, json_options=_OPTIONS)
+    except Exception as error:  # noqa: BLE001 - the driver raises many kinds for wrong Extended JSON
+        raise ValueError(str(error)) from None
+
+
+def from_extended_value(value: Any) -> Any:
+    """What a caller sent, with its Extended JSON turned into values of BSON.
+
+    Raises:
+        BadRequestError: It has the form of Extended JSON and is none.
+    """
+    try:
+        return from_extended(json.dumps(value))
+    except ValueError as error:
+        raise bad_value("payload", f"is no Extended JSON: {error}") from None

@@ -40,6 +40,10 @@ class Dto(BaseModel):
         """The answer as values of JSON."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
+    def as_set(self) -> dict[str, Any]:
+        """The fields that are set, for a model that has them all and more."""
+        return {field: getattr(self, field) for field in self.model_fields_set}
+
 
 class Answer(Dto):
     """A whole answer: ages are counted from *server_time*, never from the reader's clock."""

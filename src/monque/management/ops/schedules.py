@@ -64,6 +64,8 @@ class OpsSchedule(Dto):
     run_count: int | None = None
     skip_count: int | None = None
     as_jobs: bool | None = None
+    late: bool | None = None
+    never_ran: bool | None = None
     paused_at: Moment | None = None
     actions: list[ScheduleAction]
 

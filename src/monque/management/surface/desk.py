@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from inspect import isawaitable
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from monque import Job, JobFilter, Monque
+from monque import Job, JobFilter, Monque, Schedule
 from monque.management.actions import Action, denied, refusal
 from monque.management.actor import Access, Authorize, Caller
 from monque.management.errors import (
@@ -43,8 +44,8 @@ class Deed:
     filter: Any = None
     count: int | None = None
     errors: int | None = None
-    before: Mapping[str, Any] | None = None
-    after: Mapping[str, Any] | None = None
+    before: Job[Any] | Schedule | Mapping[str, Any] | None = None
+    after: Job[Any] | Schedule | Mapping[str, Any] | None = None
     note: str | None = None
 
 
@@ -60,15 +61,21 @@ class Desk:
         allow_enqueue: bool = False,
         redact: Redaction = Redaction(),
         limits: Limits = Limits(),
+        title: str = "Monque",
+        badge: str | None = None,
+        links: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.monque = monque
         self.read_only = read_only
         self.allow_enqueue = allow_enqueue
         self.redact = redact
         self.limits = limits
+        self.title = title
+        self.badge = badge
+        self.links = links
+        self.pulse = Pulse(monque, tick=limits.tick, read_timeout=limits.query_timeout)
         self._authorize = authorize
         self._looks = Looks(at_once=limits.queries_at_once)
-        self.pulse = Pulse(monque, tick=limits.tick, read_timeout=limits.query_timeout)
 
     async def close(self) -> None:
         """End the reads that are under way."""
@@ -205,21 +212,34 @@ class Desk:
     async def _record(
         self, caller: Caller, deed: Deed, outcome: Outcome, error: SurfaceError | None = None
     ) -> None:
-        logger.debug("%s %s %s %s", caller.actor.name, deed.action, outcome, error)
-        self._announce(caller, deed, outcome)
-
-    def _announce(self, caller: Caller, deed: Deed, outcome: Outcome) -> None:
-        """Let other operators see it. A refusal changed nothing, and anybody can cause one."""
+        hidden = error.discreet if isinstance(error, KeyTakenError) else error
+        shared: dict[str, Any] = {
+            "actor": caller.actor.name,
+            "via": "web",
+            "action": deed.action,
+            "outcome": outcome,
+            "job_id": deed.job_id,
+            "name": deed.name,
+            "count": deed.count,
+            "note": deed.note if hidden is None else " ".join(filter(None, (deed.note, hidden.detail))),
+        }
+        await self.monque.record_action(
+            **shared,
+            filter=deed.filter,
+            errors=deed.errors,
+            before=deed.before,
+            after=deed.after,
+            address=caller.address,
+            request_id=caller.request_id,
+        )
+        # Let other operators see it. A refusal changed nothing, and anybody can cause one.
         if outcome != "refused":
-            self.pulse.announce(
-                action=deed.action,
-                outcome=outcome,
-                actor=caller.actor.name,
-                job_id=deed.job_id,
-                name=deed.name,
-                count=deed.count,
-                note=deed.note,
-            )
+            self.pulse.announce(**shared)
 
     def _now(self) -> datetime:
         return self.monque.server_time()
+
+    @property
+    def _max_time(self) -> timedelta:
+        """How long the server may work on one read."""
+        return self.limits.query_timeout

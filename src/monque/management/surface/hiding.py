@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +10,9 @@ import bson
 from monque import Job
 from monque.management.actions import Action
 from monque.management.actor import Caller
-from monque.management.desk import Desk
+from monque.management.surface.desk import Desk
 from monque.management.texts import without_credentials
-from monque.management.values import iso_or_none, storable
+from monque.management.values import storable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +38,14 @@ class Hiding(Desk):
     """Redaction on the way out."""
 
     async def _seen(self, caller: Caller, job: Job[Any], *, targeted: bool, limit: int | None = None) -> Seen:
-        """What this caller sees; *targeted* asks `authorize` about this very job."""
+        """What this caller sees; *targeted* asks `authorize` about this very job.
+
+        Jobs of a list were read with a limit: what is larger was not sent.
+        """
         if not await self._may(caller, Action.PAYLOAD, job if targeted else None):
             return Seen(hidden=True)
-        size = payload_size(job)
-        too_large = size > (self.limits.payload if limit is None else limit)
+        size = payload_size(job) if targeted else job.payload_size
+        too_large = size is not None and size > (self.limits.payload if limit is None else limit)
         return Seen(
             hidden=False,
             payload=None if too_large else await self.redact.payload(job, job.data, caller.actor),
@@ -58,10 +60,4 @@ class Hiding(Desk):
 
 def payload_size(job: Job[Any]) -> int:
     """The bytes of a payload as BSON; of one that was not read, what the server said."""
-    return len(bson.encode({"": job.data}))
-
-
-def state_of(job: Job[Any]) -> Mapping[str, Any]:
-    """What the audit trail keeps of a job before and after an action."""
-    stamps = {"nextRunAt": iso_or_none(job.next_run_at), "updatedAt": iso_or_none(job.updated_at)}
-    return {"status": str(job.status), **{key: stamp for key, stamp in stamps.items() if stamp is not None}}
+    return len(bson.encode({"v": job.data})) if job.payload_size is None else job.payload_size

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from monque.management.v1_surface import V1Surface
+from monque.management.surface.contract import V1Surface
+from monque.management.surface.searching import Searching
 
 
-class Surface(V1Surface):
+class Surface(Searching, V1Surface):
     """Looks at jobs and acts on them for callers with rights of their own.
 
     Every method decides whether its caller may, in general and for the job or the filter in question, reads
@@ -13,5 +14,5 @@ class Surface(V1Surface):
 
     Examples:
         >>> surface = Surface(monque, read_only=True)
-        >>> page = await surface.v1_jobs(Caller(actor=Actor(name="ada")), [("status", "failed")])
+        >>> page = await surface.v1_jobs(Caller(actor=Actor("ada")), [("status", "failed")])
     """

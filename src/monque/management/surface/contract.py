@@ -12,9 +12,9 @@ from monque import BulkResult, Job, JobFilter
 from monque.management import v1
 from monque.management.actions import V1_ACTIONS, Action
 from monque.management.actor import Caller
-from monque.management.desk import Deed
 from monque.management.errors import NotFoundError
-from monque.management.hiding import Hiding, state_of
+from monque.management.surface.desk import Deed
+from monque.management.surface.hiding import Hiding
 from monque.management.values import plain
 
 Pairs = Sequence[tuple[str, str]]
@@ -40,7 +40,9 @@ class V1Surface(Hiding):
     async def v1_queue_views(self, caller: Caller) -> dict[str, Any]:
         """`GET /queue-views`."""
         await self._demand(caller, Action.READ)
-        views = await self._shared("queue_views", self.monque.queue_views, keep=_views_kept)
+        views = await self._shared(
+            "queue_views", lambda: self.monque.queue_views(max_time=self._max_time), keep=_views_kept
+        )
         return {"queueViews": [v1.queue_view_dto(view) for view in views]}
 
     async def v1_jobs(self, caller: Caller, pairs: Pairs) -> dict[str, Any]:
@@ -63,6 +65,8 @@ class V1Surface(Hiding):
             limit=min(query.limit, self.limits.page),
             sort=query.sort,
             descending=query.descending,
+            payload_limit=self.limits.payload,
+            max_time=self._max_time,
         )
 
     async def v1_stats(self, caller: Caller, pairs: Pairs) -> dict[str, Any]:
@@ -71,7 +75,9 @@ class V1Surface(Hiding):
         name = v1.stats_query(pairs)
         await self._demand(caller, Action.READ, JobFilter(name=name))
         stats = await self._shared(
-            ("queue_stats", name), lambda: self.monque.queue_stats(name=name), keep=_views_kept
+            ("queue_stats", name),
+            lambda: self.monque.queue_stats(name=name, max_time=self._max_time),
+            keep=_views_kept,
         )
         return v1.stats_dto(stats)
 
@@ -93,7 +99,7 @@ class V1Surface(Hiding):
 
     async def v1_reschedule(self, caller: Caller, job_id: str, body: object) -> dict[str, Any]:
         """`POST /jobs/{id}/actions/reschedule`."""
-        await self.admit(caller, Action.RESCHEDULE, doing=Action.RESCHEDULE, job_id=job_id)
+        await self.admit(caller, Action.RESCHEDULE, doing=Action.RESCHEDULE, job_id=job_id[:64])
         run_at = v1.reschedule_time(body)
         return await self._v1_act(
             caller, Action.RESCHEDULE, job_id, lambda target: self.monque.reschedule_job(target, run_at)
@@ -101,7 +107,7 @@ class V1Surface(Hiding):
 
     async def v1_delete(self, caller: Caller, job_id: str) -> dict[str, Any]:
         """`DELETE /jobs/{id}`."""
-        async with self._audited(caller, Deed(action=Action.DELETE, job_id=job_id)) as deed:
+        async with self._audited(caller, Deed(action=Action.DELETE, job_id=job_id[:64])) as deed:
             job = await self._v1_target(caller, Action.DELETE, job_id, deed)
             await self.monque.delete_job(job.id)
         return {"deleted": True}
@@ -121,21 +127,21 @@ class V1Surface(Hiding):
     async def _v1_act(
         self, caller: Caller, action: Action, job_id: str, act: Callable[[ObjectId], Awaitable[Job[Any]]]
     ) -> dict[str, Any]:
-        async with self._audited(caller, Deed(action=action, job_id=job_id)) as deed:
+        async with self._audited(caller, Deed(action=action, job_id=job_id[:64])) as deed:
             job = await self._v1_target(caller, action, job_id, deed)
             after = await act(job.id)
-            deed.after = state_of(after)
+            deed.after = after
         return await self._v1_job(caller, after, targeted=True)
 
     async def _v1_target(self, caller: Caller, action: Action, job_id: str, deed: Deed) -> Job[Any]:
         await self._demand(caller, action)
         job = await self._v1_load(v1.job_id(job_id))
-        deed.job_id, deed.name, deed.before = job.id, job.name, state_of(job)
+        deed.job_id, deed.name, deed.before = job.id, job.name, job
         await self._demand(caller, action, job)
         return job
 
     async def _v1_load(self, job_id: ObjectId) -> Job[Any]:
-        job = await self._alone(lambda: self.monque.get_job(job_id))
+        job = await self._alone(lambda: self.monque.get_job(job_id, max_time=self._max_time))
         if job is None or not v1.fits(job):
             raise NotFoundError(f"There is no job {job_id}.", v1_text="Job not found")
         return job

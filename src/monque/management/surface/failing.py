@@ -1,0 +1,153 @@
+"""Failures by fingerprint: groups, one group, and the canary."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from monque import Instance, JobFilter, JobStatus
+from monque.management.actions import Action
+from monque.management.actor import Caller
+from monque.management.errors import NotFoundError
+from monque.management.failures import Group, differing_keys, grouped
+from monque.management.job_view import id_text
+from monque.management.ops import (
+    OpsCanary,
+    OpsFailuresQuery,
+    OpsGroup,
+    OpsGroupAnswer,
+    OpsGroupList,
+    OpsMark,
+    OpsNoteBody,
+    OpsWindowQuery,
+    Window,
+)
+from monque.management.releases import releases
+from monque.management.surface.bulk import Bulk
+from monque.management.surface.desk import Deed
+from monque.management.values import iso
+from monque.management.windows import WINDOWS
+
+# Groups in one answer: nobody reads further, and a group of one has little to say.
+_MOST_GROUPS = 200
+# How often the canary meets a newest job that somebody else has retried meanwhile.
+_CANARY_TRIES = 3
+# The register changes with each heartbeat; releases do not.
+_REGISTER_KEPT = timedelta(seconds=2)
+
+
+class Failing(Bulk):
+    """`/failures`."""
+
+    async def ops_failures(self, caller: Caller, query: OpsFailuresQuery) -> OpsGroupList:
+        """`GET /failures`: the largest group first."""
+        await self._demand(caller, Action.READ)
+        await self._demand(caller, Action.READ, JobFilter(name=query.name, status="failed"))
+        groups = await self._shown_groups(caller, query.window, query.name)
+        looked, capped = (groups[0].looked, groups[0].capped) if groups else (0, False)
+        return OpsGroupList(
+            server_time=iso(self._now()), groups=groups[:_MOST_GROUPS], looked=looked, capped=capped
+        )
+
+    async def ops_failure(self, caller: Caller, fingerprint: str, query: OpsWindowQuery) -> OpsGroupAnswer:
+        """`GET /failures/{fingerprint}`: one group, with samples side by side."""
+        await self._demand(caller, Action.READ)
+        for shown in await self._shown_groups(caller, query.window, None):
+            if shown.fingerprint == fingerprint:
+                break
+        else:
+            raise NotFoundError("No failure of this window has this fingerprint.")
+        group = await self._group(fingerprint, since=self._now() - WINDOWS[query.window])
+        found = await self._of_ids(group.samples, JobFilter())
+        jobs = sorted(found, key=lambda job: group.samples.index(job.id))
+        more: dict[str, Any] = {}
+        if await self._may(caller, Action.PAYLOAD):
+            more["differing_keys"] = differing_keys(
+                [await self.redact.payload(job, job.data, caller.actor) for job in jobs]
+            )
+        return OpsGroupAnswer(
+            **shown.as_set(), server_time=iso(self._now()), samples=await self._rows(caller, jobs), **more
+        )
+
+    async def _shown_groups(self, caller: Caller, window: Window, name: str | None) -> list[OpsGroup]:
+        now = self._now()
+        since = now - WINDOWS[window]
+        rows = await self._failures(name=name, since=since)
+        all_rows = await self._failures(name=name)
+        marks = [mark.started_at for mark in releases(await self._instances())]
+        hidden = not await self._may(caller, Action.PAYLOAD)
+        return [
+            self._shown_group(
+                group,
+                since=since,
+                until=now,
+                looked=len(rows),
+                # The window is cut short if the oldest failure that was read is within it.
+                capped=len(all_rows) >= self.limits.window and len(rows) == len(all_rows),
+                is_new=group.is_new(marks),
+                hidden=hidden,
+            )
+            for group in grouped(rows)
+        ]
+
+    def _shown_group(
+        self,
+        group: Group,
+        *,
+        since: datetime,
+        until: datetime,
+        looked: int,
+        capped: bool,
+        is_new: bool,
+        hidden: bool,
+    ) -> OpsGroup:
+        # The sentence is part of a failure's text; the type of the error is not.
+        sentence = group.shape.type if hidden else self._error_text(group.shape.sentence) or ""
+        return OpsGroup(
+            fingerprint=group.shape.fingerprint,
+            sentence=sentence,
+            type=group.shape.type,
+            count=group.count,
+            share=round(group.count / looked, 4),
+            names=group.names,
+            first_seen=iso(group.first_seen),
+            last_seen=iso(group.last_seen),
+            trend=group.trend(since, until),
+            sample_ids=[id_text(each) for each in group.samples],
+            is_new=is_new,
+            looked=looked,
+            capped=capped,
+        )
+
+    async def ops_canary(self, caller: Caller, fingerprint: str, body: OpsNoteBody) -> OpsCanary:
+        """`POST /failures/{fingerprint}/canary`: retry the newest job of the group."""
+        async with self._audited(caller, Deed(action="canary", note=body.note)) as deed:
+            await self._demand(caller, Action.RETRY)
+            group = await self._group(fingerprint)
+            job, others = await self._newest(group)
+            deed.job_id, deed.name, deed.before = job.id, job.name, job
+            await self._demand(caller, Action.RETRY, job)
+            deed.after = after = await self.monque.retry_job(job.id)
+        whole = await self._whole(caller, after)
+        kept = {field: value for field, value in whole.as_set().items() if field in OpsCanary.model_fields}
+        return OpsCanary(**kept, others=others)
+
+    async def _newest(self, group: Group) -> tuple[Any, int]:
+        """The newest job of the group that is still failed, and how many others there are."""
+        for place, row in enumerate(group.rows[:_CANARY_TRIES]):
+            job = await self._find(id_text(row.id))
+            if job.status is JobStatus.FAILED:
+                return job, group.count - place - 1
+        raise NotFoundError("The newest jobs of this group have been retried already.")
+
+    async def _instances(self) -> list[Instance]:
+        """The register, shared by all who look."""
+        return await self._shared(
+            "instances", lambda: self.monque.instances(max_time=self._max_time), keep=_REGISTER_KEPT
+        )
+
+    async def _marks(self) -> list[OpsMark]:
+        return [
+            OpsMark(at=iso(mark.started_at), release=mark.release)
+            for mark in releases(await self._instances())
+        ]

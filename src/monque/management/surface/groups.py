@@ -1,0 +1,93 @@
+"""What other parts of the surface need to know of groups of failures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from monque import ConfigurationError, FailedJob, Job, JobFilter
+from monque.management.errors import NotFoundError, NotOfferedError
+from monque.management.failures import Group, grouped
+from monque.management.selection import Selected
+from monque.management.surface.hiding import Hiding
+
+# How long the newest failures serve all who group them. Twice as long would show a stale group after a
+# release; half would group 10,000 rows twice as often for the same numbers.
+_ROWS_KEPT = timedelta(seconds=2)
+# An index is not dropped or made often.
+_OFFER_KEPT = timedelta(seconds=30)
+
+_MISSING = (
+    'This collection has no index for failures: begin the use `failures` (Options(uses=("failures",)), or '
+    "monque indexes --create --for failures)."
+)
+
+
+class Groups(Hiding):
+    """The newest failures, as groups."""
+
+    async def _failures(self, *, name: str | None = None, since: datetime | None = None) -> list[FailedJob]:
+        """The newest failures, at most `limits.window`; newest first."""
+        # All windows share one read: what is older than the window is left out afterwards.
+        rows = await self._shared(("failures", name), lambda: self._read_failures(name), keep=_ROWS_KEPT)
+        return rows if since is None else [row for row in rows if row.at >= since]
+
+    async def _read_failures(self, name: str | None) -> list[FailedJob]:
+        try:
+            return await self.monque.recent_failures(
+                name=name, limit=self.limits.window, max_time=self._max_time
+            )
+        except ConfigurationError as error:
+            raise NotOfferedError(_MISSING) from error
+
+    async def _lists_failures(self) -> bool:
+        """Whether there is an index of failures."""
+
+        async def look() -> bool:
+            try:
+                await self.monque.recent_failures(limit=1, max_time=self._max_time)
+            except ConfigurationError:
+                return False
+            return True
+
+        return await self._shared("lists_failures", look, keep=_OFFER_KEPT)
+
+    async def _group(self, fingerprint: str, *, since: datetime | None = None) -> Group:
+        for group in grouped(await self._failures(since=since)):
+            if group.shape.fingerprint == fingerprint:
+                return group
+        raise NotFoundError(f"No job among the newest {self.limits.window:,} failures has this fingerprint.")
+
+    async def _ids_of_group(self, selected: Selected) -> list[Any]:
+        """The ids of a group, the newest failure first; of one name, if the filter has one."""
+        assert selected.fingerprint is not None  # noqa: S101 - checked by the callers
+        try:
+            group = await self._group(selected.fingerprint)
+        except NotOfferedError:
+            raise
+        except NotFoundError:
+            return []
+        name = selected.filter.name
+        return [row.id for row in group.rows if name is None or row.name == name]
+
+    async def _with_group(self, selected: Selected) -> JobFilter | None:
+        """The filter, with the ids of the group if one is meant; None if that has no job."""
+        if selected.fingerprint is None:
+            return selected.filter
+        ids = set(await self._ids_of_group(selected))
+        if selected.filter.ids is not None:
+            ids &= set(selected.filter.ids)
+        return replace(selected.filter, ids=list(ids)) if ids else None
+
+    async def _of_ids(self, ids: Sequence[Any], filter: JobFilter) -> list[Job[Any]]:  # noqa: A002
+        page = await self._alone(
+            lambda: self.monque.list_jobs(
+                replace(filter, ids=list(ids)),
+                limit=len(ids),
+                payload_limit=self.limits.payload,
+                max_time=self._max_time,
+            )
+        )
+        return page.jobs

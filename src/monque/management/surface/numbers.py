@@ -1,0 +1,105 @@
+"""Numbers over time: trends and latency."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from monque import TrendPoint
+from monque.management.actions import Action
+from monque.management.actor import Caller
+from monque.management.errors import BadRequestError, NotOfferedError
+from monque.management.ops import (
+    OpsLatency,
+    OpsLatencyQuery,
+    OpsSeries,
+    OpsSeriesAnswer,
+    OpsTrendsQuery,
+    Window,
+)
+from monque.management.series import COLUMNS, heat, row_of
+from monque.management.surface.instances import Instances
+from monque.management.values import iso, milliseconds
+from monque.management.windows import WINDOWS
+
+# The step of each window: 60 points or more, and at most 180.
+STEPS: dict[Window, timedelta] = {
+    "15m": timedelta(minutes=1),
+    "1h": timedelta(minutes=1),
+    "6h": timedelta(minutes=5),
+    "24h": timedelta(minutes=15),
+    "7d": timedelta(hours=1),
+    "30d": timedelta(hours=6),
+}
+_DEFAULT_WINDOW = timedelta(hours=1)
+
+
+class Numbers(Instances):
+    """`/trends` and `/latency`."""
+
+    async def ops_trends(self, caller: Caller, query: OpsTrendsQuery) -> OpsSeriesAnswer:
+        """`GET /trends`."""
+        await self._demand(caller, Action.READ)
+        self._demand_trends()
+        until = query.to or self._now()
+        since = query.from_ or until - _DEFAULT_WINDOW
+        if since >= until:
+            raise BadRequestError("from must be before to", errors=[("from", "must be before to")])
+        step = None if query.step is None else timedelta(milliseconds=query.step)
+        series = await self._series(query.name, since, until, step)
+        return OpsSeriesAnswer(**series.as_set(), server_time=iso(self._now()))
+
+    async def ops_latency(self, caller: Caller, query: OpsLatencyQuery) -> OpsLatency:
+        """`GET /latency`."""
+        await self._demand(caller, Action.READ)
+        self._demand_trends()
+        points = await self._points_of(query.name, query.window)
+        now = self._now()
+        return OpsLatency(
+            server_time=iso(now),
+            **{"from": iso(points[0].at if points else now - WINDOWS[query.window])},
+            to=iso(now),
+            step_ms=milliseconds(STEPS[query.window]),
+            times=[iso(point.at) for point in points],
+            wait=heat([point.waited for point in points]),
+            run=heat([point.ran for point in points]),
+        )
+
+    def _demand_trends(self) -> None:
+        if not self.monque.companions["trends"]:
+            raise NotOfferedError("No numbers over time are kept here: see Options.trends.")
+
+    async def _points_of(self, name: str | None, window: Window) -> list[TrendPoint]:
+        now = self._now()
+        return await self._points(name, now - WINDOWS[window], now, STEPS[window])
+
+    async def _points(
+        self, name: str | None, since: datetime, until: datetime, step: timedelta | None
+    ) -> list[TrendPoint]:
+        # To the second, so that those who ask at about the same time share a read.
+        since, until = since.replace(microsecond=0), until.replace(microsecond=0)
+        return await self._shared(
+            ("trends", name, since, until, step),
+            lambda: self.monque.trends(
+                name=name, since=since, until=until, step=step, max_time=self._max_time
+            ),
+        )
+
+    async def _series_of(self, name: str | None, window: Window) -> OpsSeries:
+        now = self._now()
+        return await self._series(name, now - WINDOWS[window], now, STEPS[window])
+
+    async def _series(
+        self, name: str | None, since: datetime, until: datetime, step: timedelta | None
+    ) -> OpsSeries:
+        points = await self._points(name, since, until, step)
+        step = points[0].step if points else step or timedelta(minutes=1)
+        marks = [mark for mark in await self._marks() if iso(since) <= mark.at <= iso(until)]
+        return OpsSeries(
+            **{"from": iso(points[0].at if points else since)},
+            to=iso(until),
+            step_ms=milliseconds(step),
+            columns=list(COLUMNS),
+            rows=[row_of(point) for point in points],
+            marks=marks,
+            partial=bool(points) and points[-1].at + step > self._now(),
+        )

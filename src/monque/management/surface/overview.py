@@ -1,0 +1,250 @@
+"""The first screen, queues, pauses and the doctor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from monque import Histogram, Instance, JobFilter, Pause, QueueStats
+from monque.management.actions import Action
+from monque.management.actor import Caller
+from monque.management.errors import NotFoundError, NotOfferedError, SurfaceError, surface_errors
+from monque.management.findings import Finding, findings
+from monque.management.ops import (
+    OpsDoctor,
+    OpsFinding,
+    OpsGroup,
+    OpsOverview,
+    OpsOverviewQuery,
+    OpsPause,
+    OpsPauseAnswer,
+    OpsPauseBody,
+    OpsQueue,
+    OpsQueueList,
+    OpsQueueQuery,
+    OpsQueueRow,
+    OpsResumeBody,
+    OpsResumed,
+    OpsServer,
+    OpsStored,
+    Window,
+)
+from monque.management.series import percentiles
+from monque.management.snapshot import COLUMNS, Row, Snapshot
+from monque.management.surface.desk import Deed
+from monque.management.surface.scheduling import Scheduling
+from monque.management.values import iso
+
+_TOP_GROUPS = 5
+_RUNNING_NOW = 20
+# What the doctor finds changes slowly, and asking takes seconds where many jobs are.
+_DIAGNOSIS_KEPT = timedelta(minutes=1)
+# Counting all jobs of a name is expensive: at most a tenth of the time is spent on it.
+_STATS_KEPT = timedelta(seconds=5)
+_STATS_SHARE = 10
+
+_FIELDS = (
+    "name",
+    "due",
+    "later",
+    "processing",
+    "oldest_due_ms",
+    "failed",
+    "completed_per_min",
+    "retried_per_min",
+    "failed_per_min",
+    "wait_p95_ms",
+    "slots",
+    "paused",
+)
+assert len(_FIELDS) == len(COLUMNS)  # noqa: S101 - the same columns, as Python names them
+
+
+class Overview(Scheduling):
+    """`/overview`, `/queues`, `/queue` and `/doctor`."""
+
+    async def ops_overview(self, caller: Caller, query: OpsOverviewQuery) -> OpsOverview:
+        """`GET /overview`: everything that the first screen needs, in one answer."""
+        await self._demand(caller, Action.READ)
+        snapshot = await self._snapshot()
+        return OpsOverview(
+            snapshot=snapshot.wire(),
+            series=await self._series_of(None, query.window),
+            groups=await self._top_groups(caller, query.window),
+            running=await self._longest_running(caller, _RUNNING_NOW),
+            warnings=await self._warnings(caller),
+            server_time=iso(self._now()),
+        )
+
+    async def _snapshot(self) -> Snapshot:
+        with surface_errors():
+            return await self.pulse.look()
+
+    async def _top_groups(self, caller: Caller, window: Window) -> list[OpsGroup]:
+        try:
+            return (await self._shown_groups(caller, window, None))[:_TOP_GROUPS]
+        except NotOfferedError:
+            return []
+
+    async def _warnings(self, caller: Caller) -> list[OpsFinding]:
+        """What the doctor finds wrong; a slow diagnosis must not keep the first screen away."""
+        try:
+            found = await self._diagnosed(caller)
+        except SurfaceError as error:
+            return [OpsFinding(check="doctor", level="warning", message=error.detail)]
+        return [_finding(each) for each in found if each.level != "ok"]
+
+    async def _diagnosed(self, caller: Caller) -> list[Finding]:
+        diagnosis = await self._shared(
+            "diagnosis", lambda: self.monque.diagnose(max_time=self._max_time), keep=_DIAGNOSIS_KEPT
+        )
+        if not await self._may(caller, Action.PAYLOAD):
+            without_keys = [replace(each, key="") for each in diagnosis.never_ran]
+            diagnosis = replace(diagnosis, never_ran=without_keys)
+        return list(findings(diagnosis))
+
+    async def ops_doctor(self, caller: Caller) -> OpsDoctor:
+        """`GET /doctor`: what `monque doctor` says."""
+        await self._demand(caller, Action.READ)
+        found = await self._diagnosed(caller)
+        return OpsDoctor(server_time=iso(self._now()), findings=[_finding(each) for each in found])
+
+    async def ops_queues(self, caller: Caller) -> OpsQueueList:
+        """`GET /queues`."""
+        await self._demand(caller, Action.READ)
+        snapshot = await self._snapshot()
+        pauses = await self._pauses()
+        return OpsQueueList(
+            server_time=iso(self._now()),
+            queues=[_row(row) for row in snapshot.rows.values()],
+            pauses=[_pause(each) for each in pauses],
+        )
+
+    async def _pauses(self) -> list[Pause]:
+        return await self._shared("paused", lambda: self.monque.paused(max_time=self._max_time))
+
+    async def ops_queue(self, caller: Caller, query: OpsQueueQuery) -> OpsQueue:
+        """`GET /queue?name=`: one job name with everything."""
+        await self._demand(caller, Action.READ)
+        await self._demand(caller, Action.READ, JobFilter(name=query.name))
+        snapshot = await self._snapshot()
+        if (row := snapshot.rows.get(query.name)) is None:
+            row = await self._stored_row(query.name)
+        shown = _row(row).as_set()
+        shown |= await self._stored(query.name)
+        if (why := await self._why_waiting(caller, row)) is not None:
+            shown["explanation"] = why
+        for pause in await self._pauses():
+            if pause.name in (query.name, None):
+                shown["pause"] = _pause(pause)
+        return OpsQueue(
+            **shown, **await self._times_of(caller, query.name, query.window), server_time=iso(self._now())
+        )
+
+    async def _stored_row(self, name: str) -> Row:
+        """A name of which only finished jobs are there; one without any is not found."""
+        found = await self._alone(
+            lambda: self.monque.count_jobs(JobFilter(name=name), limit=1, max_time=self._max_time)
+        )
+        if not found:
+            raise NotFoundError("No job has this name, and nobody serves it.")
+        return (name, 0, 0, 0, 0, None, None, None, None, None, 0, False)
+
+    async def _stored(self, name: str) -> dict[str, Any]:
+        """Exact counts; left out if counting takes too long."""
+        try:
+            stats, counted_at = await self._shared(
+                ("stored", name), lambda: self._count_stored(name), keep=_stats_kept
+            )
+        except SurfaceError:
+            return {}
+        shown: dict[str, Any] = {}
+        if stats.avg_processing_duration is not None:
+            shown["avg_processing_duration_ms"] = stats.avg_processing_duration.total_seconds() * 1000
+        stored = OpsStored(
+            pending=stats.pending,
+            processing=stats.processing,
+            completed=stats.completed,
+            failed=stats.failed,
+            cancelled=stats.cancelled,
+            total=stats.total,
+            counted_at=counted_at,
+            **shown,
+        )
+        return {"stored": stored}
+
+    async def _count_stored(self, name: str) -> tuple[QueueStats, str]:
+        at = iso(self._now())
+        return await self.monque.queue_stats(name=name, max_time=self._max_time), at
+
+    async def _why_waiting(self, caller: Caller, row: Row) -> Any:
+        """The explanation of a queue in which something is due and nothing runs."""
+        shown = dict(zip(_FIELDS, row, strict=True))
+        if not shown["due"] or shown["processing"]:
+            return None
+        return await self._explain_queue(caller, str(shown["name"]))
+
+    async def _times_of(self, caller: Caller, name: str, window: Window) -> dict[str, Any]:
+        points = await self._points_of(name, window)
+        schedules = [each for each in await self._schedules() if each.name == name]
+        return {
+            "series": await self._series_of(name, window),
+            "wait": percentiles(sum((point.waited for point in points), Histogram())),
+            "run": percentiles(sum((point.ran for point in points), Histogram())),
+            "served_by": _servers(await self._instances(), name),
+            "schedules": [await self._schedule(caller, each) for each in schedules],
+        }
+
+    async def ops_pause(self, caller: Caller, body: OpsPauseBody) -> OpsPauseAnswer:
+        """`POST /queue/pause`; the note is the reason that everybody sees."""
+        async with self._audited(caller, Deed(action="pause", name=body.name, note=body.note)):
+            await self._demand(caller, Action.PAUSE)
+            await self._demand(caller, Action.PAUSE, JobFilter(name=body.name))
+            reason = None if body.note is None else f"{caller.actor.name}: {body.note}"
+            pause = await self.monque.pause(body.name, until=body.until, reason=reason)
+        return OpsPauseAnswer(**_pause(pause).as_set(), server_time=iso(self._now()))
+
+    async def ops_resume(self, caller: Caller, body: OpsResumeBody) -> OpsResumed:
+        """`POST /queue/resume`."""
+        async with self._audited(caller, Deed(action="resume", name=body.name, note=body.note)):
+            await self._demand(caller, Action.PAUSE)
+            await self._demand(caller, Action.PAUSE, JobFilter(name=body.name))
+            resumed = await self.monque.resume(body.name)
+        return OpsResumed(server_time=iso(self._now()), resumed=resumed)
+
+
+def _finding(finding: Finding) -> OpsFinding:
+    advice = {} if finding.advice is None else {"advice": finding.advice}
+    return OpsFinding(check=finding.check, level=finding.level, message=finding.message, **advice)
+
+
+def _row(row: Row) -> OpsQueueRow:
+    shown: dict[str, Any] = dict(zip(_FIELDS, row, strict=True))
+    return OpsQueueRow(**{field: value for field, value in shown.items() if value is not None})
+
+
+def _pause(pause: Pause) -> OpsPause:
+    shown: dict[str, Any] = {"reason": pause.reason, "by": pause.by}
+    shown |= {"since": pause.since and iso(pause.since), "until": pause.until and iso(pause.until)}
+    return OpsPause(name=pause.name, **{field: value for field, value in shown.items() if value is not None})
+
+
+def _servers(instances: list[Instance], name: str) -> list[OpsServer]:
+    return [
+        OpsServer(
+            id=instance.id,
+            alive=instance.alive,
+            concurrency=worker.concurrency,
+            active=worker.active,
+            off=worker.off,
+            **({} if instance.host is None else {"host": instance.host}),
+        )
+        for instance in instances
+        for worker in instance.workers
+        if worker.name == name and instance.state != "stopped"
+    ]
+
+
+def _stats_kept(took: timedelta) -> timedelta:
+    return max(_STATS_KEPT, _STATS_SHARE * took)

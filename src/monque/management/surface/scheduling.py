@@ -1,0 +1,187 @@
+"""Schedules: look at them, run, pause, resume, edit and remove them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from monque import Job, JobStatus, Schedule, next_runs
+from monque.management.actions import Action
+from monque.management.actor import Caller
+from monque.management.edges import edges_of
+from monque.management.errors import NotFoundError, surface_errors
+from monque.management.ops import (
+    OpsJobAnswer,
+    OpsNoteBody,
+    OpsSchedule,
+    OpsScheduleAnswer,
+    OpsScheduleList,
+    OpsSchedulePreview,
+    OpsSchedulePreviewBody,
+    OpsSchedulePutBody,
+    OpsUnscheduled,
+    ScheduleAction,
+)
+from monque.management.schedule_view import runs_in, schedule_fields
+from monque.management.surface.desk import Deed
+from monque.management.surface.explaining import Explaining
+from monque.management.values import extended, from_extended_value, iso
+from monque.management.words import words_of
+
+_RUNS_IN_LIST = 5
+_RUNS_OF_ONE = 20
+_MOST_ENTRIES = 20
+# Schedules change rarely, and reading all of them takes longer than a page.
+_LIST_KEPT = timedelta(seconds=2)
+
+
+class Scheduling(Explaining):
+    """`/schedules`."""
+
+    async def ops_schedules(self, caller: Caller) -> OpsScheduleList:
+        """`GET /schedules`."""
+        await self._demand(caller, Action.READ)
+        shown = [await self._schedule(caller, each) for each in await self._schedules()]
+        return OpsScheduleList(server_time=iso(self._now()), schedules=shown)
+
+    async def _schedules(self) -> list[Schedule]:
+        return await self._shared(
+            "schedules", lambda: self.monque.list_schedules(max_time=self._max_time), keep=_LIST_KEPT
+        )
+
+    async def _schedule(self, caller: Caller, schedule: Schedule) -> OpsSchedule:
+        fields = schedule_fields(schedule, now=self._now(), runs=_RUNS_IN_LIST)
+        if not await self._may(caller, Action.PAYLOAD):
+            fields.pop("key")
+        return OpsSchedule(**fields, actions=await self._schedule_actions(caller, schedule))
+
+    async def _schedule_actions(self, caller: Caller, schedule: Schedule) -> list[ScheduleAction]:
+        if not await self._may(caller, Action.SCHEDULE):
+            return []
+        actions: list[ScheduleAction] = ["run-now"]
+        actions.append("resume" if schedule.paused_at is not None else "pause")
+        if await self._may(caller, Action.ENQUEUE):
+            actions.append("edit")
+        return [*actions, "delete"]
+
+    async def ops_schedule(self, caller: Caller, schedule_id: str) -> OpsScheduleAnswer:
+        """`GET /schedules/{id}`."""
+        job = await self._schedule_job(caller, Action.READ, schedule_id)
+        return await self._whole_schedule(caller, job, await self._of_job(job))
+
+    async def _schedule_job(self, caller: Caller, action: Action, schedule_id: str) -> Job[Any]:
+        job = await self._load(caller, action, schedule_id)
+        if not isinstance(job.cron, str) or job.status not in (JobStatus.PENDING, JobStatus.PROCESSING):
+            raise NotFoundError(f"There is no schedule {schedule_id[:100]}.")
+        return job
+
+    async def _of_job(self, job: Job[Any]) -> Schedule:
+        return await self._alone(
+            lambda: self.monque.get_schedule(job.name, job.unique_key, max_time=self._max_time)
+        )
+
+    async def _whole_schedule(self, caller: Caller, job: Job[Any], schedule: Schedule) -> OpsScheduleAnswer:
+        now = self._now()
+        shown = schedule_fields(schedule, now=now, runs=_RUNS_OF_ONE)
+        if schedule.cron is not None:
+            with surface_errors():
+                shown["edges"] = edges_of(schedule.cron, schedule.timezone or "UTC", now=now)
+        seen = await self._seen(caller, job, targeted=True)
+        if seen.hidden:
+            shown["payload_hidden"] = True
+            shown.pop("key")
+        elif seen.truncated is not None:
+            shown["truncated"] = seen.truncated
+        if seen.truncated is None:
+            shown["payload"] = extended(seen.payload)
+        if seen.reason is not None and "last_run" in shown:
+            shown["last_run"] = shown["last_run"].model_copy(update={"reason": seen.reason})
+        if await self._may(caller, Action.AUDIT):
+            shown["audit"] = await self._entries_of(caller, job.id, _MOST_ENTRIES)
+        actions = await self._schedule_actions(caller, schedule)
+        return OpsScheduleAnswer(server_time=iso(now), actions=actions, **shown)
+
+    async def ops_schedule_run_now(self, caller: Caller, schedule_id: str, body: OpsNoteBody) -> OpsJobAnswer:
+        """`POST /schedules/{id}/run-now`: answers the job that runs."""
+        async with self._audited(caller, _deed("schedule-run-now", schedule_id, body.note)) as deed:
+            job = await self._schedule_target(caller, schedule_id, deed)
+            deed.after = after = await self.monque.trigger_schedule(job.name, job.unique_key)
+        return await self._whole(caller, after)
+
+    async def ops_schedule_pause(
+        self, caller: Caller, schedule_id: str, body: OpsNoteBody
+    ) -> OpsScheduleAnswer:
+        """`POST /schedules/{id}/pause`."""
+        async with self._audited(caller, _deed("schedule-pause", schedule_id, body.note)) as deed:
+            job = await self._schedule_target(caller, schedule_id, deed)
+            schedule = await self.monque.pause_schedule(job.name, job.unique_key)
+            deed.after = schedule
+        return await self._whole_schedule(caller, job, schedule)
+
+    async def ops_schedule_resume(
+        self, caller: Caller, schedule_id: str, body: OpsNoteBody
+    ) -> OpsScheduleAnswer:
+        """`POST /schedules/{id}/resume`."""
+        async with self._audited(caller, _deed("schedule-resume", schedule_id, body.note)) as deed:
+            job = await self._schedule_target(caller, schedule_id, deed)
+            schedule = await self.monque.resume_schedule(job.name, job.unique_key)
+            deed.after = schedule
+        return await self._whole_schedule(caller, job, schedule)
+
+    async def ops_schedule_delete(
+        self, caller: Caller, schedule_id: str, body: OpsNoteBody
+    ) -> OpsUnscheduled:
+        """`DELETE /schedules/{id}`: it is cancelled."""
+        async with self._audited(caller, _deed("unschedule", schedule_id, body.note)) as deed:
+            job = await self._schedule_target(caller, schedule_id, deed)
+            if not await self.monque.unschedule(job.name, job.unique_key):
+                raise NotFoundError(f"There is no schedule {schedule_id[:100]}.")
+        return OpsUnscheduled(server_time=iso(self._now()), deleted=True)
+
+    async def ops_schedule_put(
+        self, caller: Caller, schedule_id: str, body: OpsSchedulePutBody
+    ) -> OpsScheduleAnswer:
+        """`PUT /schedules/{id}`: another cron, zone or payload."""
+        async with self._audited(caller, _deed("schedule-edit", schedule_id, body.note)) as deed:
+            await self._demand(caller, Action.SCHEDULE)
+            await self._demand(caller, Action.ENQUEUE)
+            job = await self._schedule_target(caller, schedule_id, deed)
+            await self._demand(caller, Action.ENQUEUE, job)
+            deed.before = await self._declared(caller, job, await self._of_job(job))
+            data = from_extended_value(body.payload) if "payload" in body.model_fields_set else ...
+            schedule = await self.monque.edit_schedule(
+                job.name, job.unique_key, cron=body.cron, timezone=body.timezone, data=data
+            )
+            after = await self._find(schedule_id)
+            deed.after = await self._declared(caller, after, schedule)
+        return await self._whole_schedule(caller, after, schedule)
+
+    async def _declared(self, caller: Caller, job: Job[Any], schedule: Schedule) -> dict[str, Any]:
+        """What the trail keeps of an edit: what was declared, with the payload as the actor may see it."""
+        seen = await self._seen(caller, job, targeted=True)
+        payload = {} if seen.hidden or seen.truncated is not None else {"payload": extended(seen.payload)}
+        return {"cron": schedule.cron, "timezone": schedule.timezone, **payload}
+
+    async def _schedule_target(self, caller: Caller, schedule_id: str, deed: Deed) -> Job[Any]:
+        await self._demand(caller, Action.SCHEDULE)
+        job = await self._schedule_job(caller, Action.SCHEDULE, schedule_id)
+        deed.job_id, deed.name, deed.before = job.id, job.name, job
+        return job
+
+    async def ops_schedule_preview(self, caller: Caller, body: OpsSchedulePreviewBody) -> OpsSchedulePreview:
+        """`POST /schedules/preview`: when an expression would run. It asks no database."""
+        await self._demand(caller, Action.READ)
+        now = self._now()
+        with surface_errors():
+            times = next_runs(body.cron, body.timezone, after=now, count=body.count)
+            edges = edges_of(body.cron, body.timezone, now=now)
+        shown: dict[str, Any] = {}
+        if (words := words_of(body.cron)) is not None:
+            shown["words"] = words
+        return OpsSchedulePreview(
+            server_time=iso(now), next_runs=runs_in(body.timezone, times), edges=edges, **shown
+        )
+
+
+def _deed(action: str, schedule_id: str, note: str | None) -> Deed:
+    return Deed(action=action, job_id=schedule_id[:64], note=note)

@@ -1,0 +1,72 @@
+"""The audit trail, as this caller sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from monque import AuditEntry
+from monque.management.actions import Action
+from monque.management.actor import Caller
+from monque.management.job_view import id_of, id_text
+from monque.management.ops import OpsAuditEntry, OpsAuditPage, OpsAuditQuery
+from monque.management.surface.hiding import Hiding
+from monque.management.texts import without_credentials
+from monque.management.values import extended, iso
+
+_PLAIN = ("name", "count", "errors", "address", "request_id")
+
+
+class Trail(Hiding):
+    """`/audit`."""
+
+    async def ops_audit(self, caller: Caller, query: OpsAuditQuery) -> OpsAuditPage:
+        """`GET /audit`."""
+        await self._demand(caller, Action.AUDIT)
+        job = None if query.job is None else id_of(query.job)
+        page = await self._shared(
+            ("audit", query.job, query.actor, query.action, query.cursor, query.limit),
+            lambda: self.monque.audit(
+                job=job,
+                actor=query.actor,
+                action=query.action,
+                cursor=query.cursor,
+                limit=min(query.limit, self.limits.page),
+                max_time=self._max_time,
+            ),
+        )
+        shown: dict[str, Any] = {} if page.cursor is None else {"next_cursor": page.cursor}
+        entries = [await self._entry(caller, entry) for entry in page.entries]
+        return OpsAuditPage(server_time=iso(self._now()), entries=entries, **shown)
+
+    async def _entries_of(self, caller: Caller, job_id: Any, limit: int) -> list[OpsAuditEntry]:
+        page = await self._alone(lambda: self.monque.audit(job=job_id, limit=limit, max_time=self._max_time))
+        return [await self._entry(caller, entry) for entry in page.entries]
+
+    async def _entry(self, caller: Caller, entry: AuditEntry) -> OpsAuditEntry:
+        sees_payloads = await self._may(caller, Action.PAYLOAD)
+        shown: dict[str, Any] = {
+            "id": id_text(entry.id),
+            "at": iso(entry.at),
+            "actor": entry.actor,
+            "via": entry.via,
+            "action": entry.action,
+            "outcome": entry.outcome,
+        }
+        shown |= {field: getattr(entry, field) for field in _PLAIN if getattr(entry, field) is not None}
+        if entry.note is not None:
+            shown["note"] = without_credentials(entry.note)
+        if entry.job_id is not None:
+            shown["job_id"] = id_text(entry.job_id)
+        if entry.filter is not None:
+            shown["filter"] = extended(self.redact.value(dict(entry.filter)))
+        for field in ("before", "after"):
+            if (state := getattr(entry, field)) is not None:
+                shown[field] = self._state(state, sees_payloads)
+        return OpsAuditEntry(**shown)
+
+    def _state(self, state: Mapping[str, Any], sees_payloads: bool) -> dict[str, Any]:
+        """What was before or after: a schedule's payload only for those who may see payloads."""
+        kept = {key: value for key, value in state.items() if sees_payloads or key != "payload"}
+        shown: dict[str, Any] = extended(self.redact.value(kept))
+        return shown

@@ -1,0 +1,123 @@
+"""Failures by fingerprint on a real server."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from monque.management import Action, Limits, Surface
+from monque.management.errors import ForbiddenError, NotFoundError, NotOfferedError
+from monque.management.fingerprint import shape_of
+from monque.management.ops import OpsFailuresQuery, OpsJobsQuery, OpsNoteBody, OpsWindowQuery
+from support.aliases import Collection
+from support.callers import caller
+from support.clocks import ago
+from support.jobs import document, find_one
+
+BAD = shape_of("ValueError: bad 1").fingerprint
+
+
+@pytest.fixture
+async def failures(surface: Surface, collection: Collection) -> list[dict[str, Any]]:
+    """Three failures that look alike, one that does not, and one of last week."""
+    await surface.monque.begin_use("failures")
+    jobs = [
+        document(
+            status="failed",
+            failReason=f"ValueError: bad {each}",
+            updatedAt=ago(minutes=each + 1),
+            name="a" if each else "b",
+            data={"same": 1, "other": each},
+        )
+        for each in range(3)
+    ]
+    jobs.append(document(status="failed", failReason="OSError: marker", updatedAt=ago(minutes=9)))
+    jobs.append(document(status="failed", failReason="OSError: old", updatedAt=ago(days=3)))
+    await collection.insert_many(jobs)
+    return jobs
+
+
+async def groups(surface: Surface, who: Any = None, **query: Any) -> dict[str, Any]:
+    return (await surface.ops_failures(who or caller(), OpsFailuresQuery.model_validate(query))).dump()
+
+
+@pytest.mark.usefixtures("failures")
+async def test_failures_come_in_groups_the_largest_first(surface: Surface) -> None:
+    shown = await groups(surface)
+
+    first, second = shown["groups"]
+    assert (shown["looked"], shown["capped"]) == (4, False)
+    assert (first["fingerprint"], first["type"], first["count"], first["share"]) == (
+        BAD,
+        "ValueError",
+        3,
+        0.75,
+    )
+    assert (first["sentence"], first["names"]) == ("ValueError: bad …", ["a", "b"])
+    assert (len(first["trend"]), sum(first["trend"]), len(first["sampleIds"])) == (24, 3, 3)
+    assert (first["isNew"], second["count"]) == (False, 1)
+    assert len((await groups(surface, window="7d"))["groups"]) == 3
+    assert [group["count"] for group in (await groups(surface, name="b"))["groups"]] == [1]
+
+
+@pytest.mark.usefixtures("failures")
+async def test_only_the_newest_are_looked_at_and_it_says_so(make_surface: Any) -> None:
+    shown = await groups(make_surface(limits=Limits(window=2)))
+
+    assert (shown["looked"], shown["capped"]) == (2, True)
+    assert (shown["groups"][0]["looked"], shown["groups"][0]["capped"]) == (2, True)
+
+
+@pytest.mark.usefixtures("failures")
+async def test_one_group_has_samples_and_the_keys_in_which_they_differ(surface: Surface) -> None:
+    shown = (await surface.ops_failure(caller(), BAD, OpsWindowQuery())).dump()
+
+    assert (shown["count"], len(shown["samples"]), shown["differingKeys"]) == (3, 3, ["other"])
+    with pytest.raises(NotFoundError):
+        await surface.ops_failure(caller(), "0" * 12, OpsWindowQuery())
+
+
+@pytest.mark.usefixtures("failures")
+async def test_the_jobs_of_a_group_are_listed_by_pages(surface: Surface) -> None:
+    async def page(**query: Any) -> dict[str, Any]:
+        asked = OpsJobsQuery.model_validate({"failed": BAD, "limit": 2, **query})
+        return (await surface.ops_jobs(caller(), asked)).dump()
+
+    first = await page()
+    second = await page(cursor=first["nextCursor"])
+    back = await page(cursor=second["previousCursor"], direction="backward")
+
+    reasons = [job["failureReason"] for job in first["jobs"] + second["jobs"]]
+    assert reasons == [f"ValueError: bad {each}" for each in range(3)]
+    assert [job["id"] for job in back["jobs"]] == [job["id"] for job in first["jobs"]]
+    assert (first["hasNext"], second["hasNext"]) == (True, False)
+    assert len((await page(name="b"))["jobs"]) == 1
+
+
+async def test_the_canary_retries_the_newest_and_says_how_many_are_left(
+    surface: Surface, collection: Collection, failures: list[dict[str, Any]]
+) -> None:
+    shown = await surface.ops_canary(caller(), BAD, OpsNoteBody(note="try"))
+
+    assert (shown.id, shown.status, shown.others) == (str(failures[0]["_id"]), "pending", 2)
+    assert (await find_one(collection, {"_id": failures[1]["_id"]}))["status"] == "failed"
+    with pytest.raises(ForbiddenError):
+        await surface.ops_canary(caller(Action.READ), BAD, OpsNoteBody())
+
+
+@pytest.mark.usefixtures("failures")
+async def test_without_the_right_payload_a_group_shows_its_type_alone(surface: Surface) -> None:
+    blind = caller(Action.READ)
+
+    shown = await groups(surface, blind)
+    one = await surface.ops_failure(blind, shown["groups"][1]["fingerprint"], OpsWindowQuery())
+
+    assert [group["sentence"] for group in shown["groups"]] == ["ValueError", "OSError"]
+    assert "marker" not in json.dumps([shown, one.dump()])
+
+
+async def test_without_the_index_there_are_no_groups(surface: Surface) -> None:
+    with pytest.raises(NotOfferedError, match="monque indexes"):
+        await groups(surface)

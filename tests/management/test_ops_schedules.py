@@ -1,0 +1,161 @@
+"""Schedules of the operations API."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from monque import Job, Monque
+from monque.management import Action, Surface
+from monque.management.errors import BadRequestError, ForbiddenError, NotFoundError
+from monque.management.ops import (
+    OpsAuditQuery,
+    OpsNoteBody,
+    OpsSchedulePreviewBody,
+    OpsSchedulePutBody,
+)
+from support.callers import caller
+
+NOTE = OpsNoteBody(note="why")
+
+
+async def test_a_list_shows_words_next_runs_and_outcomes(monque: Monque, surface: Surface) -> None:
+    @monque.worker("report")
+    async def report(job: Job[None]) -> None: ...
+
+    await monque.schedule("0 9 * * MON-FRI", "report", timezone="Europe/Berlin")
+    await monque.schedule(timedelta(seconds=90), "poll")
+    await monque.trigger_schedule("report")
+    await monque.run_until_idle()
+
+    poll, shown = (await surface.ops_schedules(caller())).dump()["schedules"]
+
+    assert (shown["words"], shown["timezone"], shown["state"]) == (
+        "At 09:00 on Monday through Friday",
+        "Europe/Berlin",
+        "active",
+    )
+    assert len(shown["nextRuns"]) == 5
+    assert shown["nextRuns"][0]["local"].endswith("T09:00:00 Europe/Berlin")
+    assert shown["lastRun"]["outcome"] == "completed"
+    assert [each["outcome"] for each in shown["outcomes"]] == ["completed"]
+    assert (poll["everyMs"], "cron" in poll, poll["neverRan"]) == (90_000, False, True)
+    assert shown["actions"] == ["run-now", "pause", "delete"]
+
+
+async def test_one_schedule_has_its_payload_edges_and_changes(monque: Monque, surface: Surface) -> None:
+    job = await monque.schedule("30 2 * * *", "nightly", {"password": "marker"}, timezone="Europe/Berlin")
+
+    shown = (await surface.ops_schedule(caller(), str(job.id))).dump()
+    blind = (await surface.ops_schedule(caller(Action.READ), str(job.id))).dump()
+
+    assert (shown["payload"], len(shown["nextRuns"]), shown["audit"]) == ({"password": "•••"}, 20, [])
+    assert {edge["kind"] for edge in shown["edges"]} == {"skipped", "repeated"}
+    assert any("02:30 does not exist, it runs at 03:00" in edge["effect"] for edge in shown["edges"])
+    assert any("02:30 happens twice, it runs the first time" in edge["effect"] for edge in shown["edges"])
+    assert (blind["payload"], blind["payloadHidden"]) == (None, True)
+
+
+async def test_run_now_pause_resume_and_delete(monque: Monque, surface: Surface) -> None:
+    job = await monque.schedule("0 0 1 1 *", "report")
+    schedule_id = str(job.id)
+
+    assert (await surface.ops_schedule_pause(caller(), schedule_id, NOTE)).state == "paused"
+    assert "resume" in (await surface.ops_schedule(caller(), schedule_id)).actions
+    assert (await surface.ops_schedule_resume(caller(), schedule_id, NOTE)).state == "active"
+    assert (await surface.ops_schedule_run_now(caller(), schedule_id, NOTE)).display == "due"
+    await surface.ops_schedule_delete(caller(), schedule_id, NOTE)
+
+    with pytest.raises(NotFoundError):
+        await surface.ops_schedule(caller(), schedule_id)
+    page = await surface.ops_audit(caller(), OpsAuditQuery(job=schedule_id))
+    assert [entry.action for entry in reversed(page.entries)] == [
+        *("schedule-pause", "schedule-resume", "schedule-run-now", "unschedule")
+    ]
+
+
+async def test_writes_need_the_right_schedule_and_edits_need_to_be_allowed(
+    monque: Monque, make_surface: Any
+) -> None:
+    schedule_id = str((await monque.schedule("0 0 1 1 *", "report")).id)
+    surface, deleter = make_surface(), caller(Action.READ, Action.DELETE, Action.ENQUEUE)
+    body = OpsSchedulePutBody(cron="0 1 * * *")
+
+    for act in (surface.ops_schedule_pause, surface.ops_schedule_resume, surface.ops_schedule_run_now):
+        with pytest.raises(ForbiddenError):
+            await act(deleter, schedule_id, NOTE)
+    with pytest.raises(ForbiddenError):
+        await surface.ops_schedule_delete(deleter, schedule_id, NOTE)
+    with pytest.raises(ForbiddenError, match="allow_enqueue"):
+        await surface.ops_schedule_put(caller(), schedule_id, body)
+    with pytest.raises(ForbiddenError):
+        await make_surface(allow_enqueue=True).ops_schedule_put(caller(Action.SCHEDULE), schedule_id, body)
+    assert (await monque.get_schedule("report")).cron == "0 0 1 1 *"
+
+
+async def test_an_edit_is_in_the_trail_with_the_redacted_payload(monque: Monque, make_surface: Any) -> None:
+    job = await monque.schedule("0 0 1 1 *", "report", {"token": "marker", "a": 1})
+    surface, schedule_id = make_surface(allow_enqueue=True), str(job.id)
+
+    shown = await surface.ops_schedule_put(
+        caller(),
+        schedule_id,
+        OpsSchedulePutBody(cron="0 8 * * *", timezone="Asia/Tokyo", payload={"token": "marker", "a": 2}),
+    )
+    same = await surface.ops_schedule_put(caller(), schedule_id, OpsSchedulePutBody(cron="0 9 * * *"))
+
+    assert (shown.cron, shown.timezone, shown.payload) == (
+        "0 8 * * *",
+        "Asia/Tokyo",
+        {"token": "•••", "a": 2},
+    )
+    assert same.payload == {"token": "•••", "a": 2}
+    page = (await surface.ops_audit(caller(), OpsAuditQuery(job=schedule_id))).dump()
+    first = page["entries"][-1]
+    assert (first["before"]["cron"], first["after"]["cron"]) == ("0 0 1 1 *", "0 8 * * *")
+    assert first["after"]["payload"] == {"token": "•••", "a": 2}
+    blind = await surface.ops_audit(caller(Action.AUDIT), OpsAuditQuery(job=schedule_id))
+    assert "payload" not in blind.dump()["entries"][-1]["after"]
+    assert "marker" not in json.dumps([shown.dump(), page])
+    assert (await monque.get_schedule("report")).data == {"token": "marker", "a": 2}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"cron": "not a cron"}, {"timezone": "Mars/Olympus"}, {"cron": "0 0 30 2 *"}, {"cron": "* * * * * *"}],
+)
+async def test_wrong_times_are_refused(monque: Monque, make_surface: Any, body: dict[str, Any]) -> None:
+    job = await monque.schedule("0 0 1 1 *", "report")
+    surface = make_surface(allow_enqueue=True)
+
+    with pytest.raises(BadRequestError):
+        await surface.ops_schedule_put(caller(), str(job.id), OpsSchedulePutBody(**body))
+    with pytest.raises(BadRequestError):
+        await surface.ops_schedule_preview(
+            caller(), OpsSchedulePreviewBody.model_validate({"cron": "0 9 * * *", **body})
+        )
+
+
+async def test_a_preview_shows_times_words_and_edges(surface: Surface) -> None:
+    shown = await surface.ops_schedule_preview(
+        caller(), OpsSchedulePreviewBody(cron="30 2 * * *", timezone="America/New_York", count=1000)
+    )
+    hourly = await surface.ops_schedule_preview(
+        caller(), OpsSchedulePreviewBody(cron="0 * * * *", timezone="America/New_York")
+    )
+
+    assert (len(shown.next_runs), shown.words) == (1000, "At 02:30 every day")
+    assert shown.edges
+    assert hourly.edges == []
+
+
+async def test_a_job_that_is_no_schedule_is_not_found(monque: Monque, surface: Surface) -> None:
+    job = await monque.enqueue("work")
+
+    with pytest.raises(NotFoundError):
+        await surface.ops_schedule(caller(), str(job.id))
+    with pytest.raises(NotFoundError):
+        await surface.ops_schedule_delete(caller(), str(job.id), NOTE)

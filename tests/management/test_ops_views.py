@@ -1,0 +1,273 @@
+"""Instances, numbers over time, the overview, queues, the search and who is asking."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from monque import Job, Monque, Trends
+from monque.management import Action, Surface
+from monque.management.errors import BadRequestError, ForbiddenError, NotFoundError, NotOfferedError
+from monque.management.ops import (
+    OpsAuditQuery,
+    OpsInstanceQuery,
+    OpsLatencyQuery,
+    OpsNameQuery,
+    OpsOverviewQuery,
+    OpsPauseBody,
+    OpsQueueQuery,
+    OpsResumeBody,
+    OpsSearchQuery,
+    OpsTrendsQuery,
+)
+from support.aliases import Collection, Make
+from support.callers import caller
+from support.clocks import ago
+from support.jobs import claimed, document
+from support.options import QUICK
+from support.waiting import eventually
+
+KEEPING = replace(QUICK, trends=Trends(), register=True, release="4f2a", instance_id="web-1")
+
+
+@pytest.fixture
+async def busy(make_monque: Make) -> Monque:
+    """An instance that is in the register, and has run some jobs."""
+    monque = make_monque(options=KEEPING, companions=True)
+
+    @monque.worker("work", concurrency=3)
+    async def work(job: Job[int]) -> None:
+        if job.data:
+            raise ValueError(f"bad {job.data}")
+
+    await monque.start()
+    for number in (0, 0, 1):
+        await monque.enqueue("work", number, max_attempts=1)
+    return monque
+
+
+async def ran(collection: Collection) -> None:
+    assert await collection.count_documents({"status": {"$in": ["completed", "failed"]}}) == 3
+
+
+@pytest.fixture
+async def looking(busy: Monque, collection: Collection) -> Any:
+    await eventually(lambda: ran(collection))
+    await busy.stop()
+    await busy.begin_use("failures")
+    surface = Surface(busy)
+    yield surface
+    await surface.close()
+
+
+async def test_trends_and_latency_have_rows_percentiles_and_marks(looking: Surface) -> None:
+    series = (await looking.ops_trends(caller(), OpsTrendsQuery())).dump()
+    latency = (await looking.ops_latency(caller(), OpsLatencyQuery(name="work"))).dump()
+
+    columns = series["columns"]
+    assert columns[:6] == ["at", "completed", "retried", "failed", "cancelled", "snoozed"]
+    totals = {name: sum(row[columns.index(name)] for row in series["rows"]) for name in columns[1:6]}
+    assert totals == {"completed": 2, "retried": 0, "failed": 1, "cancelled": 0, "snoozed": 0}
+    assert [mark["release"] for mark in series["marks"]] == ["4f2a"]
+    assert (series["stepMs"], series["partial"]) == (60_000, True)
+    run = latency["run"]
+    assert (run["percentiles"]["count"], latency["wait"]["percentiles"]["count"]) == (3, 3)
+    assert len(run["matrix"]) == len(run["buckets"])
+    assert all(len(row) == len(latency["times"]) for row in run["matrix"])
+    assert sum(map(sum, run["matrix"])) == 3
+    assert len(run["lines"]) == len(latency["times"])
+
+
+async def test_wrong_times_are_refused(looking: Surface) -> None:
+    for query in (
+        {"from": "2026-05-01T00:00:00.000Z", "to": "2026-05-01T00:00:00.000Z"},
+        {"from": "2020-01-01T00:00:00.000Z", "step": 60_000},
+    ):
+        with pytest.raises(BadRequestError):
+            await looking.ops_trends(caller(), OpsTrendsQuery.model_validate(query))
+
+
+async def test_where_nobody_keeps_numbers_there_are_none(surface: Surface) -> None:
+    with pytest.raises(NotOfferedError):
+        await surface.ops_trends(caller(), OpsTrendsQuery())
+    with pytest.raises(NotOfferedError):
+        await surface.ops_latency(caller(), OpsLatencyQuery())
+    assert (await surface.ops_me(caller())).offers["trends"] is False
+
+
+async def test_the_overview_has_everything_in_one_answer(looking: Surface, collection: Collection) -> None:
+    await collection.insert_one(claimed("web-9", name="slow"))
+
+    shown = json.loads(json.dumps((await looking.ops_overview(caller(), OpsOverviewQuery())).dump()))
+
+    assert shown["snapshot"]["columns"][0] == "name"
+    assert shown["groups"][0]["type"] == "ValueError"
+    assert [job["name"] for job in shown["running"]] == ["slow"]
+    assert {finding["level"] for finding in shown["warnings"]} <= {"warning", "error"}
+    assert shown["series"]["rows"]
+
+
+async def test_a_queue_has_counts_numbers_servers_and_schedules(looking: Surface) -> None:
+    await looking.monque.schedule("@daily", "work", 0)
+
+    row = (await looking.ops_queues(caller())).dump()
+    shown = (await looking.ops_queue(caller(), OpsQueueQuery(name="work"))).dump()
+
+    assert [queue["name"] for queue in row["queues"]] == ["work"]
+    assert (shown["stored"]["completed"], shown["stored"]["failed"]) == (2, 1)
+    assert shown["stored"]["countedAt"] <= shown["serverTime"]
+    assert (shown["run"]["count"], shown["wait"]["count"]) == (3, 3)
+    assert [schedule["name"] for schedule in shown["schedules"]] == ["work"]
+    with pytest.raises(NotFoundError):
+        await looking.ops_queue(caller(), OpsQueueQuery(name="nobody"))
+
+
+async def test_a_queue_that_waits_says_why(surface: Surface, collection: Collection) -> None:
+    await collection.insert_one(document(name="a/b.%?"))
+
+    shown = (await surface.ops_queue(caller(), OpsQueueQuery(name="a/b.%?"))).dump()
+    why = (await surface.ops_queue_explanation(caller(), OpsNameQuery(name="a/b.%?"))).dump()
+    idle = await surface.ops_queue_explanation(caller(), OpsNameQuery(name="other"))
+
+    assert shown["explanation"]["code"] == why["code"] == "no-instance"
+    assert idle.code == "nothing-due"
+
+
+async def test_a_job_says_why_and_hides_texts_from_those_who_may_not_see_them(
+    looking: Surface, collection: Collection
+) -> None:
+    failed = await collection.find_one({"status": "failed"})
+    assert failed is not None
+    twin = document(status="failed", failReason="ValueError: bad 77", uniqueKey="marker")
+    await collection.insert_one(twin)
+
+    why = (await looking.ops_job_explanation(caller(), str(failed["_id"]))).dump()
+    blind = (await looking.ops_job_explanation(caller(Action.READ), str(failed["_id"]))).dump()
+
+    assert (why["code"], why["certainty"]) == ("given-up", "certain")
+    assert {"label": "failed the same way", "value": "1 others"}.items() <= why["evidence"][-1].items()
+    assert any(remedy.get("action") == "retry" for remedy in why["remedies"])
+    assert why["remedies"][-1]["href"].startswith("failures/")
+    assert "bad 1" not in json.dumps(blind)
+
+
+async def test_instances_are_joined_with_their_claims(busy: Monque, collection: Collection) -> None:
+    await eventually(lambda: ran(collection))
+    await collection.insert_many(
+        [
+            claimed("web-1", name="long", claimedAt=ago(minutes=5)),
+            claimed("ts-1", name="theirs"),
+            claimed("dead", name="lost", lastHeartbeat=ago(hours=1)),
+        ]
+    )
+    surface = Surface(busy)
+
+    shown = {each["id"]: each for each in (await surface.ops_instances(caller())).dump()["instances"]}
+    one = (await surface.ops_instance(caller(), OpsInstanceQuery(id="web-1"))).dump()
+    running = (await surface.ops_running(caller())).dump()
+    with pytest.raises(NotFoundError):
+        await surface.ops_instance(caller(), OpsInstanceQuery(id="web-2"))
+    await surface.close()
+    await collection.delete_many({"status": "processing"})
+
+    assert (shown["web-1"]["release"], shown["web-1"]["alive"], shown["web-1"]["reported"]) == (
+        "4f2a",
+        True,
+        True,
+    )
+    [job] = shown["web-1"]["running"]
+    assert (job["name"], job["exact"], job["sinceMs"] >= 300_000) == ("long", True, True)
+    assert shown["web-1"]["workers"][0] == {"name": "work", "concurrency": 3, "active": 0, "off": False}
+    assert (shown["ts-1"]["reported"], shown["ts-1"]["alive"], shown["dead"]["alive"]) == (False, True, False)
+    assert shown["ts-1"]["running"][0]["exact"] is False
+    assert (one["id"], one["host"]) == ("web-1", shown["web-1"]["host"])
+    assert running["jobs"][0]["name"] == "long"
+    assert running["capped"] is False
+
+
+async def test_pausing_a_name_is_seen_at_once(surface: Surface, monque: Monque) -> None:
+    paused = await surface.ops_pause(caller(), OpsPauseBody(name="a/b", note="the bank is down"))
+    everything = await surface.ops_pause(caller(), OpsPauseBody(name=None))
+    queues = (await surface.ops_queues(caller())).dump()
+
+    assert (paused.name, paused.reason, everything.name) == ("a/b", "ada: the bank is down", None)
+    assert [each["name"] for each in queues["pauses"]] == [None, "a/b"]
+    assert (await surface.ops_resume(caller(), OpsResumeBody(name="a/b"))).resumed is True
+    assert (await surface.ops_resume(caller(), OpsResumeBody(name="a/b"))).resumed is False
+    with pytest.raises(ForbiddenError):
+        await surface.ops_pause(caller(Action.READ), OpsPauseBody(name="a/b"))
+    page = await surface.ops_audit(caller(), OpsAuditQuery())
+    assert [entry.action for entry in page.entries] == ["pause", "resume", "resume", "pause", "pause"]
+
+
+async def test_the_search_finds_ids_names_schedules_instances_and_keys(
+    looking: Surface, collection: Collection
+) -> None:
+    job = document(name="send-email", uniqueKey="customer-7")
+    await collection.insert_one(job)
+    await looking.monque.schedule("@daily", "resend")
+
+    async def found(text: str, who: Any = None) -> dict[str, Any]:
+        return (await looking.ops_search(who or caller(), OpsSearchQuery(q=text))).dump()
+
+    async def all_found() -> None:
+        names = await found("SEND")
+        assert [each["label"] for each in names["names"]] == ["send-email", "resend"]
+        assert [each["name"] for each in names["schedules"]] == ["resend"]
+
+    await eventually(all_found)
+    assert [each["id"] for each in (await found(str(job["_id"])))["jobs"]] == [str(job["_id"])]
+    assert [each["id"] for each in (await found("customer-7"))["jobs"]] == [str(job["_id"])]
+    assert (await found("customer-7", caller(Action.READ)))["jobs"] == []
+    assert [each["id"] for each in (await found("web"))["instances"]] == ["web-1"]
+
+
+async def test_me_says_who_what_and_which(looking: Surface, make_surface: Any) -> None:
+    shown = (await looking.ops_me(caller(Action.READ, Action.RETRY))).dump()
+    other = (
+        await make_surface(title="Shop", badge="test", links={"trace": "https://t.example/"}).ops_me(caller())
+    ).dump()
+
+    assert (shown["actor"]["name"], shown["actions"], shown["readOnly"]) == ("ada", ["read", "retry"], False)
+    assert (shown["release"], shown["title"], "badge" in shown) == ("4f2a", "Monque", False)
+    assert shown["offers"]["trends"] is shown["offers"]["register"] is shown["offers"]["failures"] is True
+    assert (other["title"], other["badge"], other["links"]) == (
+        "Shop",
+        "test",
+        {"trace": "https://t.example/"},
+    )
+    assert set(shown["offers"]) >= {
+        *("trends", "register", "pause", "priorities", "attempts", "progress", "results", "log", "stop"),
+        *("listingIndexes", "changeStreams"),
+    }
+
+
+async def test_the_doctor_speaks_as_data(surface: Surface) -> None:
+    shown = (await surface.ops_doctor(caller())).dump()
+
+    assert {"check", "level", "message"} <= shown["findings"][0].keys()
+    assert "server" in [finding["check"] for finding in shown["findings"]]
+
+
+async def test_every_look_needs_its_right(surface: Surface) -> None:
+    nobody = caller(Action.CANCEL)
+    asks: list[Any] = [
+        surface.ops_overview(nobody, OpsOverviewQuery()),
+        surface.ops_queues(nobody),
+        surface.ops_queue(nobody, OpsQueueQuery(name="a")),
+        surface.ops_queue_explanation(nobody, OpsNameQuery(name="a")),
+        surface.ops_instances(nobody),
+        surface.ops_instance(nobody, OpsInstanceQuery(id="a")),
+        surface.ops_running(nobody),
+        surface.ops_trends(nobody, OpsTrendsQuery()),
+        surface.ops_latency(nobody, OpsLatencyQuery()),
+        surface.ops_search(nobody, OpsSearchQuery(q="a")),
+        surface.ops_doctor(nobody),
+        surface.ops_audit(caller(Action.READ), OpsAuditQuery()),
+    ]
+    for ask in asks:
+        with pytest.raises(ForbiddenError):
+            await ask
