@@ -158,6 +158,19 @@ DRAINING = [
         targets=(Target(at_least=0.7),),
     ),
     Scenario(
+        name="drain-trends",
+        title="drain, worker_concurrency=1000, with trends and the register",
+        measure=_drain(worker_concurrency=1_000),
+        twin=_drain(worker_concurrency=1_000, trends=None, register=False),
+        beside="the same without them",
+        targets=(Target(at_least=0.98),),
+    ),
+    Scenario(
+        name="drain-counted",
+        title="drain, 50,000 jobs that the trends must count to the last one",
+        measure=rounds_of(draining.drain_counted, count=50_000),
+    ),
+    Scenario(
         name="drain-blocking",
         title="drain, `def` handlers",
         measure=_drain(5_000, handler=draining.nothing_blocking),

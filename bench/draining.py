@@ -63,7 +63,36 @@ async def drain(
             await completed.all_of_them.wait()
         await monque.stop()
     if drop:
-        await stage.database.drop_collection(COLLECTION)
+        await _drop(stage)
+    return costs.rate()
+
+
+async def drain_counted(stage: Stage, count: int) -> Sample:
+    """Work jobs off, one of ten of which is cancelled, and see whether the trends agree with what ran."""
+    if not hasattr(Monque, "trends"):
+        raise LeftOutError("trends")
+    from monque import Cancel  # here, not above: older libraries lack it
+
+    options = Options(collection=COLLECTION, worker_concurrency=500)
+    await _store(stage, count, options, names=5)
+    async with Monque(stage.database, options=options) as monque:
+        ended = {"completed": 0, "cancelled": 0}
+
+        async def cancel_some(_job: Job[Any]) -> None:
+            how = "completed" if sum(ended.values()) % 10 else "cancelled"
+            ended[how] += 1
+            if how == "cancelled":
+                raise Cancel
+
+        for number in range(5):
+            monque.worker(_name(number), cancel_some)
+        with stage.costs(count) as costs:
+            await monque.run_until_idle()
+        points = await monque.trends(by_name=True, until=monque.server_time() + timedelta(minutes=1))
+        counted = {how: sum(getattr(point, how) for point in points) for how in ended}
+    if counted != ended or sum(ended.values()) != count:
+        raise RuntimeError(f"of {count} jobs, the trends have {counted}, and what ran is {ended}")
+    await _drop(stage)
     return costs.rate()
 
 
@@ -179,6 +208,12 @@ class Completed:
         self._left -= 1
         if self._left == 0:
             self.all_of_them.set()
+
+
+async def _drop(stage: Stage) -> None:
+    """Remove the jobs, and what instances have written beside them."""
+    for suffix in ("", "_trends", "_instances"):
+        await stage.database.drop_collection(COLLECTION + suffix)
 
 
 async def _store(stage: Stage, count: int, options: Options, names: int = 1) -> None:
