@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monque import ConfigurationError, Histogram, QueueDepth, TrendPoint, Trends
-from monque._engine.tally import Tally
 from monque._store import trends
 from monque._store.reads import with_failures
+from monque._store.tally import Tally
 from monque._store.trend_reads import Span, stretches
 from monque._store.trends import MOST_NAMES, OTHERS, Counts, begin_of
 from monque._time.clock import Clock
@@ -111,15 +111,16 @@ def tally() -> Tally:
     return begun
 
 
-def seconds(moment: datetime) -> float:
-    return moment.timestamp()
+def due(moment: object) -> dict[str, Any]:
+    """A claim of a job whose time is that; times in claims are naive."""
+    return {"nextRunAt": moment.replace(tzinfo=None) if isinstance(moment, datetime) else moment}
 
 
 def test_a_tally_counts_runs_by_name_and_ending() -> None:
     counting = tally()
     for ending in ("completed", "completed", "retried", "failed", "cancelled", "snoozed"):
-        counting.count("work", ending, 0.5, time.perf_counter(), seconds(NOON))
-    counting.count("other", "completed", 2.0, time.perf_counter(), seconds(NOON - timedelta(seconds=10)))
+        counting.count("work", ending, 0.5, time.perf_counter(), due(NOON))
+    counting.count("other", "completed", 2.0, time.perf_counter(), due(NOON - timedelta(seconds=10)))
 
     counted = counting.cut()
 
@@ -139,7 +140,7 @@ def test_a_tally_counts_runs_by_name_and_ending() -> None:
 
 def test_a_wait_is_never_negative() -> None:
     counting = tally()
-    counting.count("work", "completed", 0.1, time.perf_counter(), seconds(NOON + HOUR))
+    counting.count("work", "completed", 0.1, time.perf_counter(), due(NOON + HOUR))
 
     counts = counting.cut()["work"]
     assert counts.waited == 0.0
@@ -148,7 +149,7 @@ def test_a_wait_is_never_negative() -> None:
 
 def test_a_job_that_never_started_has_no_durations() -> None:
     counting = tally()
-    counting.count("work", "cancelled", 0.0, 0.0, seconds(NOON - HOUR))
+    counting.count("work", "cancelled", 0.0, 0.0, due(NOON - HOUR))
 
     counts = counting.cut()["work"]
     assert counts.endings["cancelled"] == 1
@@ -160,16 +161,40 @@ def test_a_job_that_never_started_has_no_durations() -> None:
     )
 
 
-def test_a_due_time_that_is_not_a_date_leaves_out_the_wait() -> None:
-    assert trends.due_seconds({"nextRunAt": "soon"}) is None
-    assert trends.due_seconds({"nextRunAt": NOON}) == seconds(NOON)
-    assert trends.due_seconds({"nextRunAt": NOON.replace(tzinfo=None)}) == seconds(NOON)
+@pytest.mark.parametrize("moment", ["soon", None, 5, {}])
+def test_a_due_time_that_is_not_a_date_leaves_out_the_wait(moment: object) -> None:
+    counting = tally()
+    counting.count("work", "completed", 0.1, time.perf_counter(), due(moment))
+    counting.count("work", "completed", 0.1, time.perf_counter(), {})
+
+    counts = counting.cut()["work"]
+    assert (counts.endings["completed"], sum(counts.waited_by_bucket)) == (2, 0)
+
+
+def test_a_claim_that_was_read_again_has_times_with_a_zone() -> None:
+    counting = tally()
+    counting.count("work", "completed", 0.1, time.perf_counter(), {"nextRunAt": NOON - HOUR})
+
+    assert counting.cut()["work"].waited == pytest.approx(3600, abs=5)
+
+
+@given(st.floats(min_value=0.0, max_value=1e6))
+def test_a_tally_and_a_histogram_agree_about_buckets(duration: float) -> None:
+    counting = tally()
+    counting.count("work", "completed", duration, time.perf_counter(), {})
+
+    found = counting.cut()["work"].ran_by_bucket.index(1)
+    assert abs(found - Histogram.bucket_of(duration * 1000)) <= (1 if is_edge(duration * 1000) else 0)
+
+
+def is_edge(milliseconds: float) -> bool:
+    return milliseconds > 0 and abs(5 * math.log10(milliseconds) - round(5 * math.log10(milliseconds))) < 1e-9
 
 
 def test_too_many_names_share_one() -> None:
     counting = tally()
     for number in range(MOST_NAMES + 7):
-        counting.count(f"name-{number}", "completed", 0.1, 0.0, None)
+        counting.count(f"name-{number}", "completed", 0.1, 0.0, {})
 
     counted = counting.cut()
     assert len(counted) == MOST_NAMES + 1

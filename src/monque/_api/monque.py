@@ -24,7 +24,6 @@ from monque._api.subscribe import EventKind, subscribe, subscribes
 from monque._connect.connector import Connection, Connector
 from monque._connect.sessions import Session
 from monque._engine.context import Context
-from monque._engine.tally import Tally
 from monque._engine.waits import Waits
 from monque._errors import ConfigurationError
 from monque._events import Event, EventBus, Listener
@@ -37,6 +36,7 @@ from monque._scheduling import ScheduleSettings, declare
 from monque._settings import JobSettings, WorkerSettings, check_job_settings
 from monque._state import State
 from monque._store.store import Store
+from monque._store.tally import Tally
 from monque._time.clock import Clock
 from monque._workers.home import EnqueueOptions, ScheduleOptions
 from monque._workers.hooks import HookT

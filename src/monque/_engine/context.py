@@ -8,12 +8,12 @@ from typing import NamedTuple
 from pymongo.errors import PyMongoError
 
 from monque._driver_reason import driver_reason
-from monque._engine.tally import Tally
 from monque._engine.waits import Waits
 from monque._events import EventBus, JobError
 from monque._observe.telemetry import Telemetry
 from monque._state import State
 from monque._store.store import Store
+from monque._store.tally import Tally
 
 logger = logging.getLogger("monque")
 

@@ -116,7 +116,7 @@ async def _give_up(found: Document, taken: _Taken, context: Context) -> None:
 def _count(found: Document, how: str, context: Context) -> None:
     """Count a job for the trends; nobody knows how long it waited and ran."""
     if context.tally is not None:
-        context.tally.count(str(found.get("name")), how, 0.0, 0.0, None)
+        context.tally.count(str(found.get("name")), how, 0.0, 0.0, found)
 
 
 async def _abandon(found: Document, context: Context) -> Document | None:

@@ -21,7 +21,6 @@ from monque._engine.gates import gate
 from monque._engine.insist import insist
 from monque._engine.runs import Runs
 from monque._engine.schedule_steps import tell_step
-from monque._engine.tally import Tally
 from monque._errors import ResultError
 from monque._events import JobCancelled, JobCompleted, JobError, JobFailed, JobSnoozed, JobStarted
 from monque._job import Job
@@ -33,7 +32,7 @@ from monque._store.document import Document, cancel_reason_of, is_cancel_request
 from monque._store.lazy_job import hand, take_back
 from monque._store.policy import policy_of
 from monque._store.settling import Answer, Lost, Settled
-from monque._store.trends import due_seconds
+from monque._store.tally import Tally
 from monque._time.clock import elapsed
 from monque._verdicts import Cancel, Snooze
 from monque._workers.results import Kept, keep
@@ -307,11 +306,11 @@ def tell(settlement: Settlement, document: Document | None, context: Context) ->
 
 
 def _count(settlement: Settlement, tally: Tally) -> None:
-    """Count the run for the trends. Every job pays for this, so it takes no detour."""
-    run, outcome, transition = settlement.run, settlement.outcome, settlement.transition
-    completes = outcome.error is None and transition.to is JobStatus.COMPLETED
-    how = "completed" if completes else ending(outcome, transition)
-    tally.count(run.worker.name, how, outcome.seconds, run.started, due_seconds(settlement.claim))
+    """Count the run for the trends."""
+    run, outcome = settlement.run, settlement.outcome
+    completes = outcome.error is None and settlement.transition.to is JobStatus.COMPLETED
+    how = "completed" if completes else ending(outcome, settlement.transition)
+    tally.count(run.worker.name, how, outcome.seconds, run.started, settlement.claim)
 
 
 def _tell_run(settlement: Settlement, document: Document | None, context: Context) -> None:

@@ -8,10 +8,10 @@ import random
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from monque._engine.tally import Tally
 from monque._store import trend_writes
 from monque._store.companion import WRITE_LIMIT
 from monque._store.store import Store
+from monque._store.tally import Tally
 from monque._store.trend_writes import Entry
 from monque._store.trends import MINUTE, MOST_NAMES, OTHERS, Counts, begin_of
 from monque._time.clock import elapsed

@@ -43,7 +43,6 @@ Kind: TypeAlias = Literal["m", "h", "g"]
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 _MILLISECOND = timedelta(milliseconds=1)
 _EPOCH = datetime.fromtimestamp(0, UTC)
-_NAIVE_EPOCH = _EPOCH.replace(tzinfo=None)
 
 OTHERS = "…"
 """The name under which everything is counted that is one name too many."""
@@ -87,14 +86,6 @@ class Counts:
         for bucket in _BUCKETS:
             self.ran_by_bucket[bucket] += other.ran_by_bucket[bucket]
             self.waited_by_bucket[bucket] += other.waited_by_bucket[bucket]
-
-
-def due_seconds(claim: Mapping[str, Any]) -> float | None:
-    """When the job was due, in seconds since 1970; None if somebody has written something else by hand."""
-    due = claim.get("nextRunAt")
-    if type(due) is not datetime:
-        return None
-    return (due - (_NAIVE_EPOCH if due.tzinfo is None else _EPOCH)).total_seconds()
 
 
 def add_counts(minute: datetime, name: str, counts: Counts, *, keep: timedelta) -> UpdateOne:
