@@ -108,6 +108,41 @@ def test_expired_jobs_and_those_that_somebody_cancelled_are_found(
     assert [job["id"] for job in told] == [str(ended[place]["_id"]) for place in found]
 
 
+def test_jobs_of_an_instance_and_schedules_are_found(call: Call, jobs: Jobs) -> None:
+    there = [claimed("web-1", claimedAt=ago(hours=2)), claimed("web-2"), document(repeatInterval="@daily")]
+    jobs.insert_many(there)
+
+    def found(*filters: str) -> list[int]:
+        told = [job["id"] for job in lines(call("jobs", "list", "--json", *filters))]
+        return [place for place, job in enumerate(there) if str(job["_id"]) in told]
+
+    assert found("--claimed-by", "web-1") == [0]
+    assert found("--claimed-before", "1h") == [0]
+    assert found("--claimed-after", "1h") == []
+    assert found("--recurring") == [2]
+    assert found("--not-recurring") == [0, 1]
+    asked = call("jobs", "delete", "--claimed-by", "web-1", "--not-recurring", typed="y\n")
+    assert "(claimed by web-1, not recurring)" in asked.stderr
+
+
+def test_jobs_run_now(call: Call, jobs: Jobs) -> None:
+    later = [document(nextRunAt=ahead(hours=1)) for _ in range(3)]
+    done, schedule = document(status="completed"), document(repeatInterval="@daily", nextRunAt=ahead(hours=1))
+    running = claimed("me", repeatInterval="@daily")
+    jobs.insert_many([*later, done, schedule, running])
+
+    assert call("jobs", "run-now", str(later[0]["_id"])).output == f"due now: {later[0]['_id']}\n"
+    refused = call("jobs", "run-now", str(done["_id"]))
+    assert refused.exit_code == 1
+    assert "it is completed; only a pending one can be" in refused.stderr
+    assert call("jobs", "run-now", str(running["_id"])).output == f"due now: {running['_id']}\n"
+    asked = call("jobs", "run-now", "--due-after", "2000-01-01T00:00Z", "--not-recurring", "--yes")
+    assert asked.output == "due now: 3 job(s)\n"
+    assert jobs.count_documents({"nextRunAt": {"$gt": ahead(minutes=30)}, "status": "pending"}) == 1
+    call("jobs", "run-now", str(schedule["_id"]))
+    assert jobs.count_documents({"nextRunAt": {"$gt": ahead(minutes=30)}, "status": "pending"}) == 0
+
+
 @pytest.fixture
 def ended(jobs: Jobs) -> list[dict[str, Any]]:
     """One past its expiry, one not yet, one cancelled by expiry, one by an operator."""

@@ -6,6 +6,7 @@ import functools
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias, TypeVar
@@ -96,9 +97,10 @@ def _by_id(action: Action, monque: SyncMonque, ids: tuple[str, ...], as_json: bo
     for job_id in ids:
         result, error = _try_recorded(action, monque, _meant(monque, job_id))
         problems += error is not None
-        is_asked = isinstance(result, Job) and result.status is JobStatus.PROCESSING
+        cancels, is_running = action.verb == "cancel", isinstance(result, Job) and _runs(result)
+        is_asked = cancels and is_running
         if as_json:
-            asked = {"requested": is_asked} if action.verb == "cancel" else {}
+            asked = {"requested": is_asked} if cancels else {}
             print_json({"id": job_id, "done": error is None, "error": error, **asked})
         elif error is None:
             click.echo(f"asked {job_id} to stop" if is_asked else f"{action.done} {job_id}")
@@ -106,6 +108,10 @@ def _by_id(action: Action, monque: SyncMonque, ids: tuple[str, ...], as_json: bo
             click.echo(f"Error: {error}", err=True)
     if problems:
         click.get_current_context().exit(1)
+
+
+def _runs(job: Job[Any]) -> bool:
+    return job.status is JobStatus.PROCESSING
 
 
 def _meant(monque: SyncMonque, text: str) -> Any:
@@ -117,7 +123,7 @@ def _meant(monque: SyncMonque, text: str) -> Any:
 
 
 def _try_recorded(action: Action, monque: SyncMonque, job_id: Any) -> tuple[object, str | None]:
-    """As `_try`, and what came of it is in the audit trail."""
+    """What the action returned, and what is in its way; the audit trail has it, too."""
     before = monque.get_job(job_id)
     name = before.name if before is not None and isinstance(before.name, str) else None
     about = {"job_id": job_id, "name": name, "before": before}
@@ -128,14 +134,6 @@ def _try_recorded(action: Action, monque: SyncMonque, job_id: Any) -> tuple[obje
     except (JobNotFoundError, JobStateError) as error:
         return None, _explained(error, monque, job_id)
     return result, None
-
-
-def _try(action: Action, monque: SyncMonque, job_id: Any) -> tuple[object, str | None]:
-    """What the action returned, and what is in its way."""
-    try:
-        return action.one(monque, job_id), None
-    except (JobNotFoundError, JobStateError) as error:
-        return None, _explained(error, monque, job_id)
 
 
 def _explained(error: JobNotFoundError | JobStateError, monque: SyncMonque, job_id: Any) -> str:
@@ -306,21 +304,40 @@ def rescheduling(at: datetime | None, delay: timedelta | None) -> Action:
     def one(monque: SyncMonque, job_id: Any) -> object:
         return monque.reschedule_job(job_id, at or monque.server_time() + (delay or timedelta(0)))
 
-    def many(monque: SyncMonque, jobs: JobFilter, _count: int, tell: Tell) -> BulkResult:
-        # First all ids, then the changes: a job that was moved must not be met again.
-        ids = [job.id for job in monque.iter_jobs(jobs)]
-        moved = 0
-        for done, job_id in enumerate(ids, 1):
-            moved += _try(action, monque, job_id)[1] is None  # one that began to run meanwhile is left alone
-            tell(done)
-        return BulkResult(count=moved, errors=[])
-
-    action = Action(
+    return Action(
         verb="reschedule",
         done="rescheduled",
         of_many="rescheduleBulk",
         among=frozenset({JobStatus.PENDING}),
         one=one,
-        many=many,
+        many=_one_by_one(one),
     )
-    return action
+
+
+def _one_by_one(
+    one: Callable[[SyncMonque, Any], object],
+) -> Callable[[SyncMonque, JobFilter, int, Tell], BulkResult]:
+    """What is done to one, done to each that matches."""
+
+    def many(monque: SyncMonque, jobs: JobFilter, _count: int, tell: Tell) -> BulkResult:
+        # First all ids, then the changes: a job that was moved must not be met again.
+        ids = [job.id for job in monque.iter_jobs(jobs, payload_limit=0)]
+        changed = 0
+        for done, job_id in enumerate(ids, 1):
+            with suppress(JobNotFoundError, JobStateError):  # one that began to run meanwhile is left alone
+                one(monque, job_id)
+                changed += 1
+            tell(done)
+        return BulkResult(count=changed, errors=[])
+
+    return many
+
+
+RUN_NOW = Action(
+    verb="run-now",
+    done="due now:",
+    of_many="run-nowBulk",
+    among=frozenset({JobStatus.PENDING}),
+    one=SyncMonque.run_now,
+    many=_one_by_one(SyncMonque.run_now),
+)

@@ -11,6 +11,7 @@ import click
 from monque import Job
 from monque.cli.actions import (
     DELETE,
+    RUN_NOW,
     acts,
     await_ends,
     cancelling,
@@ -43,7 +44,7 @@ SORTS = click.Choice(["id", "created_at", "updated_at", "next_run_at"])
 
 @click.group()
 def jobs() -> None:
-    """List, show, explain, wait for, cancel, retry, reschedule, prioritize and delete jobs.
+    """List, show, explain, wait for, cancel, retry, reschedule, run, prioritize and delete jobs.
 
     Filters are options. Times are given with a zone (2030-05-01T09:00Z) or as an age (2h).
 
@@ -235,6 +236,23 @@ def reschedule(database: Database, at: datetime | None, delay: timedelta | None,
     if (at is None) == (delay is None):
         raise click.UsageError("say when: give either --at or --delay")
     perform(rescheduling(at, delay), database, **wish)
+
+
+@jobs.command("run-now")
+@acts
+@as_json
+@connects
+def run_now(database: Database, **wish: Any) -> None:
+    """Let pending jobs run now instead of later: those named by ID, or all that match the filters.
+
+    A schedule runs once more, beside its times.
+
+    \b
+    Examples:
+      monque jobs run-now 65f1c0ffee65f1c0ffee0001
+      monque jobs run-now --name send-email --due-before 2030-01-01T00:00Z --not-recurring
+    """
+    perform(RUN_NOW, database, **wish)
 
 
 @jobs.command()

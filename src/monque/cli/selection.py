@@ -27,6 +27,8 @@ _TIMES = {
     "updated_before": "Last changed before this time.",
     "due_after": "Due at this time or later.",
     "due_before": "Due before this time.",
+    "claimed_after": "Running since this time, or a shorter while.",
+    "claimed_before": "Running since before this time.",
 }
 
 
@@ -41,11 +43,14 @@ class Selection:
     cancelled_by: Canceller | None
     priority: int | None
     unique_key: str | None
+    claimed_by: str | None
+    recurring: bool | None
     payload: dict[str, Any]
 
     def __bool__(self) -> bool:
         given = (self.status, self.times, self.expired, self.cancelled_by, self.priority, self.payload)
-        return self.name is not None or self.unique_key is not None or any(given)
+        texts = (self.name, self.unique_key, self.claimed_by)
+        return any(each is not None for each in (*texts, self.recurring)) or any(given)
 
     def filter(self, *, now: datetime, among: frozenset[str] | None = None) -> JobFilter | None:
         """The filter, narrowed to the statuses *among*; None if no job can match."""
@@ -62,6 +67,8 @@ class Selection:
             cancelled_by=self.cancelled_by,
             priority=self.priority,
             unique_key=self.unique_key,
+            claimed_by=self.claimed_by,
+            recurring=self.recurring,
             payload=self.payload or None,
             **times,
         )
@@ -75,6 +82,8 @@ class Selection:
         words += [f"cancelled by {self.cancelled_by}"] if self.cancelled_by is not None else []
         words += [f"priority {self.priority} or higher"] if self.priority is not None else []
         words += [f"unique key {self.unique_key}"] if self.unique_key is not None else []
+        words += [f"claimed by {self.claimed_by}"] if self.claimed_by is not None else []
+        words += ["recurring" if self.recurring else "not recurring"] if self.recurring is not None else []
         words += [f"{path} {json.dumps(value)}" for path, value in self.payload.items()]
         return ", ".join(words) or "all names"
 
@@ -109,7 +118,10 @@ def _payload(given: str) -> tuple[str, Any]:
         return path, text
 
 
-_OTHERS = ("name", "status", "expired", "cancelled_by", "priority", "unique_key")
+_OTHERS = (
+    *("name", "status", "expired", "cancelled_by", "priority", "unique_key"),
+    *("claimed_by", "recurring"),
+)
 _STATUSES = click.Choice([status.value for status in JobStatus])
 _CANCELLERS = click.Choice(get_args(Canceller))
 _OPTIONS = [
@@ -120,6 +132,8 @@ _OPTIONS = [
         metavar="PATH=VALUE",
         help="With this value in the payload, as JSON or as text: customer.id=7. Needs --name; up to three.",
     ),
+    click.option("--recurring/--not-recurring", default=None, help="Only schedules, or only other jobs."),
+    click.option("--claimed-by", metavar="INSTANCE", help="Running on the instance with this id."),
     click.option("--unique-key", metavar="KEY", help="With this unique key."),
     click.option("--priority", type=click.IntRange(1, 9), help="With this priority or a higher one."),
     click.option("--cancelled-by", type=_CANCELLERS, help="Cancelled by whom."),
