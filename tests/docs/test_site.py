@@ -23,6 +23,7 @@ NAMES = [
     *(f"monque.Monque.{name}" for name in dir(Monque) if not name.startswith("_")),
     *(f"monque.SyncMonque.{name}" for name in dir(SyncMonque) if not name.startswith("_")),
     *(f"monque.fastapi.{name}" for name in importlib.import_module("monque.fastapi").__all__),
+    *(f"monque.web.{name}" for name in importlib.import_module("monque.web").__all__),
     *(
         f"monque.testing.{name}"
         for name in (
@@ -46,6 +47,9 @@ ALIASES = {
     "monque.StatusName",
     "monque.UseName",
     "monque.fastapi.MonqueDep",
+    "monque.web.Auth",
+    "monque.web.Authorize",
+    "monque.web.DEFAULT_KEYS",
 }
 
 

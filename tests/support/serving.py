@@ -26,12 +26,13 @@ def free_port() -> int:
 @asynccontextmanager
 async def program(*command: str, folder: Path, **environment: str) -> AsyncIterator[Child]:
     """Run `python -m ...` in *folder*; killed at the end if it still runs."""
+    path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         *command,
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(TESTS), "PYTHONWARNINGS": "error", **environment},
+        env={**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "error", **environment},
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -166,10 +166,13 @@ class Pulse:
         """Read everything and publish it as the next tick."""
         loop = asyncio.get_running_loop()
         began, announced = loop.time(), self._bulletin.announced
+        was_troubled = self._bulletin.newest.trouble is not None
         reading = await self._reads.read()
         self._looked_at, self._announced_before_look = loop.time(), announced
         took = timedelta(seconds=loop.time() - began)
-        self._bulletin.publish(take(reading, every=max(self._tick, (_GIVES_WAY + 1) * took), took=took))
+        # The first look after an outage has waited for its end: that says nothing about what a look costs.
+        every = self._tick if was_troubled else max(self._tick, (_GIVES_WAY + 1) * took)
+        self._bulletin.publish(take(reading, every=every, took=took))
         self._wake()
 
     def _be_troubled(self, text: str) -> None:
