@@ -134,16 +134,32 @@ def test_the_package_says_that_it_is_typed() -> None:
     assert files("monque").joinpath("py.typed").is_file()
 
 
-def test_without_fastapi_its_integration_says_what_to_install(tmp_path: Path) -> None:
-    """As if FastAPI were not there."""
-    (tmp_path / "fastapi.py").write_text("raise ModuleNotFoundError('No module', name='fastapi')")
+@pytest.mark.parametrize(
+    ("module", "needed", "advice"),
+    [
+        (
+            "monque.fastapi",
+            "fastapi",
+            "monque.fastapi needs FastAPI; install it with: pip install 'pymonque[fastapi]'",
+        ),
+        (
+            "monque.web",
+            "starlette",
+            "monque.web needs Starlette; install it with: pip install 'pymonque[web]'",
+        ),
+    ],
+)
+def test_without_what_an_extra_installs_its_module_says_so(
+    tmp_path: Path, module: str, needed: str, advice: str
+) -> None:
+    """As if the package were not there."""
+    (tmp_path / f"{needed}.py").write_text(f"raise ModuleNotFoundError('No module', name={needed!r})")
     program = subprocess.run(
-        [sys.executable, "-c", "import monque.fastapi"],
+        [sys.executable, "-c", f"import {module}"],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
     )
 
     assert program.returncode == 1
-    advice = "monque.fastapi needs FastAPI; install it with: pip install 'pymonque[fastapi]'"
     assert program.stderr.endswith(f"ModuleNotFoundError: {advice}\n")

@@ -21,7 +21,7 @@ LONGEST_FUNCTION = 45
 HELD_BY_USERS = {"Monque", "Management", "SyncMonque"}
 VALUES = {
     *("Job", "Options", "Claim", "Schedule", "Diagnosis", "AuditEntry", "Instance", "TrendPoint"),
-    *("JobFilter",),
+    *("JobFilter", "Route"),
 }
 MAY_NAME_FIELDS = ("_store/", "management/", "web/")
 

@@ -10,23 +10,13 @@ from typing import Any
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
+from monque.management.job_view import version_of
+from monque.management.ops import OpsJob
 from monque.web.routes import Dumped, Route
 
-# What moves with time alone: a page that is otherwise the same need not be sent again.
-_VOLATILE = frozenset(
-    {
-        "serverTime",
-        "lastHeartbeat",
-        "seenAt",
-        "sinceMs",
-        "ageMs",
-        "waitMs",
-        "durationMs",
-        "seq",
-        "tookMs",
-        "everyMs",
-    }
-)
+# What moves with time alone: an answer that is otherwise the same need not be sent again.
+_AGES = frozenset({"oldestDueMs", "sinceMs", "waitMs", "durationMs"})
+_VOLATILE = _AGES | {"serverTime", "lastHeartbeat", "seenAt", "seq", "tookMs", "everyMs"}
 
 _TAG = re.compile(r'(?:W/)?"([^"]*)"')
 
@@ -36,7 +26,7 @@ def answer(result: Dumped | dict[str, Any], route: Route, headers: Headers) -> R
     document = result if isinstance(result, dict) else result.dump()
     if not route.is_tagged:
         return json_response(document, {"cache-control": "no-store"})
-    tag = tag_of(document, getattr(result, "state_tag", None))
+    tag = tag_of(document, version_of(result) if isinstance(result, OpsJob) else None)
     kept = {"cache-control": "private, no-cache", "etag": tag}
     if _is_known(tag, headers.getlist("if-none-match")):
         return Response(status_code=304, headers=kept)
@@ -58,9 +48,23 @@ def tag_of(document: Any, state: str | None) -> str:
 
 def _lasting(value: Any) -> Any:
     """A document without what moves with time alone."""
-    if isinstance(value, dict):
-        return {key: _lasting(each) for key, each in value.items() if key not in _VOLATILE}
-    return [_lasting(each) for each in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_lasting(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {key: _lasting(each) for key, each in value.items() if key not in _VOLATILE}
+    if "seq" in value:
+        return _lasting_snapshot(kept)
+    if "stepMs" in value:
+        kept.pop("to", None)  # it is now; each row has its own time
+    return kept
+
+
+def _lasting_snapshot(snapshot: dict[str, Any]) -> dict[str, Any]:
+    """A snapshot without its time and without the ages in its rows."""
+    ages = {place for place, column in enumerate(snapshot["columns"]) if column in _AGES}
+    rows = [[each for place, each in enumerate(row) if place not in ages] for row in snapshot["names"]]
+    return {**snapshot, "at": None, "names": rows}
 
 
 def _is_known(tag: str, known: list[str]) -> bool:

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from monque import Monque, NotOpenError, __version__
 from monque.management import Authorize, Caller, Limits, Redaction, Surface
-from monque.management.errors import SurfaceError
+from monque.management.errors import SurfaceError, surface_errors
 from monque.web.answering import answer
 from monque.web.auth import Auth, LoopbackOnly
 from monque.web.context import Context
@@ -31,7 +31,7 @@ from monque.web.openapi import document
 from monque.web.pages import no_page
 from monque.web.problems import Problem, away, internal, not_found, problem_of, respond, too_slow
 from monque.web.reading import read_body, read_query, refuse_forms
-from monque.web.routes import V1, Ask, Dumped, Need, Route, Table
+from monque.web.routes import V1, Ask, Dumped, Route, Table
 from monque.web.routes_live import LIVE_ROUTES
 from monque.web.routes_ops import OPS_ROUTES
 from monque.web.routes_v1 import V1_ROUTES
@@ -54,6 +54,9 @@ def dashboard(
     allow_enqueue: bool = False,
     redact: Redaction = Redaction(),
     ui: bool = True,
+    title: str = "Monque",
+    badge: str | None = None,
+    links: Mapping[str, str] = {},
     root_path: str | None = None,
     allowed_hosts: Sequence[str] = (),
     allowed_origins: Sequence[str] = (),
@@ -75,6 +78,9 @@ def dashboard(
             registered handler run with any payload.
         redact: What is hidden in payloads and failure texts.
         ui: Whether there are pages beside the API.
+        title: What the pages call it.
+        badge: A word beside the title, such as `production`.
+        links: More links for the pages, each name with its address.
         root_path: The prefix under which browsers reach it, if the host does not say it in the ASGI scope.
         allowed_hosts: If given, the hosts under which it can be reached, such as `ops.example.org`.
         allowed_origins: Origins of other pages that may use the API, such as `https://ops.example.org`.
@@ -94,6 +100,9 @@ def dashboard(
         allow_enqueue=allow_enqueue,
         redact=redact,
         limits=limits,
+        title=title,
+        badge=badge,
+        links=links,
     )
     return Dashboard(
         monque,
@@ -227,13 +236,15 @@ class Dashboard:
         surface = self._context.surface
         if route.opens:
             await self._life.open()
-        if not isinstance(route.needs, Need):
-            doing = route.needs.value if route.writes else None
-            await surface.admit(caller, route.needs, doing=doing, job_id=part or None)
+        for right in route.rights:
+            doing = (route.doing or right.value) if route.writes else None
+            await surface.admit(caller, right, doing=doing, job_id=part[:64] or None)
         query = read_query(request.scope["query_string"], route.query)
         body = await self._body(route, request)
         ask = Ask(caller=caller, request=request, context=self._context, id=part, query=query, body=body)
-        result = await route.handler(ask)
+        # Whatever of the core's errors comes through is about what was asked for.
+        with surface_errors():
+            result = await route.handler(ask)
         return answer(result, route, request.headers) if isinstance(result, Dumped | dict) else result
 
     async def _body(self, route: Route, request: Request) -> Any:

@@ -75,7 +75,8 @@ def _operation(route: Route, references: References) -> dict[str, Any]:
 def _right(route: Route) -> str:
     if isinstance(route.needs, Need):
         return f"It needs {route.needs.value}."
-    return f"It needs the right `{route.needs.value}`."
+    rights = " and ".join(f"`{right.value}`" for right in route.rights)
+    return f"It needs the right {rights}."
 
 
 def _path_parameters(route: Route) -> list[dict[str, Any]]:

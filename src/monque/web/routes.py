@@ -97,6 +97,8 @@ class Route:
         method: GET (which HEAD shares), POST, PUT or DELETE.
         path: Below the mount; `{id}` stands for one part of it.
         needs: The right, or what there is in place of one.
+        also: More rights that it needs.
+        doing: What the audit trail calls it, if it changes anything and not by its right.
         operation: The operationId of the document.
         summary: One line about it.
         handler: Answers it.
@@ -120,6 +122,8 @@ class Route:
     handler: Handler
     query: type[BaseModel] | Raw | None = None
     body: type[BaseModel] | Raw | None = None
+    also: tuple[Action, ...] = ()
+    doing: str | None = None
     body_may_lack: bool = False
     body_limit: int | None = None
     answer: type[BaseModel] | None = None
@@ -133,6 +137,11 @@ class Route:
     def writes(self) -> bool:
         """Whether it may change anything."""
         return self.method != "GET" and not self.only_looks
+
+    @property
+    def rights(self) -> tuple[Action, ...]:
+        """The rights that can be decided before its body is read."""
+        return () if isinstance(self.needs, Need) else (self.needs, *self.also)
 
     @property
     def part(self) -> str | None:

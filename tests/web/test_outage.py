@@ -1,0 +1,49 @@
+"""A database that goes away and comes back under a dashboard."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+from monque import Trends
+from monque.web import Limits, dashboard
+from monque.web.routes import Need
+from support.aliases import Collection, Make
+from support.examples import routes, send
+from support.jobs import document
+from support.options import QUICK
+from support.proxy import Proxy
+from support.waiting import eventually
+from support.web import Connect
+
+# What asks no database, or gives up so soon that it answers what it has.
+UNTOUCHED = {"opsSchedulePreview", "opsMe", "opsSearch"}
+
+
+async def test_without_its_database_every_route_is_503_and_then_fine_again(
+    make_monque: Make, collection: Collection, connect: Connect
+) -> None:
+    job = document()
+    await collection.insert_one(job)
+    limits = Limits(queries_at_once=100, query_timeout=timedelta(seconds=1))
+    asking = [route for route in routes() if route.opens and route.operation not in UNTOUCHED]
+    async with Proxy(await collection.database.client.address) as proxy:
+        uri = proxy.uri(collection.database.name, "serverSelectionTimeoutMS=500")
+        monque = await make_monque(uri, options=replace(QUICK, trends=Trends()), companions=True).open()
+        async with dashboard(monque, allow_enqueue=True, limits=limits) as board:
+            client = connect(board)
+            assert (await client.get(f"/api/v1/jobs/{job['_id']}")).status_code == 200
+            await proxy.cut()
+            answers = await asyncio.gather(*(send(client, route, str(job["_id"])) for route in asking))
+            for route, answer in zip(asking, answers, strict=True):
+                assert answer.status_code == 503, f"{route.operation}: {answer.text}"
+                assert answer.headers["retry-after"] == "2"
+            assert (await client.get("/api/v1/health")).status_code == 200
+            assert all(isinstance(route.needs, Need) or route.opens for route in routes())
+            await proxy.restore()
+
+            async def check() -> None:
+                assert (await client.get("/api/v1/jobs")).status_code == 200
+
+            await eventually(check)
