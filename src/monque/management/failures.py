@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -69,13 +69,20 @@ class Group:
 def grouped(rows: Sequence[FailedJob]) -> list[Group]:
     """The groups of these failures, which come newest first; the largest group first."""
     by_shape: dict[Shape, list[FailedJob]] = {}
-    shapes: dict[str | None, Shape] = {}
     for row in rows:
-        # Most failures of an outage have the very same text.
-        shape = shapes.get(row.reason) or shapes.setdefault(row.reason, shape_of(row.reason))
-        by_shape.setdefault(shape, []).append(row)
+        by_shape.setdefault(shape_of(row.reason), []).append(row)
     groups = [Group(shape=shape, rows=tuple(found)) for shape, found in by_shape.items()]
-    return sorted(groups, key=lambda group: (-group.count, group.shape.fingerprint))
+    return sorted(groups, key=_order)
+
+
+def within(groups: Sequence[Group], since: datetime) -> list[Group]:
+    """The same groups without what failed before *since*; all windows share one read."""
+    kept = [replace(group, rows=tuple(row for row in group.rows if row.at >= since)) for group in groups]
+    return sorted((group for group in kept if group.rows), key=_order)
+
+
+def _order(group: Group) -> tuple[int, str]:
+    return -group.count, group.shape.fingerprint
 
 
 def differing_keys(payloads: Sequence[Any]) -> list[str]:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from time import monotonic
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from monque import Schedule
+from monque import Schedule, next_runs
 from monque.management.job_view import id_text
 from monque.management.ops import OpsLastRun, OpsOutcome, OpsRun
 from monque.management.values import iso, milliseconds
 from monque.management.words import words_of
 
+# Seconds that a preview may keep the event loop, and how many times are computed between two looks at the
+# clock. Twice as long would be noticed by whatever else runs here; half would cut previews of every day.
+_BUDGET = 0.05
+_AT_ONCE = 20
 # A schedule that waits for longer than this after its time is late.
 _LATE = timedelta(minutes=1)
 
@@ -60,6 +65,24 @@ def _outcome(run: Any) -> OpsOutcome:
 def runs_in(zone: str, times: Iterable[datetime]) -> list[OpsRun]:
     """Times to come, also as the clocks of their zone show them."""
     return [OpsRun(at=iso(time), local=local_text(time, zone)) for time in times]
+
+
+def next_within(cron: str, zone: str, *, after: datetime, count: int) -> list[datetime]:
+    """The next times of an expression; fewer than *count* if they take too long, as those of 29 February do.
+
+    Raises:
+        InvalidCronError: The expression cannot be used.
+        ConfigurationError: There is no such zone.
+    """
+    times: list[datetime] = []
+    begun = monotonic()
+    while len(times) < count and (not times or monotonic() - begun < _BUDGET):
+        wanted = min(_AT_ONCE, count - len(times))
+        found = next_runs(cron, zone, after=times[-1] if times else after, count=wanted)
+        times += found
+        if len(found) < wanted:
+            break
+    return times
 
 
 def local_text(time: datetime, zone: str) -> str:

@@ -9,7 +9,7 @@ from monque import Instance, JobFilter, JobStatus
 from monque.management.actions import Action
 from monque.management.actor import Caller
 from monque.management.errors import NotFoundError
-from monque.management.failures import Group, differing_keys, grouped
+from monque.management.failures import Group, differing_keys
 from monque.management.job_view import id_text
 from monque.management.ops import (
     OpsCanary,
@@ -72,8 +72,9 @@ class Failing(Bulk):
     async def _shown_groups(self, caller: Caller, window: Window, name: str | None) -> list[OpsGroup]:
         now = self._now()
         since = now - WINDOWS[window]
-        rows = await self._failures(name=name, since=since)
-        all_rows = await self._failures(name=name)
+        groups = await self._groups(name=name, since=since)
+        looked = sum(group.count for group in groups)
+        read = sum(group.count for group in await self._groups(name=name))
         marks = [mark.started_at for mark in releases(await self._instances())]
         hidden = not await self._may(caller, Action.PAYLOAD)
         return [
@@ -81,13 +82,13 @@ class Failing(Bulk):
                 group,
                 since=since,
                 until=now,
-                looked=len(rows),
-                # The window is cut short if the oldest failure that was read is within it.
-                capped=len(all_rows) >= self.limits.window and len(rows) == len(all_rows),
+                looked=looked,
+                # The window is cut short if all failures that were read are within it.
+                capped=looked == read >= self.limits.window,
                 is_new=group.is_new(marks),
                 hidden=hidden,
             )
-            for group in grouped(rows)
+            for group in groups
         ]
 
     def _shown_group(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -40,6 +41,8 @@ _TOP_GROUPS = 5
 _RUNNING_NOW = 20
 # What the doctor finds changes slowly, and asking takes seconds where many jobs are.
 _DIAGNOSIS_KEPT = timedelta(minutes=1)
+# Seconds. Twice as long and the first screen would seem slow; half would often leave its warnings out.
+_DOCTOR_WAIT = 0.5
 # Counting all jobs of a name is expensive: at most a tenth of the time is spent on it.
 _STATS_KEPT = timedelta(seconds=5)
 _STATS_SHARE = 10
@@ -67,13 +70,19 @@ class Overview(Scheduling):
     async def ops_overview(self, caller: Caller, query: OpsOverviewQuery) -> OpsOverview:
         """`GET /overview`: everything that the first screen needs, in one answer."""
         await self._demand(caller, Action.READ)
-        snapshot = await self._snapshot()
+        snapshot, series, groups, running, warnings = await asyncio.gather(
+            self._snapshot(),
+            self._series_of(None, query.window),
+            self._top_groups(caller, query.window),
+            self._longest_running(caller, _RUNNING_NOW),
+            self._warnings(caller),
+        )
         return OpsOverview(
             snapshot=snapshot.wire(),
-            series=await self._series_of(None, query.window),
-            groups=await self._top_groups(caller, query.window),
-            running=await self._longest_running(caller, _RUNNING_NOW),
-            warnings=await self._warnings(caller),
+            series=series,
+            groups=groups,
+            running=running,
+            warnings=warnings,
             server_time=iso(self._now()),
         )
 
@@ -88,9 +97,11 @@ class Overview(Scheduling):
             return []
 
     async def _warnings(self, caller: Caller) -> list[OpsFinding]:
-        """What the doctor finds wrong; a slow diagnosis must not keep the first screen away."""
+        """What the doctor finds wrong. The first screen does not wait long for it: the next one has it."""
         try:
-            found = await self._diagnosed(caller)
+            found = await asyncio.wait_for(self._diagnosed(caller), _DOCTOR_WAIT)
+        except TimeoutError:
+            return []
         except SurfaceError as error:
             return [OpsFinding(check="doctor", level="warning", message=error.detail)]
         return [_finding(each) for each in found if each.level != "ok"]
@@ -131,16 +142,19 @@ class Overview(Scheduling):
         snapshot = await self._snapshot()
         if (row := snapshot.rows.get(query.name)) is None:
             row = await self._stored_row(query.name)
-        shown = _row(row).as_set()
-        shown |= await self._stored(query.name)
-        if (why := await self._why_waiting(caller, row)) is not None:
+        stored, why, times, pauses = await asyncio.gather(
+            self._stored(query.name),
+            self._why_waiting(caller, row),
+            self._times_of(caller, query.name, query.window),
+            self._pauses(),
+        )
+        shown = {**_row(row).as_set(), **stored, **times}
+        if why is not None:
             shown["explanation"] = why
-        for pause in await self._pauses():
+        for pause in pauses:
             if pause.name in (query.name, None):
                 shown["pause"] = _pause(pause)
-        return OpsQueue(
-            **shown, **await self._times_of(caller, query.name, query.window), server_time=iso(self._now())
-        )
+        return OpsQueue(**shown, server_time=iso(self._now()))
 
     async def _stored_row(self, name: str) -> Row:
         """A name of which only finished jobs are there; one without any is not found."""

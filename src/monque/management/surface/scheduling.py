@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from monque import Job, JobStatus, Schedule, next_runs
+from monque import Job, JobStatus, Schedule
 from monque.management.actions import Action
 from monque.management.actor import Caller
 from monque.management.edges import edges_of
@@ -22,7 +22,7 @@ from monque.management.ops import (
     OpsUnscheduled,
     ScheduleAction,
 )
-from monque.management.schedule_view import runs_in, schedule_fields
+from monque.management.schedule_view import next_within, runs_in, schedule_fields
 from monque.management.surface.desk import Deed
 from monque.management.surface.explaining import Explaining
 from monque.management.values import extended, from_extended_value, iso
@@ -173,7 +173,7 @@ class Scheduling(Explaining):
         await self._demand(caller, Action.READ)
         now = self._now()
         with surface_errors():
-            times = next_runs(body.cron, body.timezone, after=now, count=body.count)
+            times = next_within(body.cron, body.timezone, after=now, count=body.count)
             edges = edges_of(body.cron, body.timezone, now=now)
         shown: dict[str, Any] = {}
         if (words := words_of(body.cron)) is not None:
