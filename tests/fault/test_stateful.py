@@ -1436,6 +1436,27 @@ def end_without_a_run(jobs: Jobs) -> None:
     jobs.teardown()
 
 
+def run_late_and_now(jobs: Jobs) -> None:
+    """A late run of a schedule is skipped; a job that waits for later, or for its retry, runs now."""
+    jobs.schedule("a", "red", CRONS[0], None, 3, grace=True)
+    jobs.let_time_pass()
+    jobs.check()
+    jobs.claim_all("a")
+    jobs.check()
+    jobs.enqueue("a", [New("red", due=False)])
+    for step in (
+        lambda: jobs.run_one("b", ("pending", 0)),
+        lambda: jobs.work_off("a", "failure"),
+        lambda: jobs.run_one("b", ("pending", 0)),
+        lambda: jobs.run_one("b", ("pending", 0)),
+        lambda: jobs.work_off("a", "success"),
+        lambda: jobs.run_one("b", ("completed", 0)),
+    ):
+        jobs.check()
+        step()
+    jobs.teardown()
+
+
 def report_from_a_run(jobs: Jobs) -> None:
     """A run tells how far it is: in time, just in time, and when somebody else has taken its job."""
     jobs.enqueue("a", [New("red")])
@@ -1468,6 +1489,7 @@ def test_any_order_of_operations_leaves_what_the_model_says(
         store_jobs_of_its_own(Jobs(world), "skip")
         end_without_a_run(Jobs(world))
         report_from_a_run(Jobs(world))
+        run_late_and_now(Jobs(world))
         for end in ENDS:
             end_with_the_last_run(Jobs(world), end)
             lose_a_claim(Jobs(world), end)
