@@ -12,12 +12,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount
 
 from monque import Monque
 from monque._signals import listening
+from monque.embedded import EmbeddedMongo
 from monque.web import Access, Action, Actor, Dashboard, Limits, dashboard, live
+from support.aliases import Database, Make
 from support.asgi_stream import AsgiStream, asgi_stream
+from support.programs.child import uri_of
 from support.waiting import eventually
 from support.web import Connect
 
@@ -225,6 +234,34 @@ async def test_nothing_compresses_it(board: Dashboard) -> None:
         assert (await stream.next()).event == "hello"
 
     assert stream.headers["content-encoding"] == "identity"
+
+
+async def test_it_passes_through_a_middleware_of_the_host_and_ends_with_its_client(
+    board: Dashboard,
+) -> None:
+    """Such a middleware puts itself between the server and what we receive and send."""
+
+    async def through(request: Request, call_next: Any) -> Response:
+        return await call_next(request)
+
+    app = Starlette(routes=[Mount("/monque", board)], middleware=[Middleware(BaseHTTPMiddleware, through)])
+    async with asgi_stream(app, "/monque/api/ops/v1/stream") as stream:
+        assert [(await stream.next()).event for _ in range(3)] == ["hello", "snapshot", "delta"]
+
+    assert board._context.surface.pulse._task is None
+
+
+async def test_a_dashboard_that_was_closed_streams_again_in_another_loop(
+    server: EmbeddedMongo, database: Database, make_monque: Make
+) -> None:
+    made = dashboard(make_monque(uri_of(server, database)), limits=QUICK)
+
+    async def use() -> list[str]:
+        async with made, asgi_stream(made) as first, asgi_stream(made) as second:
+            return [(await each.until("delta")).event for each in (first, second)]
+
+    assert await use() == ["delta", "delta"]
+    assert await asyncio.to_thread(asyncio.run, use()) == ["delta", "delta"]
 
 
 async def test_head_ends_at_once(board: Dashboard) -> None:

@@ -121,10 +121,11 @@ class Pulse:
         self._wake()
 
     async def close(self) -> None:
-        """End the task, though somebody may still listen."""
+        """End the task, though somebody may still listen. Afterwards it can be used again, in any loop."""
         self._stop()
         if self._ending:
             await asyncio.wait(self._ending)
+        self._looking = asyncio.Lock()
 
     def _start(self) -> None:
         if self._task is None or self._task.done():

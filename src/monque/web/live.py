@@ -94,7 +94,7 @@ class Streams:
         """End all streams, and wait until their clients have been told."""
         self._end_all()
         if self._open:
-            self._all_ended.clear()
+            self._all_ended = asyncio.Event()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._all_ended.wait(), 2 * _FAREWELL)
 
