@@ -133,7 +133,8 @@ def test_with_a_target_it_has_its_options_and_runs_no_jobs(
     start: Start, jobs: Documents, target: str
 ) -> None:
     jobs.insert_one(document(name="work", data=1.5))
-    program = start("web", target, "--port", "0", "--read-only", "--no-ui")
+    options = ("--read-only", "--no-ui", "--title", "Shop", "--badge", "production")
+    program = start("web", target, "--port", "0", *options)
     address = address_of(program)
 
     status, listed = ask(f"{address}api/v1/jobs")
@@ -141,6 +142,8 @@ def test_with_a_target_it_has_its_options_and_runs_no_jobs(
     allowed = ask(f"{address}api/v1/capabilities")[1]["actions"]
     assert [action for action, may in allowed.items() if may] == ["read"]
     assert ask(address)[0] == 404
+    me = ask(f"{address}api/ops/v1/me")[1]
+    assert (me["title"], me["badge"], me["readOnly"]) == ("Shop", "production", True)
     assert "monque_active" in jobs.index_information()  # as its options have it
     program.send(signal.SIGTERM)
     assert program.ends() == 0

@@ -20,7 +20,8 @@ from support.programs.child import uri_of
 from support.serving import free_port, is_up, program
 
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "http-api.md"
-ADDRESS, JOB = "http://localhost:8787", "65f1c0ffee65f1c0ffee0001"
+ADDRESS = "http://localhost:8787"
+JOBS = ("65f1c0ffee65f1c0ffee0001", "65f1c0ffee65f1c0ffee0002")
 SHOWN = re.findall(
     r"^```console\n(.*?)^```$(?:\n\n```json\n(.*?)^```$)?", PAGE.read_text(), re.MULTILINE | re.DOTALL
 )
@@ -51,13 +52,16 @@ def is_within(shown: Any, answer: Any) -> bool:
 async def test_each_curl_of_the_guide_is_answered(
     server: EmbeddedMongo, database: Database, monque: Monque
 ) -> None:
-    job = await monque.enqueue("send-email", {"to": "ada@example.org"})
+    await monque.begin_use("failures")
+    stored = [await monque.enqueue("send-email", {"to": "ada@example.org"}) for _ in JOBS]
     port, uri = free_port(), uri_of(server, database)
     async with program("monque", "web", "--port", str(port), folder=PAGE.parent, MONQUE_URI=uri) as child:
         await is_up(child, port)
         for lines, shown in SHOWN:
             for line in re.findall(r"^\$ (curl .*)$", lines, re.MULTILINE):
-                here = line.replace(ADDRESS, f"http://localhost:{port}").replace(JOB, str(job.id))
+                here = line.replace(ADDRESS, f"http://localhost:{port}")
+                for shown_id, job in zip(JOBS, stored, strict=True):
+                    here = here.replace(shown_id, str(job.id))
                 code, printed = await typed(here)
                 if "/stream" in line:
                     assert code == TIME_IS_UP, printed

@@ -61,6 +61,8 @@ class Serving:
 @click.option("--no-ui", is_flag=True, help="Serve the API without the pages.")
 @click.option("--open", "opens_browser", is_flag=True, help="Open it in the browser.")
 @click.option("--root-path", metavar="PATH", help="Where a proxy mounts it, for example /monque.")
+@click.option("--title", help="What pages call it. Default: Monque.")
+@click.option("--badge", help="A word beside the title, for example production.")
 @click.option(
     "--user", metavar="NAME", help=f"Ask for this name and its password: that of {_PASSWORD}, or typed."
 )
@@ -110,7 +112,7 @@ def _serving(auth: Any, *, no_ui: bool, **given: Any) -> Serving:
     Raises:
         click.UsageError: They do not fit together.
     """
-    names = ("read_only", "allow_enqueue", "root_path")
+    names = ("read_only", "allow_enqueue", "title", "badge", "root_path")
     app = {"ui": not no_ui, "auth": auth, **{name: given.pop(name) for name in names}}
     serving = Serving(app={name: value for name, value in app.items() if value is not None}, **given)
     if auth is None and not _is_loopback(serving.host):
