@@ -23,6 +23,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
+from pymongo.errors import OperationFailure
+
 from monque import (
     ConfigurationError,
     ConnectionError,
@@ -38,6 +40,7 @@ from monque.management.texts import without_credentials
 # Seconds after which a caller may try again. Half as long would find most outages as they were; twice as long
 # would keep a page stale after a failover of a few seconds.
 _RETRY_AFTER = 2
+_UNAUTHORIZED = 13
 
 
 class SurfaceError(Exception):
@@ -182,7 +185,14 @@ def surface_errors() -> Iterator[None]:
     except (ConfigurationError, PayloadError) as error:
         raise BadRequestError(_sentence(error)) from error
     except ConnectionError as error:
-        raise DatabaseAwayError(_sentence(error)) from error
+        raise _refused_or_away(error) from error
+
+
+def _refused_or_away(error: ConnectionError) -> SurfaceError:
+    """What the database user may not do is not offered; trying again would not help."""
+    if isinstance(error.__cause__, OperationFailure) and error.__cause__.code == _UNAUTHORIZED:
+        return NotOfferedError(f"The database user of this surface may not do this. {_sentence(error)}")
+    return DatabaseAwayError(_sentence(error))
 
 
 def _conflict(error: JobStateError) -> ConflictError:

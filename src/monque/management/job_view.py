@@ -14,6 +14,7 @@ from monque import Attempt, Job, JobStatus
 from monque.management.actions import Action
 from monque.management.errors import BadRequestError
 from monque.management.ops import Display, JobAction, OpsJob
+from monque.management.texts import is_text
 from monque.management.values import LARGEST, from_extended, iso, iso_or_none, milliseconds, text_of
 
 # The rule of the core: an owner may miss so many heartbeats.
@@ -146,8 +147,10 @@ def plain_fields(job: Job[Any]) -> dict[str, Any]:
     """The fields that everybody who may read sees, without those that do not apply."""
     shown: dict[str, Any] = {
         "id": id_text(job.id),
-        "name": job.name if type(job.name) is str else text_of(job.name),
-        "status": str(job.status) if isinstance(job.status, str) else text_of(job.status),
+        "name": job.name if is_text(job.name) else text_of(job.name),
+        "status": str(job.status)
+        if isinstance(job.status, JobStatus) or is_text(job.status)
+        else text_of(job.status),
         "attempt": min(job.attempt, LARGEST),
         "fail_count": min(job.fail_count, LARGEST),
         **stamps_of(job),
@@ -169,7 +172,7 @@ def plain_fields(job: Job[Any]) -> dict[str, Any]:
 def _if_set(job: Job[Any]) -> dict[str, Any]:
     return {
         "schedule_id": None if job.schedule_id is None else id_text(job.schedule_id),
-        "claimed_by": job.claimed_by if isinstance(job.claimed_by, str) else None,
+        "claimed_by": job.claimed_by if is_text(job.claimed_by) else None,
         "crash_count": min(job.crash_count, LARGEST),
         "traceparent": job.traceparent,
         "priority": job.priority,

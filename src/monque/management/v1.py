@@ -11,6 +11,7 @@ from bson import ObjectId
 
 from monque import BulkResult, Direction, Job, JobFilter, JobStatus, QueueStats, QueueView, Sort
 from monque.management.errors import BadRequestError
+from monque.management.texts import is_text
 from monque.management.values import LARGEST, iso, milliseconds, moment_of
 
 # The contract's own numbers.
@@ -206,8 +207,8 @@ def fits(job: Job[Any]) -> bool:
     """Whether the contract's closed object can show this job; documents of others may hold anything."""
     return (
         isinstance(job.id, ObjectId)
-        and type(job.name) is str
-        and job.status in _STATUSES
+        and is_text(job.name)
+        and isinstance(job.status, JobStatus)
         and (job.next_run_at is not None or job.is_parked)
         and isinstance(job.created_at, datetime)
         and isinstance(job.updated_at, datetime)
@@ -224,7 +225,7 @@ def job_dto(job: Job[Any], *, payload: Any, reason: str | None, unique_key: str 
         "payload": payload,
         "nextRunAt": iso(_PARKED if job.next_run_at is None else job.next_run_at),
         "lockedAt": None if job.locked_at is None else iso(job.locked_at),
-        "claimedBy": job.claimed_by if isinstance(job.claimed_by, str) else None,
+        "claimedBy": job.claimed_by if is_text(job.claimed_by) else None,
         "lastHeartbeat": None if job.last_heartbeat is None else iso(job.last_heartbeat),
         "failCount": job.fail_count,
         "failureReason": reason,
@@ -233,7 +234,7 @@ def job_dto(job: Job[Any], *, payload: Any, reason: str | None, unique_key: str 
     }
     if job.heartbeat_interval is not None and job.heartbeat_interval >= timedelta(0):
         shown["heartbeatInterval"] = milliseconds(job.heartbeat_interval)
-    if isinstance(job.cron, str):
+    if is_text(job.cron):
         shown["repeatInterval"] = job.cron
     if unique_key is not None:
         shown["uniqueKey"] = unique_key

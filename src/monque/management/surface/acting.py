@@ -23,6 +23,7 @@ from monque.management.ops import (
 )
 from monque.management.surface.desk import Deed
 from monque.management.surface.jobs import Jobs
+from monque.management.texts import is_text
 from monque.management.values import extended, from_extended_value, iso
 
 Act = Callable[[Job[Any]], Awaitable[Job[Any]]]
@@ -121,7 +122,7 @@ class Acting(Jobs):
         await self._demand(caller, right)
         job = await self._find(job_id)
         deed.job_id, deed.before = job.id, job
-        deed.name = job.name if isinstance(job.name, str) else None
+        deed.name = job.name if is_text(job.name) else None
         await self._demand(caller, right, job)
         if if_match is not None and if_match != job_view.version_of(job):
             raise ChangedError(f"The job has changed since you looked: it is {job.status} now.")

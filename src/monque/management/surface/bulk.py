@@ -90,14 +90,16 @@ class Bulk(Acting):
         async with self._audited(caller, Deed(action=f"{body.action}Bulk", note=body.note)) as deed:
             await self._demand_all(caller, body.action)
             chosen = await self._chosen(caller, body, self._now())
-            return await self._piece(caller, deed, chosen, _piece(body))
+            deed.filter = chosen if body.filter is None else _for_trail(chosen, body.filter.failed)
+            return await self._piece(caller, chosen, _piece(body), deed)
 
     async def ops_group_bulk(self, caller: Caller, fingerprint: str, body: OpsGroupBulkBody) -> OpsBulkResult:
         """`POST /failures/{fingerprint}/bulk`: the same for the jobs of a group."""
         async with self._audited(caller, Deed(action=f"{body.action}Bulk", note=body.note)) as deed:
             await self._demand_all(caller, body.action)
-            selected = Selected(filter=JobFilter(), fingerprint=fingerprint)
-            return await self._piece(caller, deed, await self._with_group(selected), _piece(body))
+            chosen = await self._with_group(Selected(filter=JobFilter(), fingerprint=fingerprint))
+            deed.filter = _for_trail(chosen, fingerprint)
+            return await self._piece(caller, chosen, _piece(body), deed)
 
     async def _demand_all(self, caller: Caller, action: BulkAction, target: JobFilter | None = None) -> None:
         for right in RIGHTS[action]:
@@ -113,11 +115,10 @@ class Bulk(Acting):
         return await self._with_group(await self._select(caller, body.filter, now))
 
     async def _piece(
-        self, caller: Caller, deed: Deed, chosen: JobFilter | None, piece: Piece
+        self, caller: Caller, chosen: JobFilter | None, piece: Piece, deed: Deed
     ) -> OpsBulkResult:
         if chosen is None:
             return OpsBulkResult(server_time=iso(self._now()), count=0, skipped=0, errors=[], next=None)
-        deed.filter = chosen
         await self._demand_all(caller, piece.action, chosen)
         result, following = await self._do(chosen, piece)
         count = result.requested if piece.action == "stop" else result.count
@@ -170,6 +171,13 @@ class Bulk(Acting):
                 return await self.monque.cancel_jobs(chosen, running=True, reason=piece.note, **paging)
             case "prioritize":
                 return await self.monque.set_priorities(chosen, piece.priority or 0, **paging)
+
+
+def _for_trail(chosen: JobFilter | None, fingerprint: str | None) -> JobFilter | dict[str, Any] | None:
+    """What the trail keeps of a filter; of a group the fingerprint, instead of thousands of ids."""
+    if chosen is None or fingerprint is None:
+        return chosen
+    return {"failed": fingerprint, **({} if chosen.name is None else {"name": chosen.name})}
 
 
 def _piece(body: OpsBulkBody | OpsGroupBulkBody) -> Piece:

@@ -12,7 +12,7 @@ from monque.management.fingerprint import shape_of
 from monque.management.links import href_of
 from monque.management.ops import OpsEvidence, OpsExplanation, OpsExplanationAnswer, OpsNameQuery, OpsRemedy
 from monque.management.surface.numbers import Numbers
-from monque.management.texts import without_credentials
+from monque.management.texts import is_text, without_credentials
 from monque.management.values import iso
 
 
@@ -72,7 +72,7 @@ class Explaining(Numbers):
 
     async def _alike(self, job: Job[Any]) -> int:
         """How many other failed jobs have the fingerprint of this one, among the newest."""
-        if job.status is not JobStatus.FAILED or not isinstance(job.fail_reason, str):
+        if job.status is not JobStatus.FAILED or not is_text(job.fail_reason):
             return 0
         try:
             group = await self._group(shape_of(job.fail_reason).fingerprint)

@@ -58,7 +58,7 @@ class Failing(Bulk):
         else:
             raise NotFoundError("No failure of this window has this fingerprint.")
         group = await self._group(fingerprint, since=self._now() - WINDOWS[query.window])
-        found = await self._of_ids(group.samples, JobFilter())
+        found = await self._of_ids(group.samples, payload_limit=self.limits.payload)
         jobs = sorted(found, key=lambda job: group.samples.index(job.id))
         more: dict[str, Any] = {}
         if await self._may(caller, Action.PAYLOAD):

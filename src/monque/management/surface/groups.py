@@ -85,12 +85,18 @@ class Groups(Hiding):
             ids &= set(selected.filter.ids)
         return replace(selected.filter, ids=list(ids)) if ids else None
 
-    async def _of_ids(self, ids: Sequence[Any], filter: JobFilter) -> list[Job[Any]]:  # noqa: A002
+    async def _of_ids(
+        self,
+        ids: Sequence[Any],
+        filter: JobFilter = JobFilter(),  # noqa: A002 - as the core calls it
+        *,
+        payload_limit: int,
+    ) -> list[Job[Any]]:
         page = await self._alone(
             lambda: self.monque.list_jobs(
                 replace(filter, ids=list(ids)),
                 limit=len(ids),
-                payload_limit=self.limits.payload,
+                payload_limit=payload_limit,
                 max_time=self._max_time,
             )
         )

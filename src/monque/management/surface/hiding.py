@@ -11,7 +11,7 @@ from monque import Job
 from monque.management.actions import Action
 from monque.management.actor import Caller
 from monque.management.surface.desk import Desk
-from monque.management.texts import without_credentials
+from monque.management.texts import is_text, without_credentials
 from monque.management.values import storable
 
 
@@ -51,11 +51,11 @@ class Hiding(Desk):
             payload=None if too_large else await self.redact.payload(job, job.data, caller.actor),
             truncated=size if too_large else None,
             reason=self._error_text(job.fail_reason),
-            unique_key=without_credentials(job.unique_key) if isinstance(job.unique_key, str) else None,
+            unique_key=without_credentials(job.unique_key) if is_text(job.unique_key) else None,
         )
 
     def _error_text(self, text: object) -> str | None:
-        return storable(self.redact.error_text(text)) if isinstance(text, str) else None
+        return storable(self.redact.error_text(text)) if is_text(text) else None
 
 
 def payload_size(job: Job[Any]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from monque import Instance, Job, JobFilter
@@ -22,6 +22,7 @@ from monque.management.ops import (
     OpsRunningList,
 )
 from monque.management.surface.failing import Failing
+from monque.management.texts import is_text
 from monque.management.values import extended, iso, milliseconds
 
 # Processing jobs that are looked at, and shown. Twice as many rows nobody reads.
@@ -29,6 +30,9 @@ MOST_RUNNING = 200
 _LOOKED_AT = 1_000
 # What each instance shows of them in the list.
 _MOST_EACH = 50
+
+# Documents that somebody else wrote may have no time at all.
+_EPOCH = datetime.fromtimestamp(0, UTC)
 
 _TEXTS = ("host", "pid", "release", "version", "python")
 
@@ -53,7 +57,7 @@ class Instances(Failing):
         instances = await self._instances()
         claims: dict[str, list[Job[Any]]] = {}
         for job in await self._processing():
-            if isinstance(job.claimed_by, str):
+            if is_text(job.claimed_by):
                 claims.setdefault(job.claimed_by, []).append(job)
         now = self._now()
         reported = [self._reported(each, claims.pop(each.id, []), now) for each in instances]
@@ -107,7 +111,8 @@ class Instances(Failing):
 
 
 def _since(job: Job[Any]) -> datetime:
-    return job.claimed_at or job.locked_at or job.updated_at
+    known: list[datetime | None] = [job.claimed_at, job.locked_at, job.updated_at]
+    return next((time for time in known if time is not None), _EPOCH)
 
 
 def _shown(
@@ -138,7 +143,7 @@ def _shown(
 
 def _running(job: Job[Any], now: datetime, *, exact: bool) -> OpsRunning:
     """Since when it runs is only known of instances that are in the register."""
-    name = job.name if isinstance(job.name, str) else ""
+    name = job.name if is_text(job.name) else ""
     if exact and job.claimed_at is not None:
         since = max(milliseconds(now - job.claimed_at), 0)
         return OpsRunning(id=id_text(job.id), name=name, since_ms=since, exact=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from math import isfinite
 from typing import Any
 
 from monque import Job, JobFilter, JobPage, JobStatus, Sort
@@ -33,7 +34,7 @@ from monque.management.selection import Selected, select
 from monque.management.surface.groups import Groups
 from monque.management.surface.hiding import Seen
 from monque.management.surface.trail import Trail
-from monque.management.texts import without_credentials
+from monque.management.texts import is_text, without_credentials
 from monque.management.values import extended, iso, moment_of
 from monque.management.words import words_of
 
@@ -126,7 +127,7 @@ class Jobs(Groups, Trail):
         chosen = list(ids[begin : begin + limit])
         found = []
         if chosen:
-            found = await self._of_ids(chosen, filter)
+            found = await self._of_ids(chosen, filter, payload_limit=_LARGEST_PREVIEWED)
         order = {job_view.id_text(each): place for place, each in enumerate(chosen)}
         has_next, has_previous = begin + limit < len(ids), begin > 0
         return JobPage(
@@ -207,7 +208,7 @@ class Jobs(Groups, Trail):
         shown["max_attempts"] = self._max_attempts(job)
         if job.status is JobStatus.PROCESSING:
             shown["stale"] = stale
-        if isinstance(job.cron, str):
+        if is_text(job.cron):
             shown["recurring"] = _recurring(job.cron, job.timezone)
             if job.is_parked:
                 shown["parked"] = OpsParked(why="paused")
@@ -225,7 +226,7 @@ class Jobs(Groups, Trail):
             shown |= {"failure_reason": seen.reason, "fingerprint": shape_of(job.fail_reason).fingerprint}
         if seen.unique_key is not None:
             shown["unique_key"] = seen.unique_key
-        if job.progress is not None:
+        if job.progress is not None and isfinite(job.progress.done):
             shown["progress"] = _progress(job, self._error_text(job.progress.message))
         if (reason := self._error_text(job.cancel_reason)) is not None:
             shown |= {"stop": OpsStop(reason=reason)} if is_stopping else {"cancel_reason": reason}
@@ -280,14 +281,9 @@ class Jobs(Groups, Trail):
         shown: dict[str, Any] = {}
         if job.schedule_id is not None:
             shown["schedule"] = job_view.id_text(job.schedule_id)
-        if isinstance(job.fail_reason, str) and job.status is JobStatus.FAILED and not hidden:
+        if is_text(job.fail_reason) and job.status is JobStatus.FAILED and not hidden:
             shown["group"] = shape_of(job.fail_reason).fingerprint
-        if (
-            isinstance(job.unique_key, str)
-            and job.unique_key.strip()
-            and isinstance(job.name, str)
-            and not hidden
-        ):
+        if not hidden and _is_name(job.unique_key) and _is_name(job.name):
             shown["same_key"] = await self._same_key(job)
         return OpsRelated(**shown)
 
@@ -303,8 +299,8 @@ class Jobs(Groups, Trail):
         return others[:_MOST_NEIGHBOURS]
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and bool(value.strip())
+def _is_name(value: object) -> bool:
+    return is_text(value) and bool(value.strip())
 
 
 def _begin(query: OpsJobsQuery, now: datetime) -> tuple[datetime, str | None]:
@@ -329,7 +325,7 @@ def _place(ids: Sequence[Any], cursor: str | None, direction: str, limit: int) -
 
 
 def _recurring(cron: str, timezone: object) -> OpsRecurring:
-    shown: dict[str, Any] = {"cron": cron, "timezone": timezone if isinstance(timezone, str) else "UTC"}
+    shown: dict[str, Any] = {"cron": cron, "timezone": timezone if is_text(timezone) else "UTC"}
     if (words := words_of(cron)) is not None:
         shown["words"] = words
     return OpsRecurring(**shown)

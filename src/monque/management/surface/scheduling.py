@@ -25,6 +25,7 @@ from monque.management.ops import (
 from monque.management.schedule_view import next_within, runs_in, schedule_fields
 from monque.management.surface.desk import Deed
 from monque.management.surface.explaining import Explaining
+from monque.management.texts import is_text
 from monque.management.values import extended, from_extended_value, iso
 from monque.management.words import words_of
 
@@ -71,7 +72,7 @@ class Scheduling(Explaining):
 
     async def _schedule_job(self, caller: Caller, action: Action, schedule_id: str) -> Job[Any]:
         job = await self._load(caller, action, schedule_id)
-        if not isinstance(job.cron, str) or job.status not in (JobStatus.PENDING, JobStatus.PROCESSING):
+        if not is_text(job.cron) or job.status not in (JobStatus.PENDING, JobStatus.PROCESSING):
             raise NotFoundError(f"There is no schedule {schedule_id[:100]}.")
         return job
 

@@ -1,0 +1,73 @@
+"""Whatever others wrote into a document: both APIs can show it, as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from bson import Binary, Code, DBRef, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Timestamp
+from pymongo.errors import PyMongoError
+
+from monque import Monque
+from monque.management import Surface
+from monque.management.ops import OpsJobsQuery
+from support.aliases import Collection
+from support.callers import caller
+from support.jobs import claimed, document
+
+FIELDS = [
+    *("name", "data", "status", "nextRunAt", "failCount", "attempt", "failReason", "repeatInterval"),
+    *("timezone", "crashCount", "createdAt", "updatedAt", "lockedAt", "lastHeartbeat", "claimedBy"),
+    *("claimedAt", "heartbeatInterval", "startedAt", "finishedAt", "scheduleId", "policy", "traceparent"),
+    *("snoozeCount", "history", "cancel", "priority", "progress", "log", "result", "resultError"),
+    *("schedule", "recentRuns", "uniqueKey"),
+]
+VALUES = [
+    *(None, True, -1, 7, Int64(2**60), float("nan"), float("inf"), "", "text", "\x00\u202e", b"\xff", []),
+    *(
+        {},
+        {"$gt": 1},
+        [{"a": [1]}],
+        ObjectId(),
+        Decimal128("NaN"),
+        Binary(b"x", 5),
+        Regex("a"),
+        MinKey(),
+        MaxKey(),
+    ),
+    *(Timestamp(1, 1), Code("f()", {"password": "x"}), DBRef("a", 1), datetime(1, 1, 1, tzinfo=UTC)),
+    {"done": float("inf"), "total": 0, "message": 7, "at": "x"},
+]
+
+
+@pytest.fixture(autouse=True)
+async def nothing_left(collection: Collection, monque: Monque) -> AsyncIterator[None]:
+    """The invariants hold for documents of ours only."""
+    yield
+    await collection.delete_many({})
+
+
+@pytest.mark.parametrize("field", FIELDS)
+async def test_no_value_in_any_field_keeps_anybody_from_looking(
+    surface: Surface, collection: Collection, field: str
+) -> None:
+    for number, value in enumerate(VALUES):
+        basis = (document(), claimed("a"), document(status="failed"), document(status="completed"))[
+            number % 4
+        ]
+        try:
+            await collection.insert_one({**basis, field: value})
+        except PyMongoError:
+            continue  # an index refuses it
+    stored = await collection.count_documents({})
+
+    page = await surface.ops_jobs(caller(), OpsJobsQuery(limit=100))
+    assert len(page.jobs) == stored
+    answers: list[Any] = [page.dump(), await surface.v1_jobs(caller(), [("sortBy", "identifier")])]
+    answers += [(await surface.ops_job(caller(), job.id)).dump() for job in page.jobs]
+    answers += [(await surface.ops_running(caller())).dump(), (await surface.ops_instances(caller())).dump()]
+    answers += [(await surface.ops_schedules(caller())).dump()]
+    json.dumps(answers, allow_nan=False).encode()
