@@ -102,7 +102,7 @@ async def try_all(
 
 
 WRITING = routes(writing=True)
-NEEDING = [route for route in routes() if route.needs is not Need.IDENTITY]
+NEEDING = [route for route in routes(streaming=True) if route.needs is not Need.IDENTITY]
 
 
 async def test_without_identity_nothing_happens_and_nothing_is_told(
@@ -110,7 +110,7 @@ async def test_without_identity_nothing_happens_and_nothing_is_told(
 ) -> None:
     nobody: Any = lambda connection: None  # noqa: E731 - shorter
     async with dashboard(watched, auth=nobody, allow_enqueue=True) as board:
-        await try_all(board, traffic, routes(), str(job["_id"]), 401)
+        await try_all(board, traffic, routes(streaming=True), str(job["_id"]), 401)
     assert traffic.sent.total() == 0
     assert await collection.find().to_list() == [job]
 
@@ -221,7 +221,7 @@ async def test_pages_of_others_can_do_and_read_nothing(
 ) -> None:
     traffic.clear()
     async with dashboard(watched, allow_enqueue=True) as board, client_of(board) as client:
-        for route in routes():
+        for route in routes(streaming=True):
             answer = await send(client, route, str(job["_id"]), headers=headers)
             assert answer.status_code == 403, route.operation
             assert "access-control-allow-origin" not in answer.headers

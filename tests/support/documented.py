@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 import httpx2
-from jsonschema import Draft202012Validator, FormatChecker
+from jsonschema_rs import Draft202012Validator
 
 from monque.web.app import ROUTES
 from monque.web.openapi import document
@@ -49,8 +49,8 @@ def complaint(method: str, path: str, response: Any) -> str | None:
         expected = {media: {"schema": MANAGEMENT_ERROR if is_v1 else PROBLEM}}
     if content_type not in expected:
         return f"the content type is {content_type}, not one of {', '.join(expected)}"
-    errors = list(validator(repr(expected[content_type]["schema"])).iter_errors(response.json()))
-    return f"{errors[0].json_path}: {errors[0].message[:500]}" if errors else None
+    error = next(validator(repr(expected[content_type]["schema"])).iter_errors(response.json()), None)
+    return None if error is None else f"{error.instance_path}: {error.message[:500]}"
 
 
 def declared(method: str, path: str) -> dict[str, Any] | None:
@@ -70,6 +70,4 @@ def pattern(path: str) -> re.Pattern[str]:
 def validator(schema: str) -> Draft202012Validator:
     """The validator of a schema, which is given as it is printed."""
     components = whole()["components"]
-    return Draft202012Validator(
-        {**ast.literal_eval(schema), "components": components}, format_checker=FormatChecker()
-    )
+    return Draft202012Validator({**ast.literal_eval(schema), "components": components}, validate_formats=True)

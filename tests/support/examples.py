@@ -36,12 +36,13 @@ QUERIES: dict[str, dict[str, str]] = {
 }
 
 
-def routes(*, writing: bool | None = None) -> list[Any]:
-    """The routes that answer at once: all but the live stream."""
+def routes(*, writing: bool | None = None, streaming: bool = False) -> list[Any]:
+    """All routes, those that write, or those that do not. The live stream has no end: only if asked."""
     return [
         route
         for route in ROUTES.routes
-        if route.media_type == "application/json" and (writing is None or route.writes is writing)
+        if streaming or route.media_type == "application/json"
+        if writing is None or route.writes is writing
     ]
 
 

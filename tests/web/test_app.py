@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from monque import Monque, NotOpenError
+from monque import Monque, NotOpenError, ReadTimeoutError
 from monque.web import Dashboard, Limits, dashboard
 from support.aliases import Collection, Database, Make
 from support.jobs import document
@@ -208,6 +208,17 @@ async def test_head_is_get_without_the_body(api: Client, collection: Collection)
     assert (await api.head("/api/v1/jobs/nonsense")).status_code == 400
 
 
+async def test_head_of_the_stream_ends(api: Client) -> None:
+    answer = await api.head("/api/ops/v1/stream")
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+
+
+async def test_a_mount_without_its_slash_leads_to_the_one_with_it(monque: Monque, connect: Connect) -> None:
+    answer = await connect(dashboard(monque, root_path="/ops/monque")).get("/ops/monque")
+    assert (answer.status_code, answer.headers["location"]) == (307, "./monque/")
+
+
 @pytest.mark.parametrize(
     ("body", "content_type", "status"),
     [
@@ -319,6 +330,19 @@ async def test_a_read_that_takes_too_long_is_given_up_with_504(
     answer = await api.get(VIEWS)
     assert answer.status_code == 504
     assert "monque indexes" in answer.json()["error"]
+
+
+async def test_a_read_that_the_server_gives_up_is_504_and_says_what_helps(
+    monque: Monque, api: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def slow(*_: Any, **__: Any) -> None:
+        raise ReadTimeoutError("could not list jobs within 5 s")
+
+    monkeypatch.setattr(monque, "list_jobs", slow)
+    for path in ("/api/v1/jobs", "/api/ops/v1/jobs"):
+        answer = await api.get(path)
+        assert answer.status_code == 504
+        assert "monque indexes --create --listing" in answer.text
 
 
 async def test_a_write_that_takes_too_long_goes_on_after_its_504(

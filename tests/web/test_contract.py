@@ -292,6 +292,16 @@ async def test_errors_that_the_contract_does_not_know_have_its_shape(
     assert await contract.call("listJobs") == (500, {"error": "Internal server error"})
 
 
+async def test_a_job_that_is_as_it_was_is_not_sent_again(api: Client, collection: Collection) -> None:
+    job = document()
+    await collection.insert_one(job)
+    path = f"/api/v1/jobs/{job['_id']}"
+    tag = (await api.get(path)).headers["etag"]
+    assert (await api.get(path, headers={"if-none-match": tag})).status_code == 304
+    await api.post(f"{path}/actions/cancel")
+    assert (await api.get(path, headers={"if-none-match": tag})).json()["status"] == "cancelled"
+
+
 async def test_answers_are_utf8_json(api: Client, collection: Collection) -> None:
     await collection.insert_one(document(name="größe", data={"n": 2**60, "x": float("inf")}))
     answer = await api.get("/api/v1/jobs")

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
-from monque.management.job_view import version_of
+from monque.management import version_of
 from monque.management.ops import OpsJob
 from monque.web.routes import Dumped, Route
 

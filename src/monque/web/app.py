@@ -31,7 +31,7 @@ from monque.web.openapi import document
 from monque.web.pages import no_page
 from monque.web.problems import Problem, away, internal, not_found, problem_of, respond, too_slow
 from monque.web.reading import read_body, read_query, refuse_forms
-from monque.web.routes import V1, Ask, Dumped, Route, Table
+from monque.web.routes import EVENTS, V1, Ask, Dumped, Route, Table
 from monque.web.routes_live import LIVE_ROUTES
 from monque.web.routes_ops import OPS_ROUTES
 from monque.web.routes_v1 import V1_ROUTES
@@ -41,6 +41,9 @@ logger = logging.getLogger("monque.web")
 # A whole request. Half as long would cut reads that the server may work on for five seconds; nobody looks at
 # a page that takes twice as long.
 _REQUEST_SECONDS = 10.0
+
+# How long a close waits for writes that took too long already: a host must stop within three seconds.
+_CLOSING_SECONDS = 1.0
 
 ROUTES = Table([*V1_ROUTES, *OPS_ROUTES, *LIVE_ROUTES])
 
@@ -169,7 +172,9 @@ class Dashboard:
         """End what is under way, and close the Monque if it was opened here. Idempotent."""
         await self._context.streams.close()
         if self._late:
-            await asyncio.wait(self._late)
+            _, later = await asyncio.wait(self._late, timeout=_CLOSING_SECONDS)
+            for task in later:
+                task.cancel()
         await self._context.surface.close()
         await self._life.close()
 
@@ -228,7 +233,7 @@ class Dashboard:
         if path == "" and request.method in ("GET", "HEAD"):
             # Relative, as a proxy may have taken a prefix away.
             last = request.scope["path"].rpartition("/")[2]
-            return Response(status_code=307, headers={"location": f"./{last}/"})
+            return Response(status_code=307, headers={"location": f"./{last}/" if last else "./"})
         raise no_page(request.method, request.headers.get("accept"))
 
     async def _routed(self, route: Route, part: str, caller: Caller, request: Request) -> ASGIApp:
@@ -240,6 +245,8 @@ class Dashboard:
             doing = (route.doing or right.value) if route.writes else None
             await surface.admit(caller, right, doing=doing, job_id=part[:64] or None)
         query = read_query(request.scope["query_string"], route.query)
+        if request.method == "HEAD" and route.media_type == EVENTS:
+            return Response(media_type=EVENTS)  # what GET would answer has no end
         body = await self._body(route, request)
         ask = Ask(caller=caller, request=request, context=self._context, id=part, query=query, body=body)
         # Whatever of the core's errors comes through is about what was asked for.

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 V1 = "/api/v1"
 OPS = "/api/ops/v1"
+EVENTS = "text/event-stream"
 
 
 class Need(Enum):

@@ -7,7 +7,13 @@ from monque.web.routes import V1, Handler, Need, Raw, Route
 
 
 def _get(
-    path: str, operation: str, needs: Action | Need, handler: Handler, *, query: Raw | None = None
+    path: str,
+    operation: str,
+    needs: Action | Need,
+    handler: Handler,
+    *,
+    query: Raw | None = None,
+    is_tagged: bool = False,
 ) -> Route:
     return Route(
         method="GET",
@@ -16,6 +22,7 @@ def _get(
         operation=operation,
         handler=handler,
         query=query,
+        is_tagged=is_tagged,
         opens=not isinstance(needs, Need),
     )
 
@@ -51,7 +58,13 @@ V1_ROUTES = (
         lambda ask: ask.surface.v1_stats(ask.caller, ask.query),
         query=Raw.QUERY,
     ),
-    _get("/jobs/{id}", "getJob", Action.READ, lambda ask: ask.surface.v1_job(ask.caller, ask.id)),
+    _get(
+        "/jobs/{id}",
+        "getJob",
+        Action.READ,
+        lambda ask: ask.surface.v1_job(ask.caller, ask.id),
+        is_tagged=True,
+    ),
     _act(
         "DELETE",
         "/jobs/{id}",
