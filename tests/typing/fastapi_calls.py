@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any, TypedDict, assert_type
 
-from fastapi import Depends
+from fastapi import Depends, FastAPI
 
 from monque import Job, Monque, State
-from monque.fastapi import JobClass, JobRouter, cron, job, job_controller
+from monque.fastapi import JobClass, JobRouter, cron, include_dashboard, job, job_controller
+from monque.web import Dashboard, Limits
 
 
 @dataclass
@@ -111,3 +112,10 @@ async def right_hooks() -> None:
 
 jobs.on_stop(Mailer)
 jobs.on_stop(send)  # type: ignore[type-var]  # a hook takes no argument
+
+
+app = FastAPI()
+assert_type(include_dashboard(app, dependencies=[Depends(Mailer)], actor=connect), Dashboard)
+include_dashboard(app, "/ops", monque=Monque(), read_only=True, limits=Limits(streams=5))
+include_dashboard(app, read_onyl=True)  # type: ignore[call-arg]
+include_dashboard(app, root_path="/ops")  # type: ignore[call-arg]  # it knows where it is

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 import textwrap
@@ -21,6 +22,7 @@ from starlette.routing import Mount
 
 from monque import ConfigurationError, Monque
 from monque.fastapi import include_dashboard, setup_monque
+from monque.fastapi.dashboard import DashboardOptions
 from monque.web import Actor, BasicAuth, Dashboard, Limits, dashboard
 from support.aliases import Database, Make
 from support.asgi_stream import asgi_stream
@@ -245,6 +247,12 @@ async def test_the_monque_stays_that_of_the_application(app: FastAPI, connect: C
 async def test_what_cannot_be_is_refused(app: FastAPI, arguments: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigurationError, match=reason):
         include_dashboard(app, **arguments)
+
+
+def test_it_takes_what_the_dashboard_takes() -> None:
+    taken = set(inspect.signature(dashboard).parameters) - {"monque", "root_path"}
+
+    assert set(DashboardOptions.__annotations__) == taken
 
 
 def test_an_application_without_a_monque_is_refused() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.requests import HTTPConnection
@@ -14,7 +14,7 @@ from monque import ConfigurationError, Monque
 from monque.fastapi.lifespan import monque_of
 
 if TYPE_CHECKING:
-    from monque.web import Actor, Dashboard
+    from monque.web import Actor, Auth, Authorize, Dashboard, Limits, Redaction
 
 # The dashboard answers other methods itself, with 405.
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
@@ -26,6 +26,24 @@ _ACTOR = "monque.actor"
 _SOMEBODY = "somebody"
 
 
+class DashboardOptions(TypedDict, total=False):
+    """What `dashboard` takes beside the Monque and its prefix."""
+
+    auth: Auth
+    authorize: Authorize | None
+    read_only: bool
+    allow_enqueue: bool
+    redact: Redaction
+    ui: bool
+    title: str
+    badge: str | None
+    links: Mapping[str, str]
+    allowed_hosts: Sequence[str]
+    allowed_origins: Sequence[str]
+    frame_ancestors: Sequence[str]
+    limits: Limits
+
+
 def include_dashboard(
     app: FastAPI,
     path: str = "/monque",
@@ -33,7 +51,7 @@ def include_dashboard(
     monque: Monque | None = None,
     dependencies: Sequence[Any] = (),
     actor: Callable[..., Any] | None = None,
-    **options: Any,
+    **options: Unpack[DashboardOptions],
 ) -> Dashboard:
     """Serve the dashboard of a Monque below *path*, for those whom the dependencies let in.
 
@@ -81,7 +99,7 @@ def include_dashboard(
     return served
 
 
-def _check(path: str, options: dict[str, Any]) -> None:
+def _check(path: str, options: Mapping[str, Any]) -> None:
     if not path.startswith("/") or path.endswith("/") or "{" in path:
         raise ConfigurationError(f"the path of a dashboard must be like '/monque', got {path!r}")
     if "root_path" in options:
