@@ -325,7 +325,7 @@ async def test_a_read_that_takes_too_long_is_given_up_with_504(
         finally:
             ended.set()
 
-    monkeypatch.setattr("monque.web.app._REQUEST_SECONDS", 0.05)
+    monkeypatch.setattr("monque.web.timing.REQUEST_SECONDS", 0.05)
     monkeypatch.setattr(monque, "queue_views", stuck)
     answer = await api.get(VIEWS)
     assert answer.status_code == 504
@@ -345,6 +345,28 @@ async def test_a_read_that_the_server_gives_up_is_504_and_says_what_helps(
         assert "monque indexes --create --listing" in answer.text
 
 
+async def test_a_body_that_never_comes_is_given_up_with_504(
+    api: Client, monkeypatch: pytest.MonkeyPatch, collection: Collection
+) -> None:
+    async def stuck() -> Any:
+        yield b"{"
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("monque.web.timing.REQUEST_SECONDS", 0.05)
+    answer = await api.post(MANY, content=stuck(), headers={"content-type": "application/json"})
+    assert answer.status_code == 504
+
+
+async def test_an_auth_that_never_answers_is_given_up_with_504(
+    monque: Monque, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def stuck(connection: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("monque.web.timing.REQUEST_SECONDS", 0.05)
+    assert (await connect(dashboard(monque, auth=stuck)).get(HEALTH)).status_code == 504
+
+
 async def test_a_write_that_takes_too_long_goes_on_after_its_504(
     monque: Monque, board: Dashboard, api: Client, collection: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -355,7 +377,7 @@ async def test_a_write_that_takes_too_long_goes_on_after_its_504(
         await may_go_on.wait()
         return await cancel_jobs(*args, **more)
 
-    monkeypatch.setattr("monque.web.app._REQUEST_SECONDS", 0.05)
+    monkeypatch.setattr("monque.web.timing.REQUEST_SECONDS", 0.05)
     monkeypatch.setattr(monque, "cancel_jobs", slow)
     answer = await api.post(MANY, json={})
     assert answer.status_code == 504

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -29,21 +28,15 @@ from monque.web.live import Streams
 from monque.web.mount import check_root_path, path_below
 from monque.web.openapi import document
 from monque.web.pages import no_page
-from monque.web.problems import Problem, away, internal, not_found, problem_of, respond, too_slow
+from monque.web.problems import Problem, away, internal, not_found, problem_of, respond
 from monque.web.reading import read_body, read_query, refuse_forms
 from monque.web.routes import EVENTS, V1, Ask, Dumped, Route, Table
 from monque.web.routes_live import LIVE_ROUTES
 from monque.web.routes_ops import OPS_ROUTES
 from monque.web.routes_v1 import V1_ROUTES
+from monque.web.timing import LateWrites, deadline, until
 
 logger = logging.getLogger("monque.web")
-
-# A whole request. Half as long would cut reads that the server may work on for five seconds; nobody looks at
-# a page that takes twice as long.
-_REQUEST_SECONDS = 10.0
-
-# How long a close waits for writes that took too long already: a host must stop within three seconds.
-_CLOSING_SECONDS = 1.0
 
 ROUTES = Table([*V1_ROUTES, *OPS_ROUTES, *LIVE_ROUTES])
 
@@ -147,8 +140,7 @@ class Dashboard:
             streams=_streams(surface),
             root_path=root_path,
         )
-        # Requests that write and took too long: they go on, and a close waits for them.
-        self._late: set[asyncio.Task[Any]] = set()
+        self._late = LateWrites()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -171,10 +163,7 @@ class Dashboard:
     async def close(self) -> None:
         """End what is under way, and close the Monque if it was opened here. Idempotent."""
         await self._context.streams.close()
-        if self._late:
-            _, later = await asyncio.wait(self._late, timeout=_CLOSING_SECONDS)
-            for task in later:
-                task.cancel()
+        await self._late.close()
         await self._context.surface.close()
         await self._life.close()
 
@@ -220,12 +209,19 @@ class Dashboard:
         return await self._identified(request, request_id, path, is_api=is_api)
 
     async def _identified(self, request: Request, request_id: str, path: str, *, is_api: bool) -> ASGIApp:
-        actor = await self._entry.identify(request)
+        when = deadline()
+        async with until(when):
+            actor = await self._entry.identify(request)
         if not is_api:
             return self._page(request, path)
-        caller = Caller(actor=actor, request=request, address=address_of(request), request_id=request_id)
         route, part = ROUTES.find(request.method, path)
-        return await self._in_time(self._routed(route, part, caller, request), route)
+        caller = Caller(actor=actor, request=request, address=address_of(request), request_id=request_id)
+        async with until(when):
+            ask = await self._asked(route, part, caller, request)
+        if route.writes:
+            return await self._late.finish(_handled(route, ask), until=when)
+        async with until(when):
+            return await _handled(route, ask)
 
     def _page(self, request: Request, path: str) -> ASGIApp:
         if not self._has_pages:
@@ -236,23 +232,18 @@ class Dashboard:
             return Response(status_code=307, headers={"location": f"./{last}/" if last else "./"})
         raise no_page(request.method, request.headers.get("accept"))
 
-    async def _routed(self, route: Route, part: str, caller: Caller, request: Request) -> ASGIApp:
-        """Check the right, read query and body, let the handler answer."""
+    async def _asked(self, route: Route, part: str, caller: Caller, request: Request) -> Ask:
+        """Check the right, then read query and body."""
         surface = self._context.surface
         if route.opens:
             await self._life.open()
         for right in route.rights:
             doing = (route.doing or right.value) if route.writes else None
-            await surface.admit(caller, right, doing=doing, job_id=part[:64] or None)
+            job_id = part[:64] if route.part == "id" else None
+            await surface.admit(caller, right, doing=doing, job_id=job_id)
         query = read_query(request.scope["query_string"], route.query)
-        if request.method == "HEAD" and route.media_type == EVENTS:
-            return Response(media_type=EVENTS)  # what GET would answer has no end
         body = await self._body(route, request)
-        ask = Ask(caller=caller, request=request, context=self._context, id=part, query=query, body=body)
-        # Whatever of the core's errors comes through is about what was asked for.
-        with surface_errors():
-            result = await route.handler(ask)
-        return answer(result, route, request.headers) if isinstance(result, Dumped | dict) else result
+        return Ask(caller=caller, request=request, context=self._context, id=part, query=query, body=body)
 
     async def _body(self, route: Route, request: Request) -> Any:
         if route.method != "GET":
@@ -262,44 +253,15 @@ class Dashboard:
         limit = max(route.body_limit or 0, self._body_limit)
         return await read_body(request, route.body, limit, may_lack=route.body_may_lack)
 
-    async def _in_time(self, work: Coroutine[Any, Any, ASGIApp], route: Route) -> ASGIApp:
-        """Give a request its time.
 
-        A read that takes too long is cancelled. A write goes on: nobody could say how far it came, and the
-        audit trail tells how it ended.
-        """
-        task = asyncio.create_task(work)
-        try:
-            await asyncio.wait([task], timeout=_REQUEST_SECONDS)
-        except asyncio.CancelledError:
-            self._leave(task, route)
-            raise
-        if task.done():
-            return task.result()
-        self._leave(task, route)
-        raise too_slow(_LATE_WRITE if route.writes else _LATE_READ)
-
-    def _leave(self, task: asyncio.Task[Any], route: Route) -> None:
-        if route.writes:
-            self._late.add(task)
-        else:
-            task.cancel()
-        task.add_done_callback(self._forget)
-
-    def _forget(self, task: asyncio.Task[Any]) -> None:
-        self._late.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            logger.warning("a request ended after its answer was given up: %s", type(error).__name__)
-
-
-_LATE_READ = (
-    "The answer took longer than 10 s. A name, a status or a shorter range helps, and so does: "
-    "monque indexes --create --listing"
-)
-_LATE_WRITE = (
-    "The action takes longer than 10 s and goes on; the audit trail tells how it ends. "
-    "Fewer jobs at once take less."
-)
+async def _handled(route: Route, ask: Ask) -> ASGIApp:
+    """Let the handler of a route answer."""
+    if ask.request.method == "HEAD" and route.media_type == EVENTS:
+        return Response(media_type=EVENTS)  # what GET would answer has no end
+    # Whatever of the core's errors comes through is about what was asked for.
+    with surface_errors():
+        result = await route.handler(ask)
+    return answer(result, route, ask.request.headers) if isinstance(result, Dumped | dict) else result
 
 
 def _streams(surface: Surface) -> Streams:
