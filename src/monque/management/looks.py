@@ -73,7 +73,8 @@ class Looks:
     async def alone(self, read: Callable[[], Awaitable[T]]) -> T:
         """What *read* returns, in its turn, shared with nobody."""
         try:
-            await asyncio.wait_for(self._turns.acquire(), self._longest_wait)
+            async with asyncio.timeout(self._longest_wait):
+                await self._turns.acquire()
         except TimeoutError:
             raise TooBusyError("Too many reads are running; try again in a moment.") from None
         try:

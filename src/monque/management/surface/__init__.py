@@ -1,4 +1,10 @@
-"""The surface: one method a route, whoever speaks HTTP."""
+"""The surface: one method a route, whoever speaks HTTP.
+
+Each module holds the methods of one subject, as a class that builds on those before it: `desk` (decide, read
+in turn, write the trail), `hiding` (what a caller sees), `groups` and `trail`, `jobs`, `acting`, `bulk`,
+`failing`, `instances`, `numbers`, `explaining`, `scheduling`, `overview` and `searching`; `contract` has
+`/api/v1`.
+"""
 
 from __future__ import annotations
 

@@ -99,7 +99,8 @@ class Overview(Scheduling):
     async def _warnings(self, caller: Caller) -> list[OpsFinding]:
         """What the doctor finds wrong. The first screen does not wait long for it: the next one has it."""
         try:
-            found = await asyncio.wait_for(self._diagnosed(caller), _DOCTOR_WAIT)
+            async with asyncio.timeout(_DOCTOR_WAIT):
+                found = await self._diagnosed(caller)
         except TimeoutError:
             return []
         except SurfaceError as error:
