@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from fnmatch import fnmatchcase
 
-from bench import calling, draining, footprint, latency, plain, storing, urgent, waiting
+from bench import calling, draining, footprint, latency, plain, storing, urgent, waiting, web
 from bench.scenario import Round, Scenario, Subject, Target, rounds_of
 from bench.stage import Stage
 
@@ -482,5 +482,27 @@ HAVING = [
     ),
 ]
 
+SERVING = [
+    Scenario(
+        name="web-reads",
+        title=f"reads of the management API beside {web.JOBS:,} jobs, p50",
+        measure=web.reads(),
+        targets=(Target(of="p99", at_most=1_000, absolute=True),),
+    ),
+    Scenario(
+        name="web-pulse",
+        title=f"the server, while a stream is open beside {web.JOBS:,} jobs",
+        measure=web.pulse(),
+        targets=(Target(at_most=10, absolute=True),),
+    ),
+    Scenario(
+        name="web-streams",
+        title="a process with 200 streams",
+        measure=web.listeners(streams=200),
+        twin=web.listeners(streams=1),
+        beside="one stream",
+    ),
+]
+
 # To add a scenario, write a function that measures once, and name it in one of these lists.
-ALL = [*DRAINING, *PICKING_UP, *WAITING, *URGENT, *STORING, *HAVING]
+ALL = [*DRAINING, *PICKING_UP, *WAITING, *URGENT, *STORING, *HAVING, *SERVING]
