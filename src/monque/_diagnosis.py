@@ -65,9 +65,9 @@ class Diagnosis:
         indexes: Those that are there, and those that should be.
         stale: Jobs whose owner is dead, the longest silent first; at most 100 of them.
         due: The jobs that wait for a free worker, by name; the one waiting longest first.
-        finished: How many jobs are completed, failed for good or cancelled.
+        finished: About how many jobs are completed, failed for good or cancelled.
         lost_calls: How many jobs have ended though a later call with their unique key wanted them to run once
-            more: an instance that does not know of that completed them.
+            more: an instance that does not know of that completed them. It looks at the newest 100,000 jobs.
         expired: How many pending jobs are past their expiry and wait for a worker that cancels them.
         stuck: Jobs that still run half a minute after they were told to stop; at most 100 of them.
         paused: The pauses in force.
