@@ -177,7 +177,7 @@ TARGETED = {
     *("cancelJobs", "retryJobs", "deleteJobs"),
     *("opsJobs", "opsCount", "opsJob", "opsPayload", "opsExplanation"),
     *("opsCancel", "opsRetry", "opsReschedule", "opsRunNow", "opsStop", "opsPriority", "opsDelete"),
-    "opsBulk",
+    *("opsBulkPreview", "opsBulk"),
 }
 
 

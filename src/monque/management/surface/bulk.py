@@ -72,6 +72,7 @@ class Bulk(Acting):
         chosen = await self._chosen(caller, body, now)
         counts = JobCounts(count=0, by_status={}, by_name={})
         if chosen is not None:
+            await self._demand_all(caller, body.action, chosen)
             counts = await self._alone(
                 lambda: self.monque.job_counts(chosen, limit=MOST_COUNTED, max_time=self._max_time)
             )

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Hashable,
+    Mapping,
+)
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -15,6 +24,7 @@ from monque import Job, JobFilter, Monque, Schedule
 from monque.management.actions import Action, denied, refusal
 from monque.management.actor import Access, Authorize, Caller
 from monque.management.errors import (
+    DatabaseAwayError,
     ForbiddenError,
     HookFailedError,
     KeyTakenError,
@@ -76,9 +86,13 @@ class Desk:
         self.pulse = Pulse(monque, tick=limits.tick, read_timeout=limits.query_timeout)
         self._authorize = authorize
         self._looks = Looks(at_once=limits.queries_at_once)
+        # Entries of the trail that are written though nobody waits for them.
+        self._recording: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
         """End the reads that are under way."""
+        for task in self._recording:
+            task.cancel()
         await self._looks.close()
         await self.pulse.close()
 
@@ -193,9 +207,13 @@ class Desk:
             with surface_errors():
                 yield deed
         except SurfaceError as error:
-            await self._record(
+            recorded = self._record(
                 caller, deed, "refused" if isinstance(error, ForbiddenError) else "failed", error
             )
+            if isinstance(error, DatabaseAwayError):
+                self._go_on(recorded)  # the trail is away, too: the caller need not wait for it
+            else:
+                await recorded
             if isinstance(error, KeyTakenError) and not await self._may(caller, Action.PAYLOAD):
                 raise error.discreet from None
             raise
@@ -208,6 +226,11 @@ class Desk:
         finally:
             if not only_failures:
                 self._looks.drop()
+
+    def _go_on(self, recorded: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(recorded)
+        self._recording.add(task)
+        task.add_done_callback(self._recording.discard)
 
     async def _record(
         self, caller: Caller, deed: Deed, outcome: Outcome, error: SurfaceError | None = None
