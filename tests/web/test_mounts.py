@@ -81,6 +81,24 @@ async def test_in_fastapi(board: Dashboard, connect: Connect) -> None:
     await check(connect(app), app, "/monque")
 
 
+@pytest.mark.filterwarnings("ignore:The `root_path` parameter is deprecated")
+@pytest.mark.parametrize("path", ["/monque", "/proxy/monque"], ids=["stripped", "kept"])
+@pytest.mark.parametrize("how", ["mounted", "included"])
+async def test_in_fastapi_behind_a_proxy_of_which_it_knows(
+    monque: Monque, connect: Connect, how: str, path: str
+) -> None:
+    """`FastAPI(root_path=)` sets the prefix in the scope, whether the path has it or not."""
+    app = FastAPI(root_path="/proxy")
+    async with dashboard(monque) as board:
+        if how == "mounted":
+            app.mount("/monque", board)
+        else:
+            include_dashboard(app, monque=monque)
+        client = connect(app)
+        assert (await client.get(f"{path}/api/v1/jobs")).json()["jobs"] == []
+        assert (await client.get(f"{path}/openapi.json")).json()["servers"] == [{"url": "/proxy/monque"}]
+
+
 async def test_in_litestar_which_takes_the_prefix_away(monque: Monque, connect: Connect) -> None:
     async with dashboard(monque, limits=LIVE, root_path="/monque") as board:
 

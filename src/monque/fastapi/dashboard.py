@@ -104,7 +104,8 @@ def _check(path: str, options: Mapping[str, Any]) -> None:
         raise ConfigurationError(f"the path of a dashboard must be like '/monque', got {path!r}")
     if "root_path" in options:
         raise ConfigurationError(
-            "include_dashboard knows where it is mounted; give root_path to FastAPI(root_path=...) instead"
+            "include_dashboard knows where it is mounted; give the prefix of a proxy to your server instead, as "
+            "in uvicorn --root-path /prefix"
         )
 
 
@@ -129,7 +130,8 @@ class _HandOver(Response):
         self._path = path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        mounted = {**scope, "root_path": scope.get("root_path", "").rstrip("/") + self._path}
+        outer = scope.get("root_path", "")
+        mounted = {**scope, "app_root_path": outer, "root_path": outer.rstrip("/") + self._path}
         await self._served(mounted, receive, send)
 
 

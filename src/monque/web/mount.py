@@ -40,10 +40,17 @@ def prefix_of(scope: Any, root_path: str | None) -> str:
 
 def path_below(scope: Any, root_path: str | None) -> str:
     """The path below the mount. Hosts and proxies may have taken the prefix away, or left it."""
-    path: str = _without(scope["path"], scope.get("root_path", "").rstrip("/"))
+    path = _below_scope(scope)
     # Below a prefix such as `/api`, a path that begins with it may have lost it already.
     below = path if path.startswith(_OUR_OWN) else _without(path, root_path or "")
     return below[:-1] if len(below) > 1 and _has_gained_a_slash(scope) else below
+
+
+def _below_scope(scope: Any) -> str:
+    """The path without the prefix of the scope; of that, a proxy may have taken away the outer part."""
+    path, prefix, outer = scope["path"], scope.get("root_path", ""), scope.get("app_root_path", "")
+    below: str = _without(path, prefix.rstrip("/"))
+    return _without(path, prefix.removeprefix(outer).rstrip("/")) if below == path else below
 
 
 def _has_gained_a_slash(scope: Any) -> bool:
