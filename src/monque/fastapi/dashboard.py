@@ -104,8 +104,8 @@ def _check(path: str, options: Mapping[str, Any]) -> None:
         raise ConfigurationError(f"the path of a dashboard must be like '/monque', got {path!r}")
     if "root_path" in options:
         raise ConfigurationError(
-            "include_dashboard knows where it is mounted; give the prefix of a proxy to your server instead, as "
-            "in uvicorn --root-path /prefix"
+            "include_dashboard knows where it is mounted; give the prefix of a proxy to your server instead, "
+            "as in uvicorn --root-path /prefix"
         )
 
 
