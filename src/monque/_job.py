@@ -70,6 +70,7 @@ class Job(Generic[T]):
         cancel_requested: Whether an operator has asked for its end while it ran, or cancelled it with a
             reason. A running job is told to stop; one that completed all the same keeps the request as a
             record. In a handler it is always up to date.
+        cancel_requested_at: When that was.
         cancel_reason: Why it was cancelled, or is to be; None if nobody gave a reason.
         cancelled_by: Who cancelled it: `operator`, `handler` or `expiry`; None unless it is cancelled.
         enqueued: What became of the call of `enqueue`, `now` or `enqueue_many` that returned it: `new`,
@@ -120,6 +121,7 @@ class Job(Generic[T]):
     expires_at: datetime | None = None
     stuck_since: datetime | None = None
     cancel_requested: bool = False
+    cancel_requested_at: datetime | None = None
     cancel_reason: str | None = None
     cancelled_by: CancelledBy | None = None
     enqueued: Enqueued | None = field(default=None, compare=False)

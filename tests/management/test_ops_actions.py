@@ -149,6 +149,7 @@ async def test_stop_asks_for_the_end_of_a_run_and_cancels_nothing_else(
         await surface.ops_stop(caller(Action.CANCEL), str(running["_id"]), NOTE)
 
     assert (stopped.display, stopped.stop and stopped.stop.reason) == ("stopping", "because")
+    assert stopped.dump()["stop"].keys() == {"by", "requestedAt", "reason"}
     assert await collection.count_documents({"status": "pending"}) == 1
 
 

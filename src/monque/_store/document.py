@@ -274,6 +274,11 @@ def is_cancel_requested(document: Mapping[str, Any]) -> bool:
     return isinstance(cancel, Mapping) and cancel.get("by") == "operator"
 
 
+def cancel_requested_at(document: Mapping[str, Any]) -> datetime | None:
+    """When an operator asked for the end of the job; None if nobody did."""
+    return time_of(document["cancel"], "at") if is_cancel_requested(document) else None
+
+
 def is_ended_after_run(document: Mapping[str, Any]) -> bool:
     """Whether an operator wants the schedule to end when its run has, without stopping the run."""
     return is_cancel_requested(document) and document["cancel"].get("afterRun") is True

@@ -22,6 +22,7 @@ from monque._store.document import (
     PAYLOAD_SIZE,
     attempt_of,
     cancel_reason_of,
+    cancel_requested_at,
     cancelled_by,
     claimed_at_of,
     count_of,
@@ -93,16 +94,23 @@ def _fields(document: Mapping[str, Any]) -> dict[str, Any]:
         "expires_at": expires_at_of(document),
         "stuck_since": stuck_since(document),
         "cancel_requested": is_cancel_requested(document),
+        "cancel_requested_at": cancel_requested_at(document),
         "cancel_reason": cancel_reason_of(document),
         "cancelled_by": cancelled_by(document),
         "enqueued": None,
-        "progress": progress_of(document),
-        "log": log_of(document),
-        "result": made_aware(get("result")),
-        "result_error": result_error_of(document),
+        **_left_by_handler(document),
         "payload_size": get(PAYLOAD_SIZE),
         "created_at": time_of(document, "createdAt"),
         "updated_at": time_of(document, "updatedAt"),
+    }
+
+
+def _left_by_handler(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "progress": progress_of(document),
+        "log": log_of(document),
+        "result": made_aware(document.get("result")),
+        "result_error": result_error_of(document),
     }
 
 

@@ -136,6 +136,8 @@ class OpsLogLine(Dto):
 class OpsStop(Dto):
     """Somebody has asked for the end of the run."""
 
+    by: str
+    requested_at: Moment | None = None
     reason: str | None = None
 
 

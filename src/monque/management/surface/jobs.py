@@ -35,7 +35,7 @@ from monque.management.surface.groups import Groups
 from monque.management.surface.hiding import Seen
 from monque.management.surface.trail import Trail
 from monque.management.texts import is_text, without_credentials
-from monque.management.values import extended, iso, moment_of
+from monque.management.values import extended, iso, iso_or_none, moment_of
 from monque.management.words import words_of
 
 # What is counted at most: the server walks through so many index entries in some tens of milliseconds.
@@ -217,7 +217,7 @@ class Jobs(Groups, Trail):
     def _hidden_fields(self, job: Job[Any], seen: Seen) -> dict[str, Any]:
         """What only those see who may see payloads."""
         is_stopping = job.cancel_requested and job.status is JobStatus.PROCESSING
-        shown: dict[str, Any] = {"stop": OpsStop()} if is_stopping else {}
+        shown: dict[str, Any] = {"stop": _stop(job, None)} if is_stopping else {}
         if seen.hidden:
             return {**shown, "payload_hidden": True}
         if seen.truncated is not None:
@@ -229,7 +229,7 @@ class Jobs(Groups, Trail):
         if job.progress is not None and isfinite(job.progress.done):
             shown["progress"] = _progress(job, self._error_text(job.progress.message))
         if (reason := self._error_text(job.cancel_reason)) is not None:
-            shown |= {"stop": OpsStop(reason=reason)} if is_stopping else {"cancel_reason": reason}
+            shown |= {"stop": _stop(job, reason)} if is_stopping else {"cancel_reason": reason}
         return shown
 
     def _is_stale(self, job: Job[Any]) -> bool:
@@ -297,6 +297,11 @@ class Jobs(Groups, Trail):
         )
         others = [job_view.id_text(other.id) for other in page.jobs if other.id != job.id]
         return others[:_MOST_NEIGHBOURS]
+
+
+def _stop(job: Job[Any], reason: str | None) -> OpsStop:
+    shown = {"requested_at": iso_or_none(job.cancel_requested_at), "reason": reason}
+    return OpsStop(by="operator", **{field: value for field, value in shown.items() if value is not None})
 
 
 def _is_name(value: object) -> bool:

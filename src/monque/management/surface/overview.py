@@ -35,6 +35,7 @@ from monque.management.series import percentiles
 from monque.management.snapshot import COLUMNS, Row, Snapshot
 from monque.management.surface.desk import Deed
 from monque.management.surface.scheduling import Scheduling
+from monque.management.texts import without_credentials
 from monque.management.values import iso
 
 _TOP_GROUPS = 5
@@ -231,7 +232,8 @@ class Overview(Scheduling):
 
 def _finding(finding: Finding) -> OpsFinding:
     advice = {} if finding.advice is None else {"advice": finding.advice}
-    return OpsFinding(check=finding.check, level=finding.level, message=finding.message, **advice)
+    message = without_credentials(finding.message)
+    return OpsFinding(check=finding.check, level=finding.level, message=message, **advice)
 
 
 def _row(row: Row) -> OpsQueueRow:
@@ -240,7 +242,8 @@ def _row(row: Row) -> OpsQueueRow:
 
 
 def _pause(pause: Pause) -> OpsPause:
-    shown: dict[str, Any] = {"reason": pause.reason, "by": pause.by}
+    reason = None if pause.reason is None else without_credentials(pause.reason)
+    shown: dict[str, Any] = {"reason": reason, "by": pause.by}
     shown |= {"since": pause.since and iso(pause.since), "until": pause.until and iso(pause.until)}
     return OpsPause(name=pause.name, **{field: value for field, value in shown.items() if value is not None})
 
