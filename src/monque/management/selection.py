@@ -22,11 +22,6 @@ class Selected:
     filter: JobFilter
     fingerprint: str | None = None
 
-    @property
-    def looks_into_payloads(self) -> bool:
-        """Whether it takes the right to see payloads."""
-        return self.filter.payload is not None
-
 
 def select(asked: OpsSelection, *, now: datetime) -> Selected:
     """The jobs that are meant; *now* decides what is due.
