@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -96,6 +97,8 @@ def trace_of(error: BaseException) -> str | None:
 
     Its causes get a line each. Values of variables are never shown.
     """
+    if (remote := remote_trace_of(error)) is not None:
+        return remote
     try:
         found = traceback.extract_tb(error.__traceback__, limit=-_MOST_FRAMES)
         frames = _without_ours(found).format()
@@ -112,6 +115,25 @@ def trace_of(error: BaseException) -> str | None:
             break
         kept.insert(0, frame)
     return storable("".join(kept) + end)
+
+
+def remote_trace_of(error: BaseException) -> str | None:
+    """Where an error of another process was raised; None for one of this process."""
+    trace = getattr(error, _REMOTE_TRACE, None)
+    return trace if isinstance(trace, str) else None
+
+
+def set_remote_trace(error: BaseException, trace: str) -> None:
+    """Note where an error was raised in another process: its own traceback did not come along.
+
+    The note is what logs and tracers print.
+    """
+    with suppress(Exception):  # classes of others may refuse either
+        setattr(error, _REMOTE_TRACE, trace)
+        error.add_note(f"raised in a child process:\n{trace}")
+
+
+_REMOTE_TRACE = "__monque_trace__"
 
 
 def _without_ours(frames: traceback.StackSummary) -> traceback.StackSummary:

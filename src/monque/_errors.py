@@ -20,6 +20,7 @@ MonqueError
 ├── JobFailedError                  it carries the job, so it stands in `_ended`
 ├── JobCancelledError               the same
 ├── ProcessDiedError
+├── RemoteError                     an error of a child process that could not be brought here as it was
 ├── InvalidCursorError
 ├── ReadTimeoutError
 │   └── AggregationTimeoutError
@@ -285,6 +286,24 @@ class ProcessDiedError(MonqueError):
         super().__init__(message)
         self.job_id = job_id
         self.crashes = crashes
+
+
+class RemoteError(MonqueError):
+    """A handler in a child process raised an error that cannot be rebuilt here; this one stands for it.
+
+    That is so for exceptions that cannot be pickled. `Retry(retry_on=...)` does not find their class.
+
+    Attributes:
+        type_name: The class of the error, with its module.
+        text: Its text.
+        trace: Where it was raised, at most 4,000 characters; None if nobody knows.
+    """
+
+    def __init__(self, *, type_name: str, text: str, trace: str | None = None) -> None:
+        super().__init__(f"{type_name}: {text}" if text else type_name)
+        self.type_name = type_name
+        self.text = text
+        self.trace = trace
 
 
 class InvalidCursorError(MonqueError, ValueError):

@@ -80,6 +80,11 @@ class Options:
         uses: What the collection is used for beyond plain jobs, such as "priority": the index of each is
             created at open. Without it that is done by the first job that needs it; that of "failures" by
             `Monque.begin_use`.
+        child_processes: How many child processes run the handlers of workers with `mode="process"`; None: as
+            many as the machine has cores for this process.
+        max_jobs_per_child: Replace a child process after this many jobs; None: never.
+        max_memory_per_child: Replace a child process that has more bytes in memory (RSS) than this after a
+            job; None: never.
         change_streams: Listen to a change stream for instant wake-ups where the server offers one.
         trends: Count what happens over time, in a small collection beside the jobs; None counts nothing.
         register: Describe this instance to operators while it processes jobs, in a collection of its own.
@@ -110,6 +115,9 @@ class Options:
     create_indexes: bool = True
     listing_indexes: bool = False
     uses: tuple[UseName, ...] = ()
+    child_processes: int | None = None
+    max_jobs_per_child: int | None = None
+    max_memory_per_child: int | None = None
     change_streams: bool = True
     trends: Trends | None = Trends()  # noqa: RUF009 - it is frozen
     register: bool = True
@@ -125,6 +133,9 @@ class Options:
             check_count("instance_concurrency", self.instance_concurrency)
         if self.max_payload_size is not None:
             check_count("max_payload_size", self.max_payload_size, limit=2**31 - 1)
+        for name, limit in _CHILD_COUNTS.items():
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name), limit=limit)
         check_uses(self.uses)
         check_count("max_result_size", self.max_result_size, limit=_LARGEST_RESULT)
         check_fraction("retry_jitter", self.retry_jitter)
@@ -148,6 +159,9 @@ class Options:
                 f"got {self.heartbeat_tolerance}"
             )
 
+
+# The largest value of each. More children than this are a mistake; bytes go up to an exabyte.
+_CHILD_COUNTS = {"child_processes": 1_000, "max_jobs_per_child": 1_000_000_000, "max_memory_per_child": 2**60}
 
 _DURATIONS = [field.name for field in fields(Options) if field.type == "timedelta"]
 _SWITCHES = [field.name for field in fields(Options) if field.type == "bool"]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, TypedDict, cast
+from typing import Any, Literal, TypeAlias, TypedDict, cast, get_args
 
 from monque._errors import ConfigurationError
 from monque._options import Options
@@ -31,6 +31,9 @@ from monque._rules import (
 )
 from monque._timeout import Timeout
 from monque._unique import Debounce, Unique
+
+Mode: TypeAlias = Literal["auto", "thread", "process"]
+"""Where a handler runs."""
 
 
 class WorkerSettings(TypedDict, total=False):
@@ -53,6 +56,10 @@ class WorkerSettings(TypedDict, total=False):
     nor `unique_key` themselves. Not for schedules."""
     store_result: bool | None
     """Store what the handler returns, for `Monque.result_of` and `Job.result`. Default: no."""
+    mode: Literal["auto", "thread", "process"] | None
+    """Where the handler runs. `process`: in a child process, for handlers that compute; the child imports it,
+    so it must stand at the top level of a module. `thread`: in a thread, as every `def` handler by default.
+    Default: `auto`, an `async def` on the event loop and a `def` in a thread."""
 
 
 class JobSettings(TypedDict, total=False):
@@ -244,6 +251,12 @@ def _check_store_result(settings: Mapping[str, Any]) -> None:
     check_flag("store_result", settings["store_result"])
 
 
+def _check_mode(settings: Mapping[str, Any]) -> None:
+    if settings["mode"] not in get_args(Mode):
+        names = ", ".join(map(repr, get_args(Mode)))
+        raise ConfigurationError(f"mode must be one of {names}, got {settings['mode']!r}")
+
+
 # A check gets all settings of the call or the worker, because some belong together.
 _CHECKS: dict[str, Callable[[Mapping[str, Any]], None]] = {
     "max_attempts": _check_max_attempts,
@@ -254,6 +267,7 @@ _CHECKS: dict[str, Callable[[Mapping[str, Any]], None]] = {
     "unique": _check_unique,
     "debounce": _check_debounce,
     "store_result": _check_store_result,
+    "mode": _check_mode,
 }
 
 

@@ -11,10 +11,11 @@ import pytest
 from click.testing import CliRunner, Result
 from pymongo.collection import Collection
 
-from monque import Diagnosis, DueJobs, IndexView, Options, Retention, UseView
+from monque import Diagnosis, DueJobs, IndexView, Options, Retention, UseView, Workers
 from monque.cli.commands import monque as command
-from monque.cli.doctor import findings
+from monque.cli.doctor import children, findings
 from monque.sync import SyncMonque
+from support import in_child
 from support.clocks import ago, ahead
 from support.jobs import claimed, document
 from support.servers import Servers
@@ -26,6 +27,7 @@ CHECKS = [
     *("server", "replica set", "change streams", "transactions", "clock"),
     *("indexes", "superfluous indexes", "uses", "paused names", "schedules", "jobs without a worker"),
     *("stale jobs", "stuck jobs", "expired jobs", "lost calls", "oldest due job", "finished jobs"),
+    "child processes",
 ]
 
 
@@ -202,7 +204,7 @@ def test_what_cannot_be_arranged_here_is_judged_too(
     }
     found = {finding.check: finding for finding in findings(Diagnosis(**{**healthy, **changes}))}
 
-    assert list(found) == CHECKS
+    assert [*found, "child processes"] == CHECKS
     assert found[check].level == level
     assert part in found[check].message
     assert (found[check].advice is None) == (level == "ok")
@@ -293,3 +295,20 @@ def test_a_planned_pause_is_none_and_its_jobs_are_not_missed(
     found = checks(call("doctor", "--json"))
     assert found["jobs without a worker"]["level"] == "ok"
     assert found["oldest due job"]["message"] == "none is waiting"
+
+
+@pytest.mark.parametrize(
+    ("processes", "each", "level"), [(1, None, "ok"), (2, 2, "ok"), (2, None, "warning"), (4, 2, "warning")]
+)
+def test_more_children_than_cores_are_a_warning(processes: int, each: int | None, level: str) -> None:
+    workers = Workers()
+    workers.worker("square", in_child.square, mode="process")
+
+    found = children(workers, Options(child_processes=each), processes, cores=4)
+
+    assert found.level == level
+    assert (f"--child-processes {4 // processes}" in (found.advice or "")) == (level == "warning")
+
+
+def test_without_handlers_in_children_their_number_does_not_matter() -> None:
+    assert children(Workers(), Options(child_processes=100), 8, cores=1).level == "ok"

@@ -148,10 +148,14 @@ def test_each_of_several_processes_has_an_instance_id_of_its_own() -> None:
     named, nameless = Monque(options=Options(instance_id="web")), Monque()
     before = nameless.instance_id
     for monque in (named, nameless):
-        configure(monque, Settings(target="shop:monque", concurrency=7), Place(number=2, descriptor=9))
+        configure(
+            monque,
+            Settings(target="shop:monque", concurrency=7, child_processes=3),
+            Place(number=2, descriptor=9),
+        )
 
     assert (named.instance_id, nameless.instance_id) == ("web-2", before)
-    assert named.options.worker_concurrency == 7
+    assert (named.options.worker_concurrency, named.options.child_processes) == (7, 3)
 
 
 def test_the_settings_come_back_from_their_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,6 +167,7 @@ def test_the_settings_come_back_from_their_arguments(monkeypatch: pytest.MonkeyP
         uri="mongodb://host/db",
         concurrency=3,
         instance_concurrency=9,
+        child_processes=2,
         only=("a", "--b"),
         until_idle=True,
         log_level="warning",

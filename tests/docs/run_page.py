@@ -4,7 +4,7 @@
 - "*In the same file:*" puts it below the blocks before it.
 - "*In the same file, inside an `async def`:*" makes it the body of an `async def` there; only blocks like it
   know its names.
-- "*`shop.py`:*" makes it that file, from which later blocks may import.
+- "*`shop.py`:*" makes it that file, from which later blocks may import, and so may other processes.
 - A `text` block right after a Python block is what that block prints.
 - Every `mongodb://` address in them is replaced by the one in MONQUE_URI.
 - A block that imports Flask or Django is only compiled: they are not among our dependencies, and Django needs
@@ -22,6 +22,7 @@ import os
 import re
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -93,10 +94,13 @@ class File:
 
 def main(page: Path, uri: str) -> None:
     file = File("page")
-    with told_to_stop_when_idle(uri):
+    with told_to_stop_when_idle(uri), tempfile.TemporaryDirectory() as folder:
+        sys.path.insert(0, folder)
         for block in blocks(page):
             if block.above not in (SAME_FILE, INSIDE_ASYNC):
                 file = File(Path(block.file or "page").stem)
+            if block.file is not None:
+                Path(folder, Path(block.file).name).write_text(located(block, uri))
             printed = run(block, page, uri, file)
             sys.stdout.write(printed)
             if block.prints is not None and printed != block.prints:
@@ -105,8 +109,8 @@ def main(page: Path, uri: str) -> None:
 
 def run(block: Block, page: Path, uri: str, file: File) -> str:
     """What the block printed."""
-    source = "\n" * block.line + re.sub(r"mongodb://localhost[^\"]*", uri, block.code)
-    tree = compile(source, page, "exec", flags=ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    tree = compile("\n" * block.line + located(block, uri), page, "exec", flags=flags)
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         if block.above == INSIDE_ASYNC:
             file.run_inside(tree, page)
@@ -115,6 +119,11 @@ def run(block: Block, page: Path, uri: str, file: File) -> str:
         else:
             file.run(tree, page)
     return printed.getvalue()
+
+
+def located(block: Block, uri: str) -> str:
+    """Its code, with the address of the server of the tests."""
+    return re.sub(r"mongodb://localhost[^\"]*", uri, block.code)
 
 
 def imported(tree: ast.Module) -> set[str]:

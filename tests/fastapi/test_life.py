@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -25,7 +27,9 @@ from monque import (
 )
 from monque.embedded import EmbeddedMongo
 from monque.fastapi import JobRouter, MonqueDep, run_workers, setup_monque
+from support import routed
 from support.aliases import Collection, Database, Make
+from support.options import QUICK
 from support.programs.child import uri_of
 from support.waiting import Events
 
@@ -320,3 +324,16 @@ async def test_the_settings_of_declared_jobs_count(monque: Monque, collection: C
         ("cron", None): False,
     }
     assert seen == ["snoozed"]
+
+
+async def test_a_job_of_a_router_runs_in_a_child_process(make_monque: Make) -> None:
+    monque = make_monque(options=replace(QUICK, child_processes=1))
+    app = FastAPI()
+    setup_monque(app, monque, routers=[routed.jobs])
+
+    async with app.router.lifespan_context(app):
+        job = await routed.triple.enqueue(14)
+        result = await monque.result_of(job.id, timeout=timedelta(seconds=60))
+
+    assert result[0] == 42
+    assert result[1] != os.getpid()

@@ -197,3 +197,24 @@ def test_a_class_whose_method_is_a_generator_function() -> None:
         class ProcessOrder:
             async def handle(self, job: Job) -> Any:
                 yield job.data
+
+
+class Rendering:
+    def handle(self, job: Job) -> None: ...
+
+
+def needs_user(job: Job, user: Annotated[str, Depends(get_user)]) -> None: ...
+
+
+async def alone(job: Job) -> None: ...
+
+
+@pytest.mark.parametrize("declared", [Rendering, needs_user])
+def test_a_child_process_has_no_application(declared: Any) -> None:
+    with pytest.raises(WorkerRegistrationError, match="without the application and its dependencies"):
+        JobRouter().job("render", mode="process")(declared)
+
+
+def test_an_async_def_needs_no_thread() -> None:
+    with pytest.raises(WorkerRegistrationError, match="mode='thread' is for def"):
+        JobRouter().job("render", mode="thread")(alone)

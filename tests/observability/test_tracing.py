@@ -29,6 +29,7 @@ from monque import (
 )
 from monque.fastapi import JobRouter, setup_monque, worker_lifespan
 from observability.conftest import Spans
+from support import routed
 from support.aliases import Collection, Make
 from support.clocks import ago
 from support.jobs import document, find_one
@@ -143,6 +144,18 @@ async def test_spans_of_the_handler_stand_below_its_own(kind: str, monque: Monqu
     await monque.run_until_idle()
 
     assert parent(spans.one("inside")) == span_id(spans.one("process greet"))
+
+
+async def test_a_handler_in_a_child_process_belongs_to_the_span_of_its_run(
+    make_monque: Make, spans: Spans
+) -> None:
+    monque = await make_monque(options=replace(QUICK, child_processes=1)).open()
+    monque.worker("traced", routed.traced, mode="process", store_result=True)
+    job = await monque.enqueue("traced")
+    await monque.run_until_idle()
+
+    processed = spans.one("process traced")
+    assert await monque.result_of(job.id) == f"{trace_id(processed)} {span_id(processed)}"
 
 
 async def test_a_job_that_a_handler_stores_continues_the_trace(monque: Monque, spans: Spans) -> None:

@@ -17,7 +17,13 @@ MODULES = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "marshal", "sh
 FUNCTIONS = {("os", "system"), ("os", "popen"), ("builtins", "eval"), ("builtins", "exec")}
 # Imports by a name that is only known at run time: each of these names comes from the program or from the
 # operator's command line, never from a job.
-IMPORTERS = {"__init__.py", "cli/commands.py", "cli/target.py", "fastapi/discover.py"}
+IMPORTERS = {
+    *("__init__.py", "_workers/address.py"),
+    *("cli/commands.py", "cli/target.py", "fastapi/discover.py"),
+}
+# Errors of handlers come from our own child processes, through a socket that nobody else has; never from the
+# database. `test_the_child_is_not_handed_what_a_job_names` shows that a job cannot change what is imported.
+UNPICKLERS = {"_engine/crossing.py"}
 
 
 def dangers(tree: ast.AST) -> Iterator[str]:
@@ -58,7 +64,9 @@ def trees() -> dict[str, ast.Module]:
 def test_no_file_evaluates_unpickles_or_starts_a_shell() -> None:
     found = {name: list(dangers(tree)) for name, tree in trees().items()}
 
-    assert {name: lines for name, lines in found.items() if lines} == {}
+    assert {name: lines for name, lines in found.items() if lines} == {
+        name: ["imports pickle"] for name in UNPICKLERS
+    }
     assert len(found) > 50
 
 

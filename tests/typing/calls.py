@@ -206,6 +206,16 @@ async def right_calls_of_workers(session: AsyncClientSession) -> None:
     assert_type(await clean_up.schedule("@daily", timezone=ZoneInfo("Europe/Berlin")), Job[None])
 
 
+@monque.worker("render", mode="process")
+def render(job: Job[Order]) -> bytes:
+    return b""
+
+
+monque.worker("render-2", render.handler, mode="fork")  # type: ignore[call-overload]  # there is no such mode
+Options(child_processes=4, max_jobs_per_child=100, max_memory_per_child=2**30)
+Options(child_processes="4")  # type: ignore[arg-type]  # a text
+
+
 @monque.worker("charge", max_attempts=3, retry=Retry(first=timedelta(seconds=2), fail_on=(OSError,)))
 async def charge(job: Job[Order]) -> None: ...
 

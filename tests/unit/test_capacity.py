@@ -12,7 +12,9 @@ from monque._engine.capacity import Capacity
 from monque._engine.claimed import Held, key_of_claim
 from monque._engine.control import Control
 from monque._engine.prefetch import Prefetch
+from monque._store.candidates import SharedRoom
 from monque._store.urgent import Shares
+from support import in_child
 
 CONCURRENCY = 5
 
@@ -263,3 +265,56 @@ def test_nothing_is_wanted_if_all_names_are_paused() -> None:
     capacity.control = Paused("a", "b")
 
     assert capacity.wanted(0) == ({}, 0)
+
+
+def in_children(**concurrency: int) -> Workers:
+    workers = Workers()
+    for number, (name, count) in enumerate(concurrency.items()):
+        computing = (in_child.pid_of, in_child.square, in_child.on_a_loop)[number]
+        workers.worker(name, computing, mode="process", concurrency=count)
+    return workers
+
+
+def test_a_name_in_children_has_as_many_slots_as_there_are_children() -> None:
+    capacity = made(in_children(work=5), Options(child_processes=2))
+
+    assert capacity.wanted(0) == ({"work": 2}, 2)
+
+
+def test_names_in_children_share_them_and_others_do_not() -> None:
+    workers = in_children(a=2, b=5)
+    workers.worker("plain", handler)
+    capacity = made(workers, Options(child_processes=3, worker_concurrency=4))
+
+    room, limit = capacity.wanted(0)
+
+    assert (room, limit) == ({"a": 2, "b": 3, "plain": 4}, 3 + 4)
+    assert isinstance(room, SharedRoom)
+    assert (room.together, room.left) == ({"a", "b"}, 3)
+
+
+def test_a_job_starts_only_when_a_child_is_free() -> None:
+    workers, running = in_children(a=2, b=2), Counter(a=1)
+    capacity = made(workers, Options(child_processes=2), running)
+    a, b = workers
+
+    assert capacity.may_start(b)
+    running["b"] = 1
+    assert not capacity.may_start(a)
+    assert not capacity.may_start(b)
+    assert capacity.wanted(2) == ({}, 0)
+
+
+def test_short_jobs_of_names_that_share_children_are_not_claimed_ahead() -> None:
+    capacity = made(in_children(a=2, b=2), Options(child_processes=2))
+    capacity.start("a", waited=0.001)
+    capacity.end("a", 0.0001)
+
+    assert capacity.wanted(0)[0] == {"a": 2, "b": 2}
+
+
+def test_few_jobs_are_claimed_ahead_for_children() -> None:
+    capacity = made(in_children(work=2), Options(child_processes=2))
+    ran(capacity)
+
+    assert capacity.wanted(0) == ({"work": 4}, 4)

@@ -27,7 +27,7 @@ NAMES = {
         "MonqueError ConnectionError NotOpenError ConfigurationError InvalidCronError "
         "InvalidJobIdentifierError WorkerRegistrationError InstanceConflictError PayloadError "
         "PayloadTooLargeError JobNotFoundError JobStateError InvalidCursorError AggregationTimeoutError "
-        "ShutdownTimeoutError ClaimLostError NotCommittedError ProcessDiedError"
+        "ShutdownTimeoutError ClaimLostError NotCommittedError ProcessDiedError RemoteError"
     ),
     "about itself": "__version__",
 }

@@ -57,6 +57,7 @@ EXAMPLES: dict[str, Any] = {
     "unique": Unique("k"),
     "debounce": Debounce(5 * SECOND),
     "store_result": True,
+    "mode": "thread",
 }
 WRONG: dict[str, Any] = {
     "max_attempts": 0,
@@ -67,6 +68,7 @@ WRONG: dict[str, Any] = {
     "unique": "k",
     "debounce": 5,
     "store_result": "yes",
+    "mode": "fork",
 }
 OF_A_WORKER: Any = {name: value for name, value in EXAMPLES.items() if name in WorkerSettings.__annotations__}
 
@@ -216,7 +218,7 @@ class TestKept:
         assert worker.settings == OF_A_WORKER
 
     def test_none_is_as_not_given(self) -> None:
-        nothing: Any = dict.fromkeys(EXAMPLES)
+        nothing: Any = dict.fromkeys(JobSettings.__annotations__)
 
         of_a_worker: Any = dict.fromkeys(OF_A_WORKER)
 

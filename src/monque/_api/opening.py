@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from monque._birth import refuse_while_importing
 from monque._connect.connector import Connection, Connector
 from monque._engine.context import Context
 from monque._errors import ConfigurationError, NotOpenError
@@ -73,6 +74,7 @@ class Opening:
 
     async def open(self, prepare: Callable[[Connection], Awaitable[Context]]) -> None:
         """Connect and prepare, unless it is open."""
+        refuse_while_importing()
         loop = running_loop()
         async with self._one_at_a_time():
             if self._opened is None:

@@ -16,8 +16,8 @@ from monque._api.opening import Opening
 from monque._engine.context import Context
 from monque._engine.interrupts import Abandoned
 from monque._engine.life import Life
+from monque._engine.places import Places
 from monque._engine.runner import Runner
-from monque._engine.threads import ThreadPool
 from monque._errors import ConfigurationError
 from monque._options import Options
 from monque._signals import install, on_signals
@@ -40,7 +40,7 @@ class Processing:
         self._runner: Runner | None = None
         self._life: Life | None = None
         """The hooks of the runner, or of the one that is about to be."""
-        self._threads = ThreadPool()
+        self._places = Places()
         self._abandoned = Abandoned()
         self.active: Counter[str] = Counter()
         """How many jobs of each name run here, also those that outlived a stop."""
@@ -152,8 +152,9 @@ class Processing:
 
     def forget(self) -> object:
         """Return what there is, and be as new: nothing of a loop that will never run again can be awaited."""
-        left = self._runner, self._life, self._threads, self._abandoned
-        self._runner, self._life, self._threads, self.active = None, None, ThreadPool(), Counter()
+        self._places.kill_children()
+        left = self._runner, self._life, self._places, self._abandoned
+        self._runner, self._life, self._places, self.active = None, None, Places(), Counter()
         self._abandoned = Abandoned()
         return left
 
@@ -223,7 +224,7 @@ class Processing:
             self._life = None
             self._make_runner(context)
             return
-        self._life = Life(context, hooks, self._lifespan, self._threads)
+        self._life = Life(context, hooks, self._lifespan, self._places.threads)
         # Handlers see the context variables of whoever has started, not those that a hook has set for itself.
         variables = contextvars.copy_context()
         self._life.begin(lambda: variables.run(self._make_runner, context), self._on_lost)
@@ -231,7 +232,7 @@ class Processing:
     def _make_runner(self, context: Context) -> None:
         before, end_life = self._runner, None if self._life is None else self._life.end
         self._runner = Runner(
-            context, self._workers, self.active, self._threads, self._abandoned, end_life=end_life
+            context, self._workers, self.active, self._places, self._abandoned, end_life=end_life
         )
         if before is not None:
             before.successor = self._runner

@@ -102,7 +102,7 @@ async def attempt(
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
     try:
-        await _wait(task, run, cancels=worker.is_async)
+        await _wait(task, run, cancels=worker.can_be_ended)
     except asyncio.CancelledError:  # of the test itself: `asyncio.wait` raises no other
         run.interruption = run.interruption or "shutdown"  # a thread sees it at its next checkpoint
         task.cancel()
@@ -168,7 +168,8 @@ def _why(worker: Worker[Any], run: Rehearsed, error: BaseException) -> Interrupt
     if run.interruption is None:
         return None
     is_requested = run.interruption == "requested"
-    return ended_by(run.interruption, error, is_async=worker.is_async, is_cancel_requested=is_requested)
+    can_be_ended = worker.can_be_ended
+    return ended_by(run.interruption, error, can_be_ended=can_be_ended, is_cancel_requested=is_requested)
 
 
 def judge(

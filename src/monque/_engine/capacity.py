@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 from monque._engine.control import Control
 from monque._engine.prefetch import Prefetch
 from monque._options import Options
+from monque._store.candidates import SharedRoom
 from monque._workers.workers import Worker, Workers
 
 # Prefetch only what will start within this time, judging by recent run times. It covers the round trips of a
@@ -74,6 +77,9 @@ class Capacity:
         self.is_awaited = True
         """The claim loop waits for room: it left jobs behind, or had no room for some name."""
         self._closed = False
+        self._most_children = options.child_processes or cores()
+        self._shares_children = False
+        """Workers of several names run in the same child processes."""
 
     @property
     def is_shared(self) -> bool:
@@ -126,6 +132,8 @@ class Capacity:
         """Whether a slot is free."""
         if self._closed or self._running[worker.name] >= self.slots_of(worker):
             return False
+        if worker.address is not None and self._free_children() <= 0:
+            return False
         limit = self._options.instance_concurrency
         return limit is None or self._running.total() < limit
 
@@ -135,8 +143,24 @@ class Capacity:
 
     def next_name(self, name: str) -> str:
         """Whose held job gets a free slot of this name; a shared slot is for the oldest job of all names."""
-        oldest = self._prefetch.next_of_all(self.may_start) if self.is_shared else None
+        oldest = None
+        if self.is_shared:
+            oldest = self._prefetch.next_of_all(self.may_start)
+        elif self._shares_children and self._needs_child(name):
+            oldest = self._prefetch.next_of_all(self._may_start_in_child)
         return name if oldest is None else oldest.worker.name
+
+    def _needs_child(self, name: str) -> bool:
+        worker = self._workers.get(name)
+        return worker is not None and worker.address is not None
+
+    def _may_start_in_child(self, worker: Worker[Any]) -> bool:
+        return worker.address is not None and self.may_start(worker)
+
+    def _free_children(self) -> int:
+        """How many child processes could run a job now."""
+        busy = sum(self._running[worker.name] for worker in self._workers if worker.address is not None)
+        return self._most_children - busy
 
     @property
     def full_names(self) -> list[str]:
@@ -163,19 +187,28 @@ class Capacity:
         self.is_awaited = True
         if not self.is_low:
             return {}, 0
-        room = {}
+        room: dict[str, int] = {}
+        in_children: list[Worker[Any]] = []
         served = free_in_all = ahead_in_all = 0
         for worker in self._served():
             name = worker.name
             served += 1
             slots = self.slots_of(worker)
             ahead = self._ahead(name, slots)
+            if worker.address is not None:
+                in_children.append(worker)
+                # A child that is used up is replaced, which takes as long as thousands of short jobs.
+                ahead = min(ahead, slots)
             free, held = slots - self._running[name], self._prefetch.count_of(name)
             wanted = free + ahead - held
             if wanted > 0 and (free > held or wanted >= (slots + ahead) // 2):
                 room[name] = wanted
                 free_in_all += free
                 ahead_in_all = min(ahead_in_all + ahead, self._most_prefetched)
+        self._shares_children = len(in_children) > 1
+        if self._shares_children:
+            room, taken_twice = self._share_children(room, in_children)
+            free_in_all -= taken_twice
         if self._options.instance_concurrency is not None:
             free_in_all = min(free_in_all, self._options.instance_concurrency - self._running.total())
         settling = unsettled - self._prefetch.count - self._running_here
@@ -187,6 +220,23 @@ class Capacity:
         self._adapt()
         self.is_awaited = self._closed or len(room) < served
         return room, limit
+
+    def _share_children(self, room: dict[str, int], workers: list[Worker[Any]]) -> tuple[dict[str, int], int]:
+        """The room of names that share the children: together not more than these, and nothing ahead.
+
+        Return with it how many free slots were counted for more than one name.
+        """
+        left = self._free_children() - sum(self._prefetch.count_of(worker.name) for worker in workers)
+        counted = 0
+        for worker in workers:
+            if room.pop(worker.name, None) is None:
+                continue
+            free = self.slots_of(worker) - self._running[worker.name]
+            counted += free
+            if (wanted := min(free - self._prefetch.count_of(worker.name), left)) > 0:
+                room[worker.name] = wanted
+        together = frozenset(worker.name for worker in workers if worker.name in room)
+        return SharedRoom(room, together, left), max(counted - max(left, 0), 0)
 
     def _adapt(self) -> None:
         """Shrink the prefetch if a job waited too long; grow it back otherwise."""
@@ -213,4 +263,12 @@ class Capacity:
 
     def slots_of(self, worker: Worker[Any]) -> int:
         """How many handlers of a worker may run at once."""
-        return worker.concurrency or self._options.worker_concurrency
+        slots = worker.concurrency or self._options.worker_concurrency
+        return slots if worker.address is None else min(slots, self._most_children)
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -249,7 +249,8 @@ class Run:
         """Tell the handler to stop, if it still runs; whether this is the first time.
 
         A coroutine is cancelled, once. A thread sees a flag: nothing is thrown into it from outside, because
-        that can break whatever it is in the middle of. Its result counts, unless the claim is lost.
+        that can break whatever it is in the middle of. Its result counts, unless the claim is lost. A child
+        process has to be told, too (`Children.stop`).
         """
         if not self.is_running:
             return False

@@ -94,17 +94,17 @@ _RELEASING: tuple[Interruption, ...] = ("shutdown", "lost")
 
 
 def ended_by(
-    why: Interruption, error: BaseException, *, is_async: bool, is_cancel_requested: bool
+    why: Interruption, error: BaseException, *, can_be_ended: bool, is_cancel_requested: bool
 ) -> Interruption | None:
     """Why the handler was told to stop, if it has ended by that.
 
-    A cancelled coroutine may end with any error. A thread only sees a flag, so it ended by that only if it
-    says so; any other error is its own. After a request to cancel, no error counts. After a timeout, a
-    verdict is what the handler has to say.
+    A cancelled coroutine, or a child process that was told to end, may end with any error. A thread only sees
+    a flag, so it ended by that only if it says so; any other error is its own. After a request to cancel, no
+    error counts. After a timeout, a verdict is what the handler has to say.
     """
     if why == "timeout" and isinstance(error, Verdict):
         return None
-    return why if is_async or isinstance(error, JobInterrupted) or is_cancel_requested else None
+    return why if can_be_ended or isinstance(error, JobInterrupted) or is_cancel_requested else None
 
 
 def decide(

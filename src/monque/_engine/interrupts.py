@@ -64,6 +64,8 @@ class Interrupts:
     def tell(self, run: Run, why: Interruption) -> None:
         """Tell the handler to stop, and have a look at it later."""
         if run.interrupt(why):
+            if (children := self.runs.places.children) is not None:
+                children.stop(run, why)
             loop = asyncio.get_running_loop()
             loop.call_later(_STUCK_AFTER, self._check_stuck, run, context=self._variables)
 
@@ -117,8 +119,15 @@ class Interrupts:
         self.tell(run, "timeout")
         if limit.hard_at is not None and now < limit.hard_at:
             self._wait_until(run, limit, limit.hard_at)
+        elif limit.hard_at is not None and run.worker.address is not None:
+            self._kill(run)
         elif limit.hard_at is not None:
             self._abandon(run, limit)
+
+    def _kill(self, run: Run) -> None:
+        """A child process need not be given up: it can be ended for certain."""
+        if (children := self.runs.places.children) is not None:
+            children.kill_of(run)
 
     def _abandon(self, run: Run, limit: Limit) -> None:
         """Settle a run whose handler does not end, and let the handler be.

@@ -99,12 +99,11 @@ class Register:
         )
 
     def _describe_workers(self) -> Iterator[InstanceWorker]:
-        default = self._store.options.worker_concurrency
         for worker in self._workers:
             name = worker.name
             yield InstanceWorker(
                 name=name,
-                concurrency=worker.concurrency or default,
+                concurrency=self._runs.capacity.slots_of(worker),
                 active=self._active[name],
                 off=not self._workers.serves(name),
             )

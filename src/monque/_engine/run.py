@@ -8,10 +8,11 @@ import logging
 import time
 from collections.abc import Awaitable
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pymongo.errors import PyMongoError
 
+from monque._attempts import remote_trace_of, set_remote_trace
 from monque._driver_reason import driver_reason
 from monque._engine.claimed import Completion, Run, Settlement
 from monque._engine.complete_in import conclude_transaction
@@ -25,6 +26,7 @@ from monque._errors import ResultError
 from monque._events import JobCancelled, JobCompleted, JobError, JobFailed, JobSnoozed, JobStarted
 from monque._job import Job
 from monque._observe.logs import about, log_cancelled, log_failure, log_snoozed, log_success, running
+from monque._observe.telemetry import trace_context
 from monque._raised import is_closing, is_ctrl_c, text_of
 from monque._settings import stores_result, timeout_of
 from monque._status import Interruption, JobStatus
@@ -37,6 +39,9 @@ from monque._time.clock import elapsed
 from monque._verdicts import Cancel, Snooze
 from monque._workers.results import Kept, keep
 from monque._workers.signature import refuse_generator
+
+if TYPE_CHECKING:
+    from monque._engine.processes import Child
 
 logger = logging.getLogger("monque")
 
@@ -70,15 +75,20 @@ def _ended(run: Run, outcome: Outcome, runs: Runs) -> None:
     conclude(run, outcome, runs)
 
 
-def call(run: Run, runs: Runs) -> Awaitable[Outcome]:
-    """Call the handler, unless the job is not ours any more, is to be cancelled, or its name is paused."""
+def call(run: Run, runs: Runs, child: Child | None = None) -> Awaitable[Outcome]:
+    """Call the handler, unless the job is not ours any more, is to be cancelled, or its name is paused.
+
+    One that runs in a child process gets that first, which may take a while.
+    """
     control = runs.capacity.control
     if run.stop is not None or (control.has_pauses and control.holds_back(run.worker.name)):
         return _leave_alone()
+    if run.worker.address is not None and child is None:
+        return _call_with_child(run, runs)
     now = elapsed()
     if now - run.last_write > runs.context.store.silence or now >= control.trusted_until:
-        return _call_if_owned(run, runs)
-    calling = _call(run, runs)
+        return _call_if_owned(run, runs, child)
+    calling = _call(run, runs) if child is None else _call_child(run, runs, child)
     return calling if run.audience is None else run.audience.attend(run.job, run.claim, calling)
 
 
@@ -86,7 +96,7 @@ async def _leave_alone() -> Outcome:
     return Outcome.of_uncalled()
 
 
-async def _call_if_owned(run: Run, runs: Runs) -> Outcome:
+async def _call_if_owned(run: Run, runs: Runs, child: Child | None) -> Outcome:
     """Call the handler if a heartbeat shows that the claim still holds, and its name is not paused.
 
     The process stood still since the claim, or the job waited here, for so long that another owner may have
@@ -104,7 +114,52 @@ async def _call_if_owned(run: Run, runs: Runs) -> Outcome:
     if is_lost or elapsed() >= control.trusted_until or gate(run.claim, settings, now) is not None:
         return Outcome.of_uncalled()
     run.last_write = sent
-    return await call(run, runs)
+    return await call(run, runs, child)
+
+
+async def _call_with_child(run: Run, runs: Runs) -> Outcome:
+    """Have a child process ready that has imported the handler, and then look again whether to call it.
+
+    None of this counts as time of the run: the first child may import for seconds.
+    """
+    began, children = time.perf_counter(), runs.places.need_children(runs.context.store.options)
+    try:
+        child = await children.take(run)
+    except asyncio.CancelledError:
+        if run.stop is None:
+            raise
+        return Outcome.of_uncalled()
+    except BaseException as failure:  # the module of the handler may raise anything
+        if is_closing(failure, run.task):
+            raise
+        return Outcome(0.0, failure if remote_trace_of(failure) is None else failure.with_traceback(None))
+    if not child.jobs:
+        # While children start, a slot serves few jobs: prefetched ones would wait here in vain.
+        runs.capacity.waited(run.worker.name, time.perf_counter() - began)
+    try:
+        if gate(run.claim, run.worker.settings, runs.context.store.clock.now) is not None:
+            return Outcome.of_uncalled()  # it has expired meanwhile: the gate of its next claim cancels it
+        return await call(run, runs, child)
+    finally:
+        children.give_back(run, child)
+
+
+async def _call_child(run: Run, runs: Runs, child: Child) -> Outcome:
+    """Let a child process call the handler; what it raises comes back as a value."""
+    run.started = time.perf_counter()
+    keeps_result, limit = _apply_settings(run, runs), runs.context.store.options.max_result_size
+    _tell_start(run, runs)
+    try:
+        answer = await child.call(run, keep=limit if keeps_result else None, trace=trace_context())
+        kept, error = answer.kept, answer.error
+    except asyncio.CancelledError as cancelled:
+        if runs.owner.is_loop_ending():
+            raise
+        kept, error = None, _cancelled_from_inside(cancelled)
+        while run.task is not None and run.task.uncancel():
+            pass
+    seconds = time.perf_counter() - run.started
+    return Outcome(seconds, kept=kept) if error is None else _outcome(run, seconds, error)
 
 
 async def _call(run: Run, runs: Runs) -> Outcome:
@@ -120,7 +175,7 @@ async def _call(run: Run, runs: Runs) -> Outcome:
         if worker.is_async:
             result = await worker.handler(job)
         else:
-            result = await runs.threads.run(worker.handler, job)
+            result = await runs.places.threads.run(worker.handler, job)
             if result is not None and inspect.isawaitable(result):
                 result = await result
         if result is not None:
@@ -161,6 +216,8 @@ def _outcome(run: Run, seconds: float, error: BaseException) -> Outcome:
     if why == "timeout" and run.limit is not None:
         late = run.limit.passed(run.job.id).with_traceback(error.__traceback__)
         late.__cause__ = error
+        if (trace := remote_trace_of(error)) is not None:
+            set_remote_trace(late, trace)
         return Outcome(seconds, late, why)
     return Outcome(seconds, error, why)
 
@@ -175,7 +232,8 @@ def _ended_by(run: Run, error: BaseException) -> Interruption | None:
     if run.stop is None:
         return None
     is_requested = run.is_cancel_requested
-    return ended_by(run.stop.why, error, is_async=run.worker.is_async, is_cancel_requested=is_requested)
+    can_be_ended = run.worker.can_be_ended
+    return ended_by(run.stop.why, error, can_be_ended=can_be_ended, is_cancel_requested=is_requested)
 
 
 def _cancelled_from_inside(cancelled: asyncio.CancelledError) -> asyncio.CancelledError:
@@ -192,11 +250,15 @@ def _decoded(run: Run, runs: Runs) -> Job[Any]:
         job = run.decode()
         hand(job, run)
     finally:
-        running.set(run.job)
-        bus = runs.context.bus
-        if bus.has_listeners(JobStarted):
-            bus.emit(JobStarted(job=run.job))
+        _tell_start(run, runs)
     return job
+
+
+def _tell_start(run: Run, runs: Runs) -> None:
+    running.set(run.job)
+    bus = runs.context.bus
+    if bus.has_listeners(JobStarted):
+        bus.emit(JobStarted(job=run.job))
 
 
 def conclude(run: Run, outcome: Outcome, runs: Runs) -> None:

@@ -19,13 +19,13 @@ from monque._engine.context import Context
 from monque._engine.control import Control
 from monque._engine.interrupts import Abandoned, Interrupts
 from monque._engine.loops import Loops
+from monque._engine.places import Places
 from monque._engine.register import Register
 from monque._engine.repair import IndexRepair
 from monque._engine.reporting import Reporting
 from monque._engine.run import answered, execute
 from monque._engine.runs import Runs
 from monque._engine.stopping import Stopping
-from monque._engine.threads import ThreadPool
 from monque._engine.upkeep import Upkeep
 from monque._events import JobError
 from monque._observe import notices
@@ -52,7 +52,7 @@ class Runner:
         context: Context,
         workers: Workers,
         active: Counter[str],
-        threads: ThreadPool,
+        places: Places,
         abandoned: Abandoned,
         *,
         end_life: EndLife | None = None,
@@ -67,7 +67,7 @@ class Runner:
         )
         self.reporting = Reporting(context, self._on_lost, self.on_bug)
         self._runs = Runs(
-            context, workers, active, threads, control, owner=self, execute=execute, on_answer=answered
+            context, workers, active, places, control, owner=self, execute=execute, on_answer=answered
         )
         repair = IndexRepair(context, self._loops.spawn, lambda: self.is_running)
         self.claiming = Claiming(context, workers, self._runs, self.contact, repair)
@@ -102,7 +102,7 @@ class Runner:
         served = [worker for worker in self._workers if self._workers.serves(worker.name)]
         by_stream = self._watching and store.server.has_change_streams
         text = notices.starts(
-            {worker.name: worker.concurrency or options.worker_concurrency for worker in served},
+            {worker.name: self._runs.capacity.slots_of(worker) for worker in served},
             place=store.collection.full_name,
             instance_concurrency=options.instance_concurrency,
             poll=None if by_stream else options.poll_interval.total_seconds(),
@@ -231,5 +231,6 @@ class Runner:
         """The last job has ended: end the loops, and then what hooks have made."""
         await self._books.close()
         await self._loops.end()
+        await self._runs.places.end_children()
         if end_life is not None:
             await end_life(late)

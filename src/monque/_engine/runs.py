@@ -18,9 +18,9 @@ from monque._engine.context import Context
 from monque._engine.control import Control
 from monque._engine.decide import Outcome
 from monque._engine.gates import gate
+from monque._engine.places import Places
 from monque._engine.prefetch import Prefetch
 from monque._engine.reporting import Reporting
-from monque._engine.threads import ThreadPool
 from monque._job import Job
 from monque._status import JobStatus
 from monque._store.document import Claim, priority_of, size_of
@@ -73,7 +73,7 @@ class Runs:
         context: Context,
         workers: Workers,
         active: Counter[str],
-        threads: ThreadPool,
+        places: Places,
         control: Control,
         owner: Owner,
         *,
@@ -81,7 +81,7 @@ class Runs:
         on_answer: Callable[[Runs, Settlement, Answer | BaseException], None],
     ) -> None:
         self.context = context
-        self.threads = threads
+        self.places = places
         self._execute = execute
         self._lent = Lent(partial(complete_in, context=context), context.state, owner.reporting)
         self.on_answer = partial(on_answer, self)

@@ -20,9 +20,12 @@ class JobLogHandler(logging.Handler):
         >>> logging.getLogger("shop").addHandler(JobLogHandler(logging.INFO))
     """
 
+    DONE = "monque_in_job_log"
+    """Set on a record of a child process that a handler there has added to the log of its job."""
+
     def emit(self, record: logging.LogRecord) -> None:
         """Add the formatted record to the log of the job that runs here."""
-        if (job := running.get()) is None:
+        if (job := running.get()) is None or hasattr(record, self.DONE):
             return
         try:
             job.add_log(self.format(record), record.levelname.lower()[:20] or "info")

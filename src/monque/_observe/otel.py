@@ -197,6 +197,27 @@ class Tracing:
         return None
 
 
+def carrier() -> dict[str, str]:
+    """The current trace context, for a child process that runs the handler."""
+    current: dict[str, str] = {}
+    with _undisturbed:
+        _PROPAGATOR.inject(current)
+    return current
+
+
+@contextmanager
+def continued(carrier: Mapping[str, str]) -> Iterator[None]:
+    """Let the span of another process be the current one."""
+    token = None
+    with _undisturbed:
+        token = attach(_PROPAGATOR.extract(carrier, Context()))
+    try:
+        yield
+    finally:
+        if token is not None:
+            detach(token)
+
+
 def _is_direct(job: Job[Any]) -> bool:
     """Whether this run belongs to the trace that stored the job: the first one, of a job due at once.
 

@@ -120,6 +120,15 @@ class Audience:
                 log_raised(error, "the observer %r failed", observer)
 
 
+def trace_context() -> dict[str, str]:
+    """The current trace context, for a child process that runs a handler; empty without OpenTelemetry."""
+    if "opentelemetry" not in sys.modules:
+        return {}
+    from monque._observe.otel import carrier
+
+    return carrier()
+
+
 def _opentelemetry() -> OpenTelemetry | None:
     """Return our side of OpenTelemetry, if it is configured in this process."""
     from monque._observe.otel import configured

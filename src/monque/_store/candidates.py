@@ -74,6 +74,8 @@ class Candidates:
         """The oldest due jobs, at most *limit*, and of each name as many as it has slots."""
         now = self._now()
         room = {name: free for name, free in slots.items() if not self._idle.is_idle(name, now)}
+        if isinstance(slots, SharedRoom):
+            room = SharedRoom(room, slots.together, slots.left)
         if not room:
             return _choice([], self._idle.next_due(slots, now), more=False, backlog=False)
         if self._urgent.is_look_due():
@@ -253,6 +255,7 @@ class Candidates:
 def _pick(due: list[Entry], wanted: int, room: dict[str, int], chosen: list[Entry]) -> list[Entry]:
     """Move up to *wanted* entries to *chosen*, while there is room for their names; return the others."""
     left = []
+    shared = room if isinstance(room, SharedRoom) else None
     for entry in due:
         name = entry["name"]
         if wanted and name in room:
@@ -261,9 +264,28 @@ def _pick(due: list[Entry], wanted: int, room: dict[str, int], chosen: list[Entr
             room[name] -= 1
             if not room[name]:
                 del room[name]
+            if shared is not None:
+                shared.count(name)
         else:
             left.append(entry)
     return left
+
+
+class SharedRoom(dict[str, int]):
+    """The room of each name, where some names share something of which there is less."""
+
+    def __init__(self, room: Mapping[str, int], together: frozenset[str], left: int) -> None:
+        super().__init__(room)
+        self.together = together
+        self.left = left
+        """For how many jobs of these names there is room."""
+
+    def count(self, name: str) -> None:
+        """A job of this name was chosen: if it was the last of those that share, none has room any more."""
+        if name in self.together:
+            self.left -= 1
+            for each in self.together if self.left <= 0 else ():
+                self.pop(each, None)
 
 
 def _without(chosen: list[Entry], due: list[Entry]) -> list[Entry]:

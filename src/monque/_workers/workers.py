@@ -12,10 +12,11 @@ from monque._job import Job
 from monque._rules import check_name
 from monque._settings import WorkerSettings, check_worker_settings
 from monque._state import State
+from monque._workers.address import address_of
 from monque._workers.home import EnqueueOptions, Home, ScheduleOptions
 from monque._workers.hooks import Hooks, HookT
 from monque._workers.payload import Codec
-from monque._workers.signature import is_async, payload_type, require_handler
+from monque._workers.signature import is_async, name_of, payload_type, require_handler
 
 T = TypeVar("T")
 Handler = Callable[[Job[T]], Awaitable[Any] | Any]
@@ -39,8 +40,16 @@ class Worker(Generic[T]):
     settings: WorkerSettings = field(default_factory=WorkerSettings)
     codec: Codec[T] = field(repr=False)
     is_async: bool = field(repr=False)
+    """It runs on the event loop."""
+    address: str | None = field(default=None, repr=False)
+    """Where a child process imports the handler from, as `module:qualname`; None if it runs in this one."""
     _home: Home = field(default_factory=Home, repr=False)
     _advice: ClassVar[str] = "hand its Workers() to Monque(workers=...)"
+
+    @property
+    def can_be_ended(self) -> bool:
+        """Whether its handler ends when it is told so: a thread does not, unless it looks."""
+        return self.is_async or self.address is not None
 
     def __call__(self, job: Job[T]) -> Awaitable[Any] | Any:
         """Call the handler directly, as in a unit test."""
@@ -195,6 +204,7 @@ class Workers:
             else:  # declared elsewhere, where its payload type was found out
                 require_handler(handler)
                 codec = declared.codec
+            address = address_in_mode(handler, settings)
         except ConfigurationError as error:
             raise WorkerRegistrationError(
                 f"the handler of {name!r} cannot be used: {error}", job_name=name
@@ -205,7 +215,8 @@ class Workers:
             concurrency=concurrency,
             settings=settings,
             codec=codec,
-            is_async=is_async(handler),
+            is_async=address is None and is_async(handler),
+            address=address,
             _home=self._home,
         )
         self._by_name[name] = worker
@@ -262,6 +273,21 @@ class Workers:
 
     def __len__(self) -> int:
         return len(self._by_name)
+
+
+def address_in_mode(handler: Callable[..., Any], settings: WorkerSettings) -> str | None:
+    """Where a child process imports the handler from; None if its mode needs none.
+
+    Raises:
+        ConfigurationError: The handler cannot run in this mode.
+    """
+    mode = settings.get("mode")
+    if mode == "thread" and is_async(handler):
+        raise ConfigurationError(
+            f"mode='thread' is for def, and {name_of(handler)} is an async def, which needs an event loop; "
+            "write it as def, or leave mode out"
+        )
+    return address_of(handler) if mode == "process" else None
 
 
 def _check_concurrency(name: str, concurrency: object) -> None:

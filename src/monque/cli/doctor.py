@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 import click
 
-from monque import ConfigurationError, ConnectionError
+from monque import ConfigurationError, ConnectionError, Options, Workers
 from monque.cli.output import STYLES, as_json, clean, print_json
 from monque.cli.session import Database, connects, takes_app
 from monque.management.findings import Finding, findings
@@ -18,10 +18,17 @@ from monque.management.findings import Finding, findings
 @click.command()
 @takes_app
 @click.option("--strict", is_flag=True, help="Let warnings count as errors.")
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 256),
+    default=1,
+    show_default=True,
+    help="How many processes `monque worker` runs on this machine: with their children they share its cores.",
+)
 @as_json
 @connects
 @click.pass_context
-def doctor(ctx: click.Context, strict: bool, as_json: bool, database: Database) -> None:
+def doctor(ctx: click.Context, strict: bool, processes: int, as_json: bool, database: Database) -> None:
     """Check the server and the jobs, and say what to do.
 
     It changes nothing. The exit code is 0 if there is no error, and 1 if there is one (with --strict: also
@@ -32,23 +39,45 @@ def doctor(ctx: click.Context, strict: bool, as_json: bool, database: Database) 
       monque doctor shop.jobs:monque
       monque doctor --uri mongodb://localhost:27017/shop
       monque doctor --strict --json
+      monque doctor shop.jobs:monque --processes 4
     """
-    findings = list(_examine(database))
+    findings = list(_examine(database, processes))
     for finding in findings:
         print_json(asdict(finding)) if as_json else _print(finding)
     bad = {"error", "warning"} if strict else {"error"}
     ctx.exit(1 if any(finding.level in bad for finding in findings) else 0)
 
 
-def _examine(database: Database) -> Iterable[Finding]:
+def _examine(database: Database, processes: int) -> Iterable[Finding]:
     try:
         with database.open() as monque:
-            return list(findings(monque.diagnose()))
+            return [*findings(monque.diagnose()), children(monque.workers, monque.options, processes)]
     except ConnectionError as error:
         advice = "check the address, the credentials and the network"
         return [Finding("server", "error", str(error), advice)]
     except ConfigurationError as error:
         return [Finding("server", "error", str(error), "use MongoDB 6.0 or newer, and a URI that it accepts")]
+
+
+def children(workers: Workers, options: Options, processes: int, cores: int | None = None) -> Finding:
+    """Judge how many child processes compute at once on this machine."""
+    names = [worker.name for worker in workers if worker.settings.get("mode") == "process"]
+    if not names:
+        return Finding("child processes", "ok", "none: no worker of this app has mode='process'")
+    cores = cores or _cores()
+    each = options.child_processes or cores
+    message = f"{processes} process(es) with {each} child(ren) each on {cores} core(s)"
+    if processes * each <= cores:
+        return Finding("child processes", "ok", message)
+    advice = (
+        "they slow each other down: run fewer processes, or give "
+        f"--child-processes {max(cores // processes, 1)} to monque worker"
+    )
+    return Finding("child processes", "warning", message, advice)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def _print(finding: Finding) -> None:

@@ -38,6 +38,7 @@ class Settings:
     uri: str | None = field(default=None, repr=False)  # it may hold a password
     concurrency: int | None = None
     instance_concurrency: int | None = None
+    child_processes: int | None = None
     only: tuple[str, ...] = ()
     excluding: tuple[str, ...] = ()
     until_idle: bool = False
@@ -53,6 +54,7 @@ class Settings:
             ("--uri", self.uri),
             ("--concurrency", self.concurrency),
             ("--instance-concurrency", self.instance_concurrency),
+            ("--child-processes", self.child_processes),
             *(("--only", name) for name in self.only),
             *(("--except", name) for name in self.excluding),
             ("--loop", self.loop),
@@ -207,6 +209,8 @@ def configure(served: Served, settings: Settings, place: Place | None) -> None:
         options = replace(options, worker_concurrency=settings.concurrency)
     if settings.instance_concurrency is not None:
         options = replace(options, instance_concurrency=settings.instance_concurrency)
+    if settings.child_processes is not None:
+        options = replace(options, child_processes=settings.child_processes)
     if place is not None and options.instance_id is not None:
         # Several processes run this code, and each must be known by an id of its own.
         options = replace(options, instance_id=f"{options.instance_id}-{place.number}")

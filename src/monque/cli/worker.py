@@ -21,6 +21,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 PORT = click.IntRange(1, 65535)
 
 
+_child_processes = click.option(
+    "--child-processes",
+    type=click.IntRange(min=1, max=1_000),
+    help="How many children of each process run handlers with mode='process'. Default: as many as cores.",
+)
+
+
 def runs_target(command: F) -> F:
     """A command that takes `Settings`; what `worker` and `dev` have in common."""
 
@@ -34,6 +41,7 @@ def runs_target(command: F) -> F:
     @click.option(
         "--instance-concurrency", type=click.IntRange(min=1), help="How many jobs run at once in a process."
     )
+    @_child_processes
     @click.option("--only", multiple=True, metavar="NAME", help="Run only this worker; may be repeated.")
     @click.option(
         "--except",

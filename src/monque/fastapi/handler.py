@@ -106,6 +106,7 @@ class JobHandler(Worker[T], Generic[T, P, R]):
             settings=self.settings,
             codec=self.codec,
             is_async=self.is_async,
+            address=self.address,
         )
 
 
@@ -131,13 +132,20 @@ def make_handler(
         ) from refused.__cause__
     alone = _with_job_alone(function, owner)
     worker = Workers().worker(name, alone, concurrency=wish.concurrency, **wish.settings)
+    if worker.address is not None and (recipe.needs or recipe.owner is not None):
+        raise WorkerRegistrationError(
+            f"the handler of {name!r} cannot be used: mode='process' runs it in a child process, without the "
+            "application and its dependencies; declare a function that takes the job alone",
+            job_name=name,
+        )
     return (kind or JobHandler)(
         name=name,
         handler=function,
         concurrency=wish.concurrency,
         settings=worker.settings,
         codec=worker.codec,
-        is_async=behaves_as(inspect.iscoroutinefunction, function),
+        is_async=worker.address is None and behaves_as(inspect.iscoroutinefunction, function),
+        address=worker.address,
         recipe=recipe,
         cron=wish.cron,
         timezone=wish.timezone,
@@ -148,9 +156,12 @@ def make_handler(
 def _with_job_alone(function: Callable[..., Any], owner: type | None) -> Callable[[Job[Any]], Any]:
     """The handler as the core wants to see it, to learn the type of the payload: with the job and no more."""
 
-    @functools.wraps(function)
-    def handler(_job: Job[Any]) -> None: ...
+    def takes_job(_job: Job[Any]) -> None: ...
 
+    async def awaits_job(_job: Job[Any]) -> None: ...
+
+    is_async = behaves_as(inspect.iscoroutinefunction, function)
+    handler = functools.wraps(function)(awaits_job if is_async else takes_job)
     parameters = list(inspect.signature(function).parameters.values())[0 if owner is None else 1 :]
     # `inspect` reads the attribute; the type of functions does not name it.
     handler.__signature__ = inspect.Signature(parameters[:1])  # type: ignore[attr-defined]

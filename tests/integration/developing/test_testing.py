@@ -48,6 +48,7 @@ from monque import (
 from monque.embedded import EmbeddedMongo
 from monque.fastapi import JobRouter, job, job_controller
 from monque.testing import JobCalls, assert_enqueued, assert_not_enqueued, rehearse, run_handler
+from support import in_child
 from support.aliases import Database
 from support.programs.child import uri_of
 
@@ -918,3 +919,17 @@ class TestPlugin:
         output = await asyncio.to_thread(self.run, tmp_path, tests)
 
         assert "1 passed" in output, output
+
+
+async def test_a_handler_of_a_child_process_is_called_here() -> None:
+    """A test wants to see what it does, and to replace what it uses."""
+    worker = Workers().worker("pid", in_child.pid_of, mode="process")
+    coroutine = Workers().worker("on_a_loop", in_child.on_a_loop, mode="process")
+
+    assert await run_handler(worker) == os.getpid()
+    assert await run_handler(coroutine, 1) == 2
+    late = await rehearse(Workers().worker("wait", in_child.wait, mode="process"), timeout=SOON)
+    assert isinstance(late.error, JobTimeoutError)
+
+
+SOON = timedelta(milliseconds=50)

@@ -375,7 +375,7 @@ class TestOptions:
     )
     COUNTS = (
         *("max_retries", "worker_concurrency", "instance_concurrency", "max_payload_size"),
-        "max_result_size",
+        *("max_result_size", "child_processes", "max_jobs_per_child"),
     )
     FLAGS = (
         "recover_stale_jobs",
@@ -388,6 +388,7 @@ class TestOptions:
     OTHERS: tuple[tuple[str, list[Any], str], ...] = (
         ("collection", ["", "a$b", "a\0b", "system.jobs", ".jobs", "jobs.", "a..b", None, 7], "collection"),
         ("attempt_history", [-1, 101, 1.5, "3", None, True], "from 0 to 100"),
+        ("max_memory_per_child", [0, -1, 2**61, 1.5, "3", True], "from 1 to"),
         ("uses", ["priority", ["priority"], ("speed",), (1,), None], "tuple of names"),
         ("retry_jitter", [-0.1, 1.1, float("nan"), float("inf"), "0.1", None, True], "from 0 to 1"),
         ("instance_id", ["", "  ", 7, b"id"], "not blank"),

@@ -1,0 +1,161 @@
+"""Handlers that run in child processes; a child imports this module."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, NoReturn
+
+from monque import Cancel, Fail, Job, JobInterrupted, JobStateError, RetryAfter, Snooze, current_job
+
+logger = logging.getLogger("shop.child")
+
+
+class RefusedError(ValueError):
+    """An error that crosses as it is."""
+
+
+class StubbornError(Exception):
+    """An error that cannot be rebuilt from what pickle keeps."""
+
+    def __init__(self, code: int, *, detail: object) -> None:
+        super().__init__(f"code {code}")
+        self.detail = detail
+
+
+@dataclass
+class Square:
+    side: int
+    at: datetime | None = None
+
+
+def square(job: Job[Square]) -> dict[str, Any]:
+    current = current_job()
+    return {
+        "area": job.data.side**2,
+        "at": job.data.at,
+        "pid": os.getpid(),
+        "attempt": job.attempt,
+        "current": current is not None and current.id == job.id,
+    }
+
+
+async def on_a_loop(job: Job[int]) -> int:
+    await asyncio.sleep(0)
+    return job.data + 1
+
+
+async def wait(job: Job[None]) -> None:
+    await asyncio.Event().wait()
+
+
+def pid_of(job: Job[Any]) -> int:
+    return os.getpid()
+
+
+def fail(job: Job[str]) -> NoReturn:
+    match job.data:
+        case "known":
+            raise RefusedError("no such card")
+        case "unpicklable":
+            raise StubbornError(7, detail=lambda: None)
+        case "snooze":
+            raise Snooze(timedelta(hours=1))
+        case "later":
+            raise RetryAfter(timedelta(hours=2))
+        case "cancel":
+            raise Cancel("the customer has left")
+        case "fail":
+            try:
+                raise RefusedError("declined")
+            except RefusedError as error:
+                raise Fail("no such card") from error
+        case "exit":
+            sys.exit(3)
+        case "die":
+            os._exit(3)
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError(job.data)
+
+
+def report(job: Job[int]) -> None:
+    for number in range(job.data):
+        job.report_progress(number + 1, job.data, f"step {number}")
+    job.add_log("half of it", "warning")
+    logger.warning("all %s steps", job.data, extra={"order": 7})
+
+
+def refused_methods(job: Job[str]) -> str:
+    try:
+        if job.data == "state":
+            return str(job.state)
+        job.complete_in(None)  # type: ignore[call-overload]
+    except JobStateError as error:
+        return str(error)
+    return "nothing was refused"
+
+
+def compute(job: Job[str]) -> str:
+    """Compute for ever; *data* names a file: what happens is written there."""
+    note(job, f"start {os.getpid()}")
+    try:
+        while True:
+            sum(range(1000))
+    except JobInterrupted as interrupted:
+        note(job, f"end {interrupted.why} {job.interruption}")
+        raise
+
+
+def note(job: Job[str], line: str) -> None:
+    with Path(job.data).open("a") as file:
+        file.write(f"{line}\n")
+
+
+def swallow(job: Job[str]) -> None:
+    note(job, f"start {os.getpid()}")
+    while True:
+        try:
+            time.sleep(60)
+        except BaseException:  # noqa: BLE001, S112 - it does not want to end
+            continue
+
+
+async def wait_forever(job: Job[str]) -> None:
+    note(job, f"start {os.getpid()}")
+    try:
+        await asyncio.Event().wait()
+    finally:
+        note(job, f"end {job.interruption}")
+
+
+def take_memory(job: Job[int]) -> int:
+    taken.append(bytearray(1) * job.data)
+    return os.getpid()
+
+
+taken: list[bytearray] = []
+
+
+def stretch(job: Job[float]) -> str:
+    job.extend_timeout(timedelta(seconds=60))
+    time.sleep(job.data)
+    return "done"
+
+
+def leave_a_fork(job: Job[None]) -> None:
+    """Die, and leave a process behind that holds all that it has inherited, for a while."""
+    if os.fork() == 0:
+        time.sleep(30)
+    os._exit(4)
+
+
+def descriptors(job: Job[None]) -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
