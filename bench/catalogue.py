@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from fnmatch import fnmatchcase
 
-from bench import calling, draining, footprint, latency, plain, storing, urgent, waiting, web
+from bench import calling, computing, draining, footprint, latency, plain, storing, urgent, waiting, web
 from bench.scenario import Round, Scenario, Subject, Target, rounds_of
 from bench.stage import Stage
 
@@ -429,6 +429,34 @@ STORING = [
     ),
 ]
 
+COMPUTING = [
+    Scenario(
+        name="compute",
+        title="jobs that compute for 50 ms, in two child processes",
+        measure=computing.worked_off(count=30, mode="process"),
+        twin=computing.worked_off(count=30, mode="thread"),
+        beside="in two threads",
+        targets=(Target(at_least=1.7),),
+        default=True,
+    ),
+    Scenario(
+        name="compute-nothing",
+        title="jobs that do nothing, in two child processes",
+        measure=computing.worked_off(count=2_000, mode="process", handler=computing.nothing),
+        twin=computing.worked_off(count=2_000, mode="thread", handler=computing.nothing),
+        beside="in two threads",
+    ),
+    Scenario(
+        name="compute-replaced",
+        title="10,000 jobs that do nothing, 100 for each child process",
+        measure=computing.worked_off(
+            count=10_000, mode="process", handler=computing.nothing, max_jobs_per_child=100
+        ),
+        twin=computing.worked_off(count=10_000, mode="process", handler=computing.nothing),
+        beside="in two children that stay",
+    ),
+]
+
 HAVING = [
     Scenario(
         name="memory",
@@ -505,4 +533,4 @@ SERVING = [
 ]
 
 # To add a scenario, write a function that measures once, and name it in one of these lists.
-ALL = [*DRAINING, *PICKING_UP, *WAITING, *URGENT, *STORING, *HAVING, *SERVING]
+ALL = [*DRAINING, *PICKING_UP, *WAITING, *URGENT, *STORING, *COMPUTING, *HAVING, *SERVING]
