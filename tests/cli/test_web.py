@@ -10,6 +10,7 @@ import signal
 import socket
 import threading
 import time
+import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -22,6 +23,7 @@ import pytest
 from click.testing import Result
 
 from cli.conftest import Documents, Program
+from monque.cli.web import Serving, _tell
 from support.jobs import document
 
 Call = Callable[..., Result]
@@ -103,6 +105,21 @@ def test_a_port_that_is_taken_is_told_in_a_sentence(call: Call) -> None:
 
     assert result.exit_code == 1
     assert "choose another --port" in result.stderr
+
+
+def test_it_opens_the_browser_if_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        _tell(Serving(host="127.0.0.1", port=0), listener)
+        assert opened == []
+        _tell(Serving(host="127.0.0.1", port=0, opens_browser=True), listener)
+
+    assert opened == [address]
+    assert address in capsys.readouterr().err
 
 
 def test_without_a_target_it_only_looks(start: Start, jobs: Documents) -> None:

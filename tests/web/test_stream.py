@@ -24,8 +24,9 @@ from monque import Monque
 from monque._signals import listening
 from monque.embedded import EmbeddedMongo
 from monque.web import Access, Action, Actor, Dashboard, Limits, dashboard, live
-from support.aliases import Database, Make
+from support.aliases import Collection, Database, Make
 from support.asgi_stream import AsgiStream, asgi_stream
+from support.jobs import document
 from support.programs.child import uri_of
 from support.waiting import eventually
 from support.web import Connect
@@ -55,6 +56,18 @@ async def test_a_stream_begins_with_hello_and_a_snapshot_and_goes_on_with_deltas
     assert (first.event, first.seq, first.data["seq"]) == ("snapshot", 1, 1)
     assert first.data["names"][0][:2] == ["send-email", 1]
     assert [(each.event, each.seq) for each in (second, third)] == [("delta", 2), ("delta", 3)]
+
+
+async def test_no_stored_text_can_end_a_line_of_the_stream(board: Dashboard, collection: Collection) -> None:
+    """Others may have written any name."""
+    name = "a\n\nevent: action\ndata: {}\n\n\r\u2028"
+    await collection.insert_one(document(name=name))
+    async with asgi_stream(board) as stream:
+        events = [await stream.next() for _ in range(3)]
+
+    assert [event.event for event in events] == ["hello", "snapshot", "delta"]
+    assert [row[0] for row in events[1].data["names"]] == [name]
+    await collection.delete_many({})
 
 
 async def test_the_first_thing_is_when_to_come_back(board: Dashboard) -> None:
