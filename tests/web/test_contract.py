@@ -302,6 +302,25 @@ async def test_a_job_that_is_as_it_was_is_not_sent_again(api: Client, collection
     assert (await api.get(path, headers={"if-none-match": tag})).json()["status"] == "cancelled"
 
 
+async def test_a_job_that_changed_since_it_was_seen_is_left_alone(
+    api: Client, collection: Collection
+) -> None:
+    job = document()
+    await collection.insert_one(job)
+    path = f"/api/v1/jobs/{job['_id']}"
+    seen = {"if-match": (await api.get(path)).headers["etag"]}
+    assert (await api.post(f"{path}/actions/cancel", headers=seen)).status_code == 200
+    for refused in (
+        await api.post(f"{path}/actions/retry", headers=seen),
+        await api.post(
+            f"{path}/actions/reschedule", headers=seen, json={"nextRunAt": "2031-01-01T00:00:00.000Z"}
+        ),
+        await api.delete(path, headers=seen),
+    ):
+        assert refused.status_code == 412
+        assert "changed" in refused.json()["error"]
+
+
 async def test_answers_are_utf8_json(api: Client, collection: Collection) -> None:
     await collection.insert_one(document(name="größe", data={"n": 2**60, "x": float("inf")}))
     answer = await api.get("/api/v1/jobs")

@@ -12,7 +12,7 @@ from bson import ObjectId
 
 from monque import Attempt, Job, JobStatus
 from monque.management.actions import Action
-from monque.management.errors import BadRequestError
+from monque.management.errors import BadRequestError, ChangedError
 from monque.management.ops import Display, JobAction, OpsJob
 from monque.management.texts import is_text
 from monque.management.values import LARGEST, from_extended, iso, iso_or_none, milliseconds, text_of
@@ -115,6 +115,16 @@ def version_of(job: Job[Any] | OpsJob) -> str:
     next_run_at = job.next_run_at if isinstance(job, OpsJob) else iso_or_none(job.next_run_at)
     what = f"{job.status} {job.attempt} {job.fail_count} {next_run_at}"
     return blake2b(what.encode(errors="replace"), digest_size=6).hexdigest()
+
+
+def refuse_changed(job: Job[Any], seen: str | None) -> None:
+    """Refuse an action if the job has another version than the caller saw; None: they do not mind.
+
+    Raises:
+        ChangedError: It has.
+    """
+    if seen is not None and seen != version_of(job):
+        raise ChangedError(f"The job has changed since you looked: it is {job.status} now.")
 
 
 def stamps_of(job: Job[Any]) -> dict[str, Any]:

@@ -216,6 +216,14 @@ def fits(job: Job[Any]) -> bool:
     )
 
 
+class ShownJob(dict[str, Any]):
+    """A job as the contract has it. Its version stands in the ETag, as the contract's object is closed."""
+
+    def __init__(self, shown: Mapping[str, Any], *, version: str) -> None:
+        super().__init__(shown)
+        self.version = version
+
+
 def job_dto(job: Job[Any], *, payload: Any, reason: str | None, unique_key: str | None) -> dict[str, Any]:
     """A job as the contract has it, with what this caller may see of its payload, reason and key."""
     shown: dict[str, Any] = {

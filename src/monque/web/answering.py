@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from monque.management import version_of
 from monque.management.ops import OpsJob
+from monque.management.v1 import ShownJob
 from monque.web.routes import Dumped, Route
 
 # What moves with time alone: an answer that is otherwise the same need not be sent again.
@@ -26,11 +27,18 @@ def answer(result: Dumped | dict[str, Any], route: Route, headers: Headers) -> R
     document = result if isinstance(result, dict) else result.dump()
     if not route.is_tagged:
         return json_response(document, {"cache-control": "no-store"})
-    tag = tag_of(document, version_of(result) if isinstance(result, OpsJob) else None)
+    tag = tag_of(document, _version(result))
     kept = {"cache-control": "private, no-cache", "etag": tag}
     if _is_known(tag, headers.getlist("if-none-match")):
         return Response(status_code=304, headers=kept)
     return json_response(document, kept)
+
+
+def _version(result: Dumped | dict[str, Any]) -> str | None:
+    """What of a job `If-Match` compares; other things have no version."""
+    if isinstance(result, OpsJob):
+        return version_of(result)
+    return result.version if isinstance(result, ShownJob) else None
 
 
 def json_response(document: Any, headers: dict[str, str]) -> Response:

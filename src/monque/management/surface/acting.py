@@ -10,7 +10,7 @@ from monque import Job, JobStatus
 from monque.management import job_view
 from monque.management.actions import Action
 from monque.management.actor import Caller
-from monque.management.errors import BadRequestError, ChangedError, ConflictError
+from monque.management.errors import BadRequestError, ConflictError
 from monque.management.ops import (
     JobAction,
     OpsDeleted,
@@ -124,8 +124,7 @@ class Acting(Jobs):
         deed.job_id, deed.before = job.id, job
         deed.name = job.name if is_text(job.name) else None
         await self._demand(caller, right, job)
-        if if_match is not None and if_match != job_view.version_of(job):
-            raise ChangedError(f"The job has changed since you looked: it is {job.status} now.")
+        job_view.refuse_changed(job, if_match)
         return job
 
     async def ops_enqueue(self, caller: Caller, body: OpsEnqueueBody) -> OpsEnqueued:

@@ -13,6 +13,7 @@ from monque.management import v1
 from monque.management.actions import V1_ACTIONS, Action
 from monque.management.actor import Caller
 from monque.management.errors import NotFoundError
+from monque.management.job_view import refuse_changed, version_of
 from monque.management.surface.desk import Deed
 from monque.management.surface.hiding import Hiding
 from monque.management.values import plain
@@ -89,26 +90,30 @@ class V1Surface(Hiding):
         await self._demand(caller, Action.READ, job)
         return await self._v1_job(caller, job, targeted=True)
 
-    async def v1_cancel(self, caller: Caller, job_id: str) -> dict[str, Any]:
+    async def v1_cancel(self, caller: Caller, job_id: str, *, if_match: str | None = None) -> dict[str, Any]:
         """`POST /jobs/{id}/actions/cancel`."""
-        return await self._v1_act(caller, Action.CANCEL, job_id, self.monque.cancel_job)
+        return await self._v1_act(caller, Action.CANCEL, job_id, self.monque.cancel_job, if_match)
 
-    async def v1_retry(self, caller: Caller, job_id: str) -> dict[str, Any]:
+    async def v1_retry(self, caller: Caller, job_id: str, *, if_match: str | None = None) -> dict[str, Any]:
         """`POST /jobs/{id}/actions/retry`."""
-        return await self._v1_act(caller, Action.RETRY, job_id, self.monque.retry_job)
+        return await self._v1_act(caller, Action.RETRY, job_id, self.monque.retry_job, if_match)
 
-    async def v1_reschedule(self, caller: Caller, job_id: str, body: object) -> dict[str, Any]:
+    async def v1_reschedule(
+        self, caller: Caller, job_id: str, body: object, *, if_match: str | None = None
+    ) -> dict[str, Any]:
         """`POST /jobs/{id}/actions/reschedule`."""
         await self.admit(caller, Action.RESCHEDULE, doing=Action.RESCHEDULE, job_id=job_id[:64])
         run_at = v1.reschedule_time(body)
-        return await self._v1_act(
-            caller, Action.RESCHEDULE, job_id, lambda target: self.monque.reschedule_job(target, run_at)
-        )
 
-    async def v1_delete(self, caller: Caller, job_id: str) -> dict[str, Any]:
+        async def reschedule(target: ObjectId) -> Job[Any]:
+            return await self.monque.reschedule_job(target, run_at)
+
+        return await self._v1_act(caller, Action.RESCHEDULE, job_id, reschedule, if_match)
+
+    async def v1_delete(self, caller: Caller, job_id: str, *, if_match: str | None = None) -> dict[str, Any]:
         """`DELETE /jobs/{id}`."""
         async with self._audited(caller, Deed(action=Action.DELETE, job_id=job_id[:64])) as deed:
-            job = await self._v1_target(caller, Action.DELETE, job_id, deed)
+            job = await self._v1_target(caller, Action.DELETE, job_id, deed, if_match)
             await self.monque.delete_job(job.id)
         return {"deleted": True}
 
@@ -125,19 +130,27 @@ class V1Surface(Hiding):
         return await self._v1_act_on_many(caller, Action.DELETE_BULK, body, self.monque.delete_jobs)
 
     async def _v1_act(
-        self, caller: Caller, action: Action, job_id: str, act: Callable[[ObjectId], Awaitable[Job[Any]]]
+        self,
+        caller: Caller,
+        action: Action,
+        job_id: str,
+        act: Callable[[ObjectId], Awaitable[Job[Any]]],
+        if_match: str | None,
     ) -> dict[str, Any]:
         async with self._audited(caller, Deed(action=action, job_id=job_id[:64])) as deed:
-            job = await self._v1_target(caller, action, job_id, deed)
+            job = await self._v1_target(caller, action, job_id, deed, if_match)
             after = await act(job.id)
             deed.after = after
         return await self._v1_job(caller, after, targeted=True)
 
-    async def _v1_target(self, caller: Caller, action: Action, job_id: str, deed: Deed) -> Job[Any]:
+    async def _v1_target(
+        self, caller: Caller, action: Action, job_id: str, deed: Deed, if_match: str | None
+    ) -> Job[Any]:
         await self._demand(caller, action)
         job = await self._v1_load(v1.job_id(job_id))
         deed.job_id, deed.name, deed.before = job.id, job.name, job
         await self._demand(caller, action, job)
+        refuse_changed(job, if_match)
         return job
 
     async def _v1_load(self, job_id: ObjectId) -> Job[Any]:
@@ -165,7 +178,8 @@ class V1Surface(Hiding):
     async def _v1_job(self, caller: Caller, job: Job[Any], *, targeted: bool = False) -> dict[str, Any]:
         seen = await self._seen(caller, job, targeted=targeted)
         payload = {"$truncated": seen.truncated} if seen.truncated is not None else plain(seen.payload)
-        return v1.job_dto(job, payload=payload, reason=seen.reason, unique_key=seen.unique_key)
+        shown = v1.job_dto(job, payload=payload, reason=seen.reason, unique_key=seen.unique_key)
+        return v1.ShownJob(shown, version=version_of(job))
 
 
 def _views_kept(took: timedelta) -> timedelta:
