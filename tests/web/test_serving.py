@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -28,8 +29,8 @@ def uri(server: EmbeddedMongo, database: Database) -> str:
 
 def memory(child: Child) -> int:
     """How much of the memory this process has."""
-    status = Path(f"/proc/{child.pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) * 1024
+    listed = subprocess.run(["ps", "-o", "rss=", "-p", str(child.pid)], capture_output=True, check=True)
+    return int(listed.stdout) * 1024
 
 
 async def ticks(stream: EventStream, count: int) -> list[int]:

@@ -25,7 +25,7 @@ _GRACE = timedelta(seconds=1)
 
 
 class LiveReads:
-    """Reads the numbers of one Monque: three bounded reads and two small ones a tick, and two more seldom."""
+    """Reads the numbers of one Monque: six commands a tick, and two more at every tenth."""
 
     def __init__(self, monque: Monque, *, limit: timedelta) -> None:
         self._monque = monque
