@@ -257,7 +257,9 @@ async def test_it_passes_through_a_middleware_of_the_host_and_ends_with_its_clie
     async def through(request: Request, call_next: Any) -> Response:
         return await call_next(request)
 
-    app = Starlette(routes=[Mount("/monque", board)], middleware=[Middleware(BaseHTTPMiddleware, through)])
+    app = Starlette(
+        routes=[Mount("/monque", board)], middleware=[Middleware(BaseHTTPMiddleware, dispatch=through)]
+    )
     async with asgi_stream(app, "/monque/api/ops/v1/stream") as stream:
         assert [(await stream.next()).event for _ in range(3)] == ["hello", "snapshot", "delta"]
 
