@@ -11,6 +11,8 @@ import pytest
 
 from monque import Monque, NotOpenError, ReadTimeoutError
 from monque.web import Dashboard, Limits, dashboard
+from monque.web.problems import Problem
+from monque.web.reading import read_query
 from support.aliases import Collection, Database, Make
 from support.jobs import document
 from support.options import QUICK
@@ -294,6 +296,12 @@ async def test_queries_that_are_too_long_or_unknown_are_refused(api: Client, que
     assert answer.status_code == status
     if status == 400:
         assert answer.json() == {"error": "Input validation failed"}
+
+
+def test_a_hundred_thousand_keys_are_not_even_parsed() -> None:
+    with pytest.raises(Problem) as caught:
+        read_query(b"&".join(b"k%d=1" % each for each in range(100_000)), None)
+    assert caught.value.code == 414
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from zoneinfo import ZoneInfo
 from monque import Schedule, next_runs
 from monque.management.job_view import id_text
 from monque.management.ops import OpsLastRun, OpsOutcome, OpsRun
-from monque.management.values import iso, milliseconds
+from monque.management.texts import is_text
+from monque.management.values import iso, milliseconds, text_of
 from monque.management.words import words_of
 
 # Seconds that a preview may keep the event loop, and how many times are computed between two looks at the
@@ -28,7 +29,7 @@ def schedule_fields(schedule: Schedule, *, now: datetime, runs: int) -> dict[str
     shown: dict[str, Any] = {
         "id": id_text(schedule.id),
         "name": schedule.name,
-        "key": schedule.key,
+        "key": schedule.key if schedule.key is None or is_text(schedule.key) else text_of(schedule.key),
         "timezone": zone,
         "state": schedule.state,
         "next_runs": runs_in(zone, schedule.next_runs(runs)),

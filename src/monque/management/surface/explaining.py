@@ -75,14 +75,18 @@ class Explaining(Numbers):
         if job.status is not JobStatus.FAILED or not is_text(job.fail_reason):
             return 0
         try:
-            group = await self._group(shape_of(job.fail_reason).fingerprint)
+            group = await self._group(_fingerprint(job))
         except (NotFoundError, NotOfferedError):
             return 0
         return sum(row.id != job.id for row in group.rows)
 
 
 def _group_link(job: Job[Any]) -> str:
-    return f"group:{shape_of(job.fail_reason).fingerprint}"
+    return f"group:{_fingerprint(job)}"
+
+
+def _fingerprint(job: Job[Any]) -> str:
+    return shape_of(job.fail_reason if is_text(job.fail_reason) else None).fingerprint
 
 
 def _group_remedy(job: Job[Any], sees_texts: bool) -> list[OpsRemedy]:
