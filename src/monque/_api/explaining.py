@@ -94,7 +94,8 @@ class Explaining:
 
     def _known(self, document: Document, job: Job[Any], now: datetime) -> Facts:
         """What is known without another read."""
-        worker = self._workers.get(job.name) if isinstance(job.name, str) else None
+        # `bson.Code` is a str that cannot be hashed.
+        worker = self._workers.get(job.name) if type(job.name) is str else None
         settings = {} if worker is None else worker.settings
         return Facts(
             now=now,
