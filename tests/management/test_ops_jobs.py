@@ -185,6 +185,8 @@ async def test_without_the_right_payload_nothing_of_it_is_seen(
         await surface.ops_payload(blind, str(job["_id"]))
     with pytest.raises(ForbiddenError):
         await jobs(surface, blind, name="work", **{"payload.m": '"x"'})
+    with pytest.raises(ForbiddenError):
+        await jobs(surface, blind, uniqueKey="marker")
     await collection.delete_many({})
 
 

@@ -84,7 +84,8 @@ class Jobs(Groups, Trail):
         return OpsJobList(**shown)
 
     async def _select(self, caller: Caller, asked: OpsSelection, now: datetime) -> Selected:
-        if asked.payload is not None:
+        if asked.payload is not None or asked.unique_key is not None:
+            # Whoever may not see them could guess them, one question a guess.
             await self._demand(caller, Action.PAYLOAD)
         return select(asked, now=now)
 
