@@ -27,7 +27,7 @@ from support.traffic import Traffic
 from support.web import Client, client_of
 
 # Requests of an operation, of each kind; with FULL=1 many more.
-FITTING, UNFITTING = (60, 40) if os.environ.get("FULL") else (2, 2)
+FITTING, UNFITTING = (60, 40) if os.environ.get("FULL") else (2, 1)
 SEED = 20261117
 WRITES = {"insert", "update", "delete", "findAndModify"}
 
