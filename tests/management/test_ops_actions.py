@@ -223,6 +223,23 @@ async def test_enqueue_checks_the_type_the_size_and_the_key(make_monque: Any, ma
     assert dated.payload == {"when": {"$date": "2030-01-01T00:00:00.000Z"}}
 
 
+async def test_a_payload_that_is_refused_is_not_in_the_trail(
+    make_surface: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    surface = make_surface(allow_enqueue=True)
+
+    @surface.monque.worker("typed")
+    async def typed(job: Job[int]) -> None: ...
+
+    for wrong in ({"payload": "s3cret"}, {"payload": {"$oid": "s3cret"}}, {"uniqueKey": "s3cret" * 500}):
+        with pytest.raises(BadRequestError):
+            await surface.ops_enqueue(caller(), OpsEnqueueBody.model_validate({"name": "typed", **wrong}))
+
+    entries = await trail(surface)
+    assert [entry["outcome"] for entry in entries] == ["failed"] * 3
+    assert "s3cret" not in f"{entries} {caplog.text}"
+
+
 async def test_the_hook_is_asked_about_the_very_job(make_surface: Any, collection: Collection) -> None:
     mine, other = document(name="mine"), document(name="other")
     await collection.insert_many([mine, other])

@@ -24,6 +24,7 @@ from monque import Job, JobFilter, Monque, Schedule
 from monque.management.actions import Action, denied, refusal
 from monque.management.actor import Access, Authorize, Caller
 from monque.management.errors import (
+    BadRequestError,
     DatabaseAwayError,
     ForbiddenError,
     HookFailedError,
@@ -235,7 +236,6 @@ class Desk:
     async def _record(
         self, caller: Caller, deed: Deed, outcome: Outcome, error: SurfaceError | None = None
     ) -> None:
-        hidden = error.discreet if isinstance(error, KeyTakenError) else error
         shared: dict[str, Any] = {
             "actor": caller.actor.name,
             "via": "web",
@@ -244,7 +244,7 @@ class Desk:
             "job_id": deed.job_id,
             "name": deed.name,
             "count": deed.count,
-            "note": deed.note if hidden is None else " ".join(filter(None, (deed.note, hidden.detail))),
+            "note": " ".join(filter(None, (deed.note, _told(error)))) or None,
         }
         await self.monque.record_action(
             **shared,
@@ -266,3 +266,10 @@ class Desk:
     def _max_time(self) -> timedelta:
         """How long the server may work on one read."""
         return self.limits.query_timeout
+
+
+def _told(error: SurfaceError | None) -> str | None:
+    """What the trail says of an error: no key, and nothing that was sent, which may be a payload."""
+    if isinstance(error, BadRequestError):
+        return "What was sent cannot be used."
+    return None if error is None else (error.discreet if isinstance(error, KeyTakenError) else error).detail
