@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -166,9 +167,11 @@ def check_end(label: str, end: object) -> datetime | timedelta | None:
 
 
 def ids_meant(given: Any) -> list[Any]:
-    """The values of `_id` that a given id may mean, the likeliest first; none for what BSON cannot hold."""
+    """The values of `_id` that a given id may mean, the likeliest first; none for what cannot be one."""
     if isinstance(given, ObjectId):
         return [given]
+    if _is_pattern(given):
+        return []
     try:
         bson.encode({"_id": given})
     except Exception:  # noqa: BLE001 - whatever the codec says of a foreign object: there is no such id
@@ -176,6 +179,12 @@ def ids_meant(given: Any) -> list[Any]:
     if isinstance(given, str) and ObjectId.is_valid(given):
         return [ObjectId(given), given]
     return [given]
+
+
+def _is_pattern(given: object) -> bool:
+    """Whether a query would match by it instead of comparing with it. The server stores no such `_id`."""
+    has_operator = isinstance(given, Mapping) and any(str(key).startswith("$") for key in given)
+    return has_operator or isinstance(given, bson.Regex | re.Pattern)
 
 
 def _text(field: str, value: object, *, limit: int, example: str) -> str:

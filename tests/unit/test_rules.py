@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from bson import Code, ObjectId
+from bson import Code, ObjectId, Regex
 
 from monque import ConfigurationError, InvalidJobIdentifierError
 from monque._rules import check_name, check_time, check_unique_key, ids_meant
@@ -87,6 +88,9 @@ def test_what_is_no_time_in_a_zone_is_refused_by_its_label(moment: Any) -> None:
         (7, [7]),
         ({"a": 1}, [{"a": 1}]),
         (object(), []),
+        ({"$ne": None}, []),
+        (Regex("."), []),
+        (re.compile("."), []),
     ],
 )
 def test_an_id_may_mean_several_values(given: Any, meant: list[Any]) -> None:

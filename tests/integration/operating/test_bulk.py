@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import statistics
 import tracemalloc
 from dataclasses import replace
@@ -10,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from bson import ObjectId
+from bson import ObjectId, Regex
 
 from monque import (
     BulkError,
@@ -470,3 +471,14 @@ async def test_jobs_are_found_by_ids_and_by_their_key(monque: Monque, collection
     assert await monque.count_jobs(JobFilter(unique_key="k2", ids=[jobs[3].id])) == 0
     assert (await monque.delete_jobs(ids)).count == 3
     assert await monque.count_jobs() == 2
+
+
+@pytest.mark.parametrize("pattern", [Regex("."), re.compile("."), {"$ne": None}], ids=repr)
+async def test_an_id_is_compared_and_never_matches_by_a_pattern(
+    monque: Monque, collection: Collection, pattern: Any
+) -> None:
+    await collection.insert_one(document(_id="an id of another kind"))
+
+    assert (await monque.delete_jobs(JobFilter(ids=[pattern]))).count == 0
+    assert await monque.get_job(pattern) is None
+    await collection.delete_many({})
