@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from bson import ObjectId
+from pydantic import ValidationError
 
 from monque import Job, JobStatus, Monque
 from monque.management import Access, Action, Redaction, Surface
@@ -212,6 +213,8 @@ async def test_enqueue_checks_the_type_the_size_and_the_key(make_monque: Any, ma
         await enqueue(name="other", payload="x" * 17_000_000)
     with pytest.raises(BadRequestError):
         await enqueue(payload=7, runAt="2030-01-01T00:00:00.000Z", delayMs=5)
+    with pytest.raises(ValidationError):
+        await enqueue(payload=7, delayMs=10**30)
     with pytest.raises(BadRequestError):
         await enqueue(name="bad name", payload={"$oid": "x"})
     first = await enqueue(payload=7, uniqueKey="k", delayMs=60_000)

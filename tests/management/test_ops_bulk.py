@@ -141,6 +141,7 @@ async def test_priorities_are_changed_together(surface: Surface, collection: Col
         {"action": "retry", "filter": {}, "asOf": "2026-05-01"},
         {"action": "prioritize", "filter": {}},
         {"action": "cancel", "filter": {}, "spreadMs": 5},
+        {"action": "retry", "filter": {}, "spreadMs": 10**30},
         {"action": "cancel", "filter": {"name": ""}},
         {"action": "cancel", "ids": []},
     ],

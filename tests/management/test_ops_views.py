@@ -85,6 +85,8 @@ async def test_wrong_times_are_refused(looking: Surface) -> None:
     for query in (
         {"from": "2026-05-01T00:00:00.000Z", "to": "2026-05-01T00:00:00.000Z"},
         {"from": "2020-01-01T00:00:00.000Z", "step": 60_000},
+        {"to": "0001-01-01T00:00:00.000Z"},
+        {"to": "9999-12-31T23:59:59.999Z"},
     ):
         with pytest.raises(BadRequestError):
             await looking.ops_trends(caller(), OpsTrendsQuery.model_validate(query))

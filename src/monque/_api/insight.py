@@ -208,8 +208,8 @@ def _check_max_time(max_time: object) -> timedelta | None:
 
 def _span(since: object, until: object, step: object, now: datetime) -> Span:
     """The steps that are asked for."""
-    end = now if until is None else check_time("until", until)
-    begin = end - timedelta(hours=1) if since is None else check_time("since", since)
+    end = now if until is None else _check_counted("until", until)
+    begin = end - timedelta(hours=1) if since is None else _check_counted("since", since)
     if begin >= end:
         raise ConfigurationError(f"since must be before until, got {begin} and {end}")
     length = _shortest_step(end - begin) if step is None else check_duration("step", step)
@@ -222,6 +222,14 @@ def _span(since: object, until: object, step: object, now: datetime) -> Span:
             "ask for longer steps or a shorter time"
         )
     return Span(begin, end, length)
+
+
+def _check_counted(label: str, given: object) -> datetime:
+    """Return a time from which steps can be counted in either direction."""
+    moment = check_time(label, given)
+    if not 1970 <= moment.year <= 9000:
+        raise ConfigurationError(f"{label} must lie in the years 1970 to 9000, got {moment}")
+    return moment
 
 
 def _shortest_step(duration: timedelta) -> timedelta:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -420,6 +420,8 @@ async def test_reads_use_indexes(make_monque: Make, server: EmbeddedMongo, datab
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
+        ({"until": datetime(1, 1, 1, tzinfo=UTC)}, "until must lie in the years 1970 to 9000"),
+        ({"since": datetime(9999, 12, 31, 23, 59, tzinfo=UTC)}, "since must lie"),
         ({"name": ""}, "name must be a job name"),
         ({"since": datetime(2026, 1, 1)}, "aware"),  # noqa: DTZ001 - the point of it
         ({"step": timedelta(seconds=90)}, "whole minutes"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
 from monque.management.errors import BadRequestError
@@ -26,6 +26,9 @@ Moment = Annotated[str, WithJsonSchema(_TIME)]
 
 Time = Annotated[datetime, BeforeValidator(_time), WithJsonSchema(_TIME)]
 """A time in a question: the same; an offset or a date alone is refused."""
+
+Span = Annotated[int, Field(ge=0, le=100 * 365 * 24 * 3_600_000)]
+"""A duration in a question: milliseconds, up to the core's hundred years."""
 
 # Twice as long is no note any more; half would cut a ticket's title with its address.
 Note = Annotated[str, StringConstraints(max_length=1_000)]

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
-from monque.management.ops.base import Answer, Body, Dto, Moment, Note, Time
+from monque.management.ops.base import Answer, Body, Dto, Moment, Note, Span, Time
 from monque.management.ops.jobs import OpsSelection
 
 BulkAction: TypeAlias = Literal["cancel", "retry", "delete", "stop", "prioritize"]
@@ -33,7 +33,7 @@ class _Piece(Body):
     as_of: Time = Field(description="what changed since is left alone; from the preview")
     limit: int = Field(1_000, ge=1, le=MOST_AT_ONCE)
     after: str | None = Field(None, max_length=512, description="`next` of the piece before")
-    spread_ms: int | None = Field(None, ge=0, description="of retry: become due within this time")
+    spread_ms: Span | None = Field(None, description="of retry: become due within this time")
     priority: int | None = Field(None, ge=0, le=9, description="of prioritize")
     note: Note | None = None
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 from pydantic import Field, model_validator
 
 from monque import StatusName
-from monque.management.ops.base import Answer, Body, Dto, Moment, Note, Question, Time
+from monque.management.ops.base import Answer, Body, Dto, Moment, Note, Question, Span, Time
 from monque.management.ops.trail import OpsAuditEntry
 
 Display: TypeAlias = Literal[
@@ -264,7 +264,7 @@ class OpsEnqueueBody(Body):
     name: str = Field(min_length=1)
     payload: Any = None
     run_at: Time | None = None
-    delay_ms: int | None = Field(None, ge=0)
+    delay_ms: Span | None = None
     unique_key: str | None = Field(None, min_length=1)
     note: Note | None = None
 

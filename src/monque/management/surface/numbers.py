@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from monque import TrendPoint
 from monque.management.actions import Action
@@ -31,6 +31,7 @@ STEPS: dict[Window, timedelta] = {
     "30d": timedelta(hours=6),
 }
 _DEFAULT_WINDOW = timedelta(hours=1)
+_FIRST = datetime.min.replace(tzinfo=UTC) + _DEFAULT_WINDOW
 
 
 class Numbers(Instances):
@@ -41,7 +42,8 @@ class Numbers(Instances):
         await self._demand(caller, Action.READ)
         self._demand_trends()
         until = query.to or self._now()
-        since = query.from_ or until - _DEFAULT_WINDOW
+        # The first hour of the year 1 has no hour before it.
+        since = query.from_ or max(until, _FIRST) - _DEFAULT_WINDOW
         if since >= until:
             raise BadRequestError("from must be before to", errors=[("from", "must be before to")])
         step = None if query.step is None else timedelta(milliseconds=query.step)
