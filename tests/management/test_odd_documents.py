@@ -71,3 +71,13 @@ async def test_no_value_in_any_field_keeps_anybody_from_looking(
     answers += [(await surface.ops_running(caller())).dump(), (await surface.ops_instances(caller())).dump()]
     answers += [(await surface.ops_schedules(caller())).dump()]
     json.dumps(answers, allow_nan=False).encode()
+
+
+@pytest.mark.parametrize("wrong", [{"repeatInterval": "x y z"}, {"timezone": "Mars/Phobos"}])
+async def test_a_schedule_without_a_time_can_be_looked_at(
+    surface: Surface, collection: Collection, wrong: dict[str, Any]
+) -> None:
+    stored = document(**{"repeatInterval": "30 2 * * *", "uniqueKey": "s", **wrong})
+    await collection.insert_one(stored)
+
+    assert (await surface.ops_schedule(caller(), str(stored["_id"]))).edges is None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from monque import Job, JobStatus, Schedule
+from monque import ConfigurationError, Job, JobStatus, Schedule
 from monque.management.actions import Action
 from monque.management.actor import Caller
 from monque.management.edges import edges_of
@@ -85,7 +86,7 @@ class Scheduling(Explaining):
         now = self._now()
         shown = schedule_fields(schedule, now=now, runs=_RUNS_OF_ONE)
         if schedule.cron is not None:
-            with surface_errors():
+            with suppress(ConfigurationError):  # somebody else stored a cron or a zone that there is not
                 shown["edges"] = edges_of(schedule.cron, schedule.timezone or "UTC", now=now)
         seen = await self._seen(caller, job, targeted=True)
         if seen.hidden:
