@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -183,6 +184,8 @@ async def test_instances_are_joined_with_their_claims(busy: Monque, collection: 
     [job] = shown["web-1"]["running"]
     assert (job["name"], job["exact"], job["sinceMs"] >= 300_000) == ("long", True, True)
     assert shown["web-1"]["workers"][0] == {"name": "work", "concurrency": 3, "active": 0, "off": False}
+    beats = busy.options.heartbeat_interval // timedelta(milliseconds=1)
+    assert shown["web-1"]["settings"]["heartbeatIntervalMs"] == beats
     assert (shown["ts-1"]["reported"], shown["ts-1"]["alive"], shown["dead"]["alive"]) == (False, True, False)
     assert shown["ts-1"]["running"][0]["exact"] is False
     assert (one["id"], one["host"]) == ("web-1", shown["web-1"]["host"])

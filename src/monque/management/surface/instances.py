@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from pydantic.alias_generators import to_camel
 
 from monque import Instance, Job, JobFilter
 from monque.management.actions import Action
@@ -64,8 +66,7 @@ class Instances(Failing):
         return reported + [self._unreported(owner, jobs, now) for owner, jobs in sorted(claims.items())]
 
     def _reported(self, instance: Instance, jobs: Sequence[Job[Any]], now: datetime) -> OpsInstance:
-        settings = extended(self.redact.value(dict(instance.settings)))
-        return _shown(instance, jobs, settings, now)
+        return _shown(instance, jobs, extended(self.redact.value(_settings(instance))), now)
 
     def _unreported(self, owner: str, jobs: Sequence[Job[Any]], now: datetime) -> OpsInstance:
         """An owner of claims that is not in the register: TypeScript, or an older version."""
@@ -113,6 +114,16 @@ class Instances(Failing):
 def _since(job: Job[Any]) -> datetime:
     known: list[datetime | None] = [job.claimed_at, job.locked_at, job.updated_at]
     return next((time for time in known if time is not None), _EPOCH)
+
+
+def _settings(instance: Instance) -> dict[str, Any]:
+    """Its options, as all answers have names and durations."""
+    return dict(map(_setting, instance.settings.items()))
+
+
+def _setting(item: tuple[str, Any]) -> tuple[str, Any]:
+    name, value = to_camel(item[0]), item[1]
+    return (f"{name}Ms", milliseconds(value)) if isinstance(value, timedelta) else (name, value)
 
 
 def _shown(
