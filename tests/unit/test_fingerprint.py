@@ -59,3 +59,16 @@ def test_any_reason_has_a_shape(reason: str | None) -> None:
 
 def test_a_sentence_has_no_credentials() -> None:
     assert "pw" not in shape_of("ConnectionError: mongodb://ada:pw@db.example/x is away").sentence
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        ("KeyError", "KeyError"),
+        ("app.PaymentError", "app.PaymentError"),
+        ("sk_live_51H", ""),
+        ("hunter2", ""),
+    ],
+)
+def test_a_single_word_is_a_type_only_if_it_is_called_so(reason: str, kind: str) -> None:
+    assert shape_of(reason).type == kind

@@ -37,6 +37,9 @@ _REPLACED = (
     ("", re.compile(r"[-+]?\d+(?:[.,]\d+)*(?:[eE][-+]?\d+)?"), _REST),
 )
 _TYPE = re.compile(r"[A-Za-z_][\w.]{0,199}")
+# An error without a text leaves its type alone. TypeScript stores the text alone, and a single word of that
+# may be anything: the type is shown to people who may not see texts.
+_ALONE = re.compile(r"[A-Za-z_][\w.]{0,190}(?:Error|Exception|Interrupt|Warning|Exit)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ def shape_of(reason: str | None) -> Shape:
     line = next(iter((reason or "").strip().splitlines()), "")[:_LOOKED_AT]
     kind, found, text = line.partition(":")
     if not found or _TYPE.fullmatch(kind) is None:
-        kind, text = ("", line) if _TYPE.fullmatch(line) is None else (line, "")
+        kind, text = (line, "") if _ALONE.fullmatch(line) else ("", line)
     sentence = _plain(f"{kind}: {text.strip()}" if kind and text.strip() else line)
     return Shape(blake2b(sentence.encode(errors="replace")).hexdigest()[:12], kind, sentence)
 
