@@ -214,6 +214,8 @@ async def test_the_search_finds_ids_names_schedules_instances_and_keys(
     job = document(name="send-email", uniqueKey="customer-7")
     await collection.insert_one(job)
     await looking.monque.schedule("@daily", "resend")
+    await looking.monque.schedule("@daily", "clean", unique_key="a")
+    await looking.monque.schedule("@daily", "clean", unique_key="b")
 
     async def found(text: str, who: Any = None) -> dict[str, Any]:
         return (await looking.ops_search(who or caller(), OpsSearchQuery(q=text))).dump()
@@ -227,6 +229,8 @@ async def test_the_search_finds_ids_names_schedules_instances_and_keys(
     assert [each["id"] for each in (await found(str(job["_id"])))["jobs"]] == [str(job["_id"])]
     assert [each["id"] for each in (await found("customer-7"))["jobs"]] == [str(job["_id"])]
     assert (await found("customer-7", caller(Action.READ)))["jobs"] == []
+    blind = (await found("clean", caller(Action.READ)))["schedules"]
+    assert [each["label"] for each in blind] == ["clean", "clean"]
     assert [each["id"] for each in (await found("web"))["instances"]] == ["web-1"]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from bson import ObjectId
 
-from monque import JobFilter, __version__
+from monque import JobFilter, Schedule, __version__
 from monque.management.actions import Action
 from monque.management.actor import Caller
 from monque.management.errors import SurfaceError
@@ -74,14 +74,13 @@ class Searching(Overview):
     async def _search_schedules(self, caller: Caller, text: str) -> list[OpsFound]:
         """By name and, for those who may see keys, by key."""
         sees_keys = await self._may(caller, Action.PAYLOAD)
-        schedules = {
-            f"{each.name} {each.key}" if sees_keys else each.name: each for each in await self._schedules()
-        }
+        labels: dict[str, list[Schedule]] = {}
+        for each in await self._schedules():
+            labels.setdefault(f"{each.name} {each.key}" if sees_keys else each.name, []).append(each)
+        found = [(label, each) for label in _matching(labels, text) for each in labels[label]]
         return [
-            OpsFound(
-                kind="schedule", label=label, id=id_text(schedules[label].id), name=schedules[label].name
-            )
-            for label in _matching(schedules, text)
+            OpsFound(kind="schedule", label=label, id=id_text(each.id), name=each.name)
+            for label, each in found[:_MOST_EACH]
         ]
 
     async def _search_instances(self, text: str) -> list[OpsFound]:
