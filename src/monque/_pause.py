@@ -16,7 +16,8 @@ class Pause:
             hand without a date.
         until: When it ends by itself; None if only `resume` ends it.
         reason: What whoever set it gave as the reason, or None.
-        by: The id of the instance that set it; of the command line, the user and the machine.
+        by: Who set it: the id of the instance or, of the command line, the user and the machine, unless
+            `pause` was told.
     """
 
     name: str | None

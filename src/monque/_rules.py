@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import bson
 from bson import ObjectId
@@ -23,6 +23,7 @@ _KEY_LIMIT = 1024
 
 # A reason is read in a line of a terminal. Half would cut a quoted error message; twice invites whole logs.
 _LONGEST_REASON = 1_000
+_ASKS = {"reason": "why", "by": "who"}
 
 # Anything longer is a mistake. Half would do as well; with a hundred times as much, a date so far ahead would
 # lie beyond the year 9999.
@@ -80,19 +81,19 @@ def check_time(label: str, moment: object) -> datetime:
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
-def check_reason(reason: object) -> str | None:
+def check_reason(reason: object, label: Literal["reason", "by"] = "reason") -> str | None:
     """Return *reason* if it may be stored: None, or a text that an operator can read at a glance."""
     if reason is None:
         return None
     if not isinstance(reason, str) or not reason.strip() or len(reason) > _LONGEST_REASON:
         raise ConfigurationError(
-            f"reason must be text of 1 to {_LONGEST_REASON:,} characters that says why, or be left out, got "
-            f"{repr(reason)[:80]}"
+            f"{label} must be text of 1 to {_LONGEST_REASON:,} characters that says {_ASKS[label]}, "
+            f"or be left out, got {repr(reason)[:80]}"
         )
     try:
         reason.encode()
     except UnicodeEncodeError:
-        raise ConfigurationError("reason must be valid Unicode (it holds a lone surrogate)") from None
+        raise ConfigurationError(f"{label} must be valid Unicode (it holds a lone surrogate)") from None
     return str.__str__(reason)
 
 

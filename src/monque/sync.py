@@ -732,9 +732,10 @@ class SyncMonque:
         *,
         until: datetime | timedelta | None = None,
         reason: str | None = None,
+        by: str | None = None,
     ) -> Pause:
         """As `Monque.pause`."""
-        return self._call(self._monque.pause(name, until=until, reason=reason))
+        return self._call(self._monque.pause(name, until=until, reason=reason, by=by))
 
     def resume(self, name: str | None = None) -> bool:
         """As `Monque.resume`."""

@@ -198,7 +198,8 @@ async def test_pausing_a_name_is_seen_at_once(surface: Surface, monque: Monque) 
     everything = await surface.ops_pause(caller(), OpsPauseBody(name=None))
     queues = (await surface.ops_queues(caller())).dump()
 
-    assert (paused.name, paused.reason, everything.name) == ("a/b", "ada: the bank is down", None)
+    assert (paused.name, paused.reason, everything.name) == ("a/b", "the bank is down", None)
+    assert (paused.by, everything.by) == ("ada", "ada")
     assert [each["name"] for each in queues["pauses"]] == [None, "a/b"]
     assert (await surface.ops_resume(caller(), OpsResumeBody(name="a/b"))).resumed is True
     assert (await surface.ops_resume(caller(), OpsResumeBody(name="a/b"))).resumed is False

@@ -490,7 +490,7 @@ async def completing_with_a_result(
 
 
 async def pauses() -> None:
-    assert_type(await monque.pause("send-email", until=timedelta(hours=1), reason="why"), Pause)
+    assert_type(await monque.pause("send-email", until=timedelta(hours=1), reason="why", by="ada"), Pause)
     assert_type(await monque.pause(until=datetime.now(UTC)), Pause)
     assert_type(await monque.resume(), bool)
     assert_type(await monque.paused(), list[Pause])

@@ -63,6 +63,7 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
         *,
         until: datetime | timedelta | None = None,
         reason: str | None = None,
+        by: str | None = None,
     ) -> Pause:
         """Start no more jobs of a name, on all instances, until it is resumed.
 
@@ -74,6 +75,7 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
             name: The job name, whether anybody serves it or not; None for all names.
             until: When the pause ends by itself: a time, or how long from now. None: `resume` ends it.
             reason: Shown to whoever asks what is paused.
+            by: Who wants it. None: the id of this instance.
 
         Raises:
             ConnectionError: The user may not write to the collection of the control document, which is
@@ -84,9 +86,10 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
         """
         store, name = self._store(), None if name is None else check_name(name)
         until, reason = check_end("until", until), check_reason(reason)
+        by = check_reason(by, "by") or store.instance_id
         sent = elapsed()
         with driver_errors("pause the jobs"):
-            settings = await store.control.pause(name, until=until, reason=reason, by=store.instance_id)
+            settings = await store.control.pause(name, until=until, reason=reason, by=by)
         self._processing.learn(settings, sent)
         return settings.pauses[name]
 

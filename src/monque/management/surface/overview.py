@@ -217,8 +217,9 @@ class Overview(Scheduling):
         async with self._audited(caller, Deed(action="pause", name=body.name, note=body.note)):
             await self._demand(caller, Action.PAUSE)
             await self._demand(caller, Action.PAUSE, JobFilter(name=body.name))
-            reason = None if body.note is None else f"{caller.actor.name}: {body.note}"
-            pause = await self.monque.pause(body.name, until=body.until, reason=reason)
+            pause = await self.monque.pause(
+                body.name, until=body.until, reason=body.note, by=caller.actor.name
+            )
         return OpsPauseAnswer(**_pause(pause).as_set(), server_time=iso(self._now()))
 
     async def ops_resume(self, caller: Caller, body: OpsResumeBody) -> OpsResumed:
