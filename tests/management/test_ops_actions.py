@@ -112,6 +112,16 @@ async def test_refused_and_failed_attempts_are_in_the_trail_and_in_the_log(
     assert len([record for record in caplog.records if record.name == "monque.audit"]) == 4
 
 
+async def test_a_blank_note_is_none(surface: Surface, collection: Collection) -> None:
+    stored = document()
+    await collection.insert_one(stored)
+    blank = OpsNoteBody.model_validate({"note": " "})
+
+    assert (await surface.ops_cancel(caller(), str(stored["_id"]), blank)).status == "cancelled"
+    [entry] = await trail(surface)
+    assert "note" not in entry
+
+
 async def test_no_read_is_in_the_trail(surface: Surface, collection: Collection) -> None:
     await collection.insert_one(document())
     with pytest.raises(ForbiddenError):

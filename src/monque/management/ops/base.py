@@ -31,7 +31,11 @@ Span = Annotated[int, Field(ge=0, le=100 * 365 * 24 * 3_600_000)]
 """A duration in a question: milliseconds, up to the core's hundred years."""
 
 # Twice as long is no note any more; half would cut a ticket's title with its address.
-Note = Annotated[str, StringConstraints(max_length=1_000)]
+Note = Annotated[
+    Annotated[str, StringConstraints(max_length=1_000)] | None,
+    BeforeValidator(lambda given: None if isinstance(given, str) and not given.strip() else given),
+]
+"""What an operator says about an action, or None; a blank one, as forms send it, is none."""
 
 
 class Dto(BaseModel):

@@ -35,7 +35,7 @@ class _Piece(Body):
     after: str | None = Field(None, max_length=512, description="`next` of the piece before")
     spread_ms: Span | None = Field(None, description="of retry: become due within this time")
     priority: int | None = Field(None, ge=0, le=9, description="of prioritize")
-    note: Note | None = None
+    note: Note = None
 
     @model_validator(mode="after")
     def _fitting(self) -> Any:

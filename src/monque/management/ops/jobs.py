@@ -243,7 +243,7 @@ class OpsDeleted(Answer):
 class OpsNoteBody(Body):
     """An action without arguments."""
 
-    note: Note | None = None
+    note: Note = None
 
 
 class OpsRescheduleBody(OpsNoteBody):
@@ -266,7 +266,7 @@ class OpsEnqueueBody(Body):
     run_at: Time | None = None
     delay_ms: Span | None = None
     unique_key: str | None = Field(None, min_length=1)
-    note: Note | None = None
+    note: Note = None
 
 
 class OpsEnqueued(OpsJob, Answer):

@@ -134,14 +134,14 @@ class OpsPauseBody(Body):
 
     name: str | None
     until: Time | None = None
-    note: Note | None = None
+    note: Note = None
 
 
 class OpsResumeBody(Body):
     """Which name, or null for the pause of all."""
 
     name: str | None
-    note: Note | None = None
+    note: Note = None
 
 
 class OpsPauseAnswer(OpsPause, Answer):

@@ -91,7 +91,7 @@ class OpsSchedulePutBody(Body):
     cron: str | None = Field(None, min_length=1, max_length=200)
     timezone: str | None = Field(None, min_length=1, max_length=100)
     payload: Any = None
-    note: Note | None = None
+    note: Note = None
 
 
 class OpsSchedulePreviewBody(Body):
