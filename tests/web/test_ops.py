@@ -175,6 +175,13 @@ async def test_a_payload_is_downloaded_under_a_fixed_name(api: Client, collectio
     assert "set-cookie" not in answer.headers
 
 
+@pytest.mark.parametrize("body", ["[]", "7", "null", "true"])
+async def test_a_body_that_is_no_object_is_told_in_plain_words(api: Client, body: str) -> None:
+    answer = await api.post(f"{OPS}/queue/resume", content=body, headers={"content-type": "application/json"})
+
+    assert (answer.status_code, answer.json()["detail"]) == (400, "body: it must be an object.")
+
+
 async def test_unknown_fields_are_named(api: Client, collection: Collection) -> None:
     problem = await answer_of(api, "/jobs", 400, nmae="x", limt=3)
     assert {error["where"] for error in problem["errors"]} == {"query.nmae", "query.limt"}

@@ -177,7 +177,7 @@ def surface_errors() -> Iterator[None]:
         ) from error
     except ReadTimeoutError as error:
         raise TooSlowError(
-            f"{_sentence(error)} A name, a status or a shorter range helps, and so does: "
+            f"{_sentence(error)} Lists in another order than by id are quicker after: "
             "monque indexes --create --listing"
         ) from error
     except PayloadTooLargeError as error:

@@ -118,6 +118,8 @@ def bad_request(errors: Sequence[tuple[str, str]]) -> Problem:
 def _what(kind: str, message: str) -> str:
     if kind == "extra_forbidden":
         return "there is no such field"
+    if kind == "model_type":
+        return "it must be an object"
     return (message[:1].lower() + message[1:]).removeprefix("value error, ")
 
 
