@@ -79,6 +79,7 @@ def test_an_address_that_others_can_reach_needs_a_user_or_a_token(call: Call) ->
         (("--user", "ada", "--password-file", "missing"), "cannot be read from missing"),
         (("--certfile", "x"), "belong together"),
         (("--certfile", "x", "--keyfile", "y"), "there is no file x"),
+        (("--port", "0", "--certfile", __file__, "--keyfile", __file__), "no certificate and its key"),
         (("--root-path", "/a b"), "root_path must be"),
         (("no.such:thing",), "there is no module 'no'"),
         (("--password", "x"), "No such option"),
@@ -104,7 +105,7 @@ def test_a_port_that_is_taken_is_told_in_a_sentence(call: Call) -> None:
         result = call("web", "--port", str(taken.getsockname()[1]))
 
     assert result.exit_code == 1
-    assert "choose another --port" in result.stderr
+    assert "choose another --host or --port" in result.stderr
 
 
 def test_it_opens_the_browser_if_asked(

@@ -190,24 +190,34 @@ async def _serve(database: Database, serving: Serving) -> None:
 
     with _listening_socket(serving) as listener:
         async with _opened(database) as monque, dashboard(monque, **serving.app) as app:
-            server = uvicorn.Server(
-                uvicorn.Config(
-                    app,
-                    lifespan="off",
-                    log_config=None,
-                    access_log=False,  # queries hold what users look for
-                    server_header=False,
-                    proxy_headers=serving.proxy_headers,
-                    ssl_certfile=serving.certfile,
-                    ssl_keyfile=serving.keyfile,
-                    timeout_graceful_shutdown=_GRACE,
-                )
+            config = uvicorn.Config(
+                app,
+                lifespan="off",
+                log_config=None,
+                access_log=False,  # queries hold what users look for
+                server_header=False,
+                proxy_headers=serving.proxy_headers,
+                ssl_certfile=serving.certfile,
+                ssl_keyfile=serving.keyfile,
+                timeout_graceful_shutdown=_GRACE,
             )
+            _load(config, serving)
+            server = uvicorn.Server(config)
             _tell(serving, listener)
             # uvicorn sends itself the signals that it has caught, once it has stopped. With a listener of
             # ours they do not end the process there, and the dashboard is closed.
             with on_signals(lambda _number, _times: None):
                 await server.serve(sockets=[listener])
+
+
+def _load(config: Any, serving: Serving) -> None:
+    """Read the certificate, before anybody is told an address that nobody serves."""
+    try:
+        config.load()
+    except OSError as error:  # an SSLError is one
+        raise click.UsageError(
+            f"{serving.certfile} and {serving.keyfile} are no certificate and its key in PEM: {error}"
+        ) from error
 
 
 def _listening_socket(serving: Serving) -> socket.socket:
@@ -221,7 +231,8 @@ def _listening_socket(serving: Serving) -> socket.socket:
         listener.listen()  # who reads our line may call at once
     except OSError as error:
         raise click.ClickException(
-            f"cannot listen on {serving.host}, port {serving.port}: {error.strerror}; choose another --port"
+            f"cannot listen on {serving.host}, port {serving.port}: {error.strerror}; "
+            "choose another --host or --port"
         ) from error
     return listener
 
