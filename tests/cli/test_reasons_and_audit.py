@@ -113,6 +113,14 @@ def test_what_did_not_work_is_recorded_and_says_no_unique_key(call: Call, jobs: 
     assert "outcome=" not in result.output
 
 
+def test_what_cannot_be_used_is_recorded_without_what_was_given(call: Call, jobs: Documents) -> None:
+    result = call("schedule", "@daily", "report", "--unique-key", "s3cret" * 500)
+
+    assert result.exit_code == 2
+    [entry] = trail(jobs)
+    assert (entry["outcome"], entry["note"]) == ("failed", "what was given cannot be used")
+
+
 def test_what_is_done_to_many_is_one_entry_without_values_of_payloads(call: Call, jobs: Documents) -> None:
     for number in (7, 7, 8):
         insert(jobs, name="pay", data={"card": number}, status="failed", failReason="x")

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pymongo.errors import OperationFailure
 
-from monque import JobNotFoundError, JobStateError, MonqueError
+from monque import ConfigurationError, JobNotFoundError, JobStateError, MonqueError, PayloadError
 from monque.cli.session import system_user
 from monque.sync import SyncMonque
 
@@ -50,7 +50,9 @@ def _outcome(error: MonqueError) -> Literal["refused", "failed"]:
 
 
 def _reason(error: MonqueError) -> str:
-    """Why it did not work. The text of a `JobStateError` may hold a unique key: not for the trail."""
+    """Why it did not work. Texts that may hold a unique key or part of a payload are not for the trail."""
+    if isinstance(error, ConfigurationError | PayloadError):
+        return "what was given cannot be used"
     if isinstance(error, JobStateError):
         return f"cannot {error.attempted_action} it: it is {error.current_status}"
     return "no such job" if isinstance(error, JobNotFoundError) else str(error)
