@@ -80,6 +80,7 @@ async def test_the_trail_says_who_did_what_before_and_after(surface: Surface, co
     assert (entry["actor"], entry["via"], entry["name"], entry["note"]) == ("grace", "web", "work", "because")
     assert (entry["address"], entry["requestId"]) == ("127.0.0.1", "r-1")
     assert (entry["before"]["status"], entry["after"]["status"]) == ("pending", "cancelled")
+    assert entry["before"]["updatedAt"].endswith("Z")
     [of_job] = (await surface.ops_job(caller(), str(job["_id"]))).dump()["audit"]
     assert of_job["id"] == entry["id"]
     assert await trail(surface, actor="ada") == []

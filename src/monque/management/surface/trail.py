@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from monque import AuditEntry
@@ -59,7 +60,7 @@ class Trail(Hiding):
         if entry.job_id is not None:
             shown["job_id"] = id_text(entry.job_id)
         if entry.filter is not None:
-            shown["filter"] = extended(self.redact.value(dict(entry.filter)))
+            shown["filter"] = self._plain(entry.filter)
         for field in ("before", "after"):
             if (state := getattr(entry, field)) is not None:
                 shown[field] = self._state(state, sees_payloads)
@@ -68,5 +69,13 @@ class Trail(Hiding):
     def _state(self, state: Mapping[str, Any], sees_payloads: bool) -> dict[str, Any]:
         """What was before or after: a schedule's payload only for those who may see payloads."""
         kept = {key: value for key, value in state.items() if sees_payloads or key != "payload"}
-        shown: dict[str, Any] = extended(self.redact.value(kept))
-        return shown
+        return self._plain(kept)
+
+    def _plain(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Fields of ours, whose times are as everywhere; a payload among them is Extended JSON."""
+        shown: dict[str, Any] = extended(self.redact.value(dict(fields)))
+        return shown | {key: iso(value) for key, value in fields.items() if _is_time(key, value)}
+
+
+def _is_time(key: str, value: object) -> bool:
+    return isinstance(value, datetime) and key != "payload"
