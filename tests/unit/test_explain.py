@@ -113,6 +113,12 @@ ROWS: list[tuple[str, str, Job[Any], Facts]] = [
     ),
     (
         "given-up",
+        "It was given up 4 min ago: its process died 3 time(s).",
+        job(status=JobStatus.FAILED, fail_count=0, fail_reason="its process died 3 time(s)"),
+        facts(max_attempts=10),
+    ),
+    (
+        "given-up",
         "It failed 1 time and is not to be tried again, last 4 min ago: ValueError.",
         job(status=JobStatus.FAILED, fail_count=1, fail_reason="ValueError"),
         facts(max_attempts=10),
