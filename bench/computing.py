@@ -9,7 +9,7 @@ from typing import Any, Literal
 from bench.draining import Completed
 from bench.scenario import LeftOutError, Round, Subject
 from bench.stage import Sample, Stage
-from monque import Job, Monque, NewJob, Options, WorkerSettings
+from monque import Job, Monque, NewJob, Options
 
 _CHILDREN = 2
 
@@ -34,7 +34,7 @@ def worked_off(
 
     @asynccontextmanager
     async def subject(stage: Stage) -> AsyncIterator[Round]:
-        if "mode" not in WorkerSettings.__annotations__:
+        if "child_processes" not in Options.__dataclass_fields__:
             raise LeftOutError("handlers in child processes")
         settings: Any = {"child_processes": _CHILDREN} | options
         async with Monque(stage.database, options=Options(**settings)) as monque:

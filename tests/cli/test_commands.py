@@ -55,11 +55,11 @@ def test_the_overview_says_of_each_command_what_its_own_help_says() -> None:
 
 @pytest.mark.parametrize("words", ALL, ids=" ".join)
 def test_every_command_that_looks_can_print_json(words: tuple[str, ...]) -> None:
-    runs_programs = {("worker",), ("dev",), ("demo",), ("completion",), ("jobs",), ("schedules",)}
+    runs_programs = {("worker",), ("web",), ("dev",), ("demo",), ("completion",), ("jobs",), ("schedules",)}
     shown = CliRunner().invoke(command, [*words, "--help"]).output
 
     assert ("\n  --json" in shown) == (words not in runs_programs)
-    assert ("\n  --uri" in shown) == (words not in runs_programs - {("worker",)})
+    assert ("\n  --uri" in shown) == (words not in runs_programs - {("worker",), ("web",)})
 
 
 def test_the_version_is_told() -> None:

@@ -19,7 +19,7 @@ FUNCTIONS = {("os", "system"), ("os", "popen"), ("builtins", "eval"), ("builtins
 # operator's command line, never from a job.
 IMPORTERS = {
     *("__init__.py", "_workers/address.py"),
-    *("cli/commands.py", "cli/target.py", "fastapi/discover.py"),
+    *("cli/commands.py", "cli/target.py", "fastapi/discover.py", "management/__init__.py"),
 }
 # Errors of handlers come from our own child processes, through a socket that nobody else has; never from the
 # database. `test_the_child_is_not_handed_what_a_job_names` shows that a job cannot change what is imported.

@@ -15,7 +15,7 @@ from monque._store import operations, reads, trend_writes
 from monque._store.store import Store
 from monque._store.trends import HOUR, MINUTE, MOST_NAMES, begin_of
 from monque._time.clock import elapsed
-from monque._time.waiting import happens
+from monque._time.waiting import happens, raise_lost_cancellation
 from monque._trends import Trends
 from monque._views import QueueDepth
 
@@ -54,6 +54,7 @@ class TrendKeeper:
             began = elapsed()
             with suppress(PyMongoError, AggregationTimeoutError):  # heartbeats report an outage
                 await self._take_turn()
+            raise_lost_cancellation()
             took = elapsed() - began
             pause = max(self._pause() - took, took * _PAUSE_PER_SECOND)
 

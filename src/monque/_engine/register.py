@@ -17,7 +17,7 @@ from monque._store.companion import WRITE_LIMIT
 from monque._store.document import Document
 from monque._store.store import Store
 from monque._time.clock import elapsed
-from monque._time.waiting import happens
+from monque._time.waiting import happens, raise_lost_cancellation
 from monque._workers.workers import Workers
 
 # How often to look whether anything has changed, in seconds. With half of it a busy instance writes twice as
@@ -57,10 +57,12 @@ class Register:
         """Write the description whenever that is needed; `close` writes the last one."""
         interval = self._store.options.heartbeat_interval.total_seconds()
         await self._write("running", WRITE_LIMIT)
+        raise_lost_cancellation()
         while not await self._is_over(min(_CHECK, interval)):
             state: InstanceState = "stopping" if self._claiming.closing.is_set() else "running"
             if elapsed() - self._written_at >= interval or self._describe(state) != self._written:
                 await self._write(state, WRITE_LIMIT)
+                raise_lost_cancellation()
 
     async def _is_over(self, within: float) -> bool:
         """Wait for the next check; a stop that takes longer than a moment is told at once."""

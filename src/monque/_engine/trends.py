@@ -15,7 +15,7 @@ from monque._store.tally import Tally
 from monque._store.trend_writes import Entry
 from monque._store.trends import MINUTE, MOST_NAMES, OTHERS, Counts, begin_of
 from monque._time.clock import elapsed
-from monque._time.waiting import happens
+from monque._time.waiting import happens, raise_lost_cancellation
 from monque._trends import Trends
 
 logger = logging.getLogger("monque")
@@ -50,6 +50,7 @@ class TrendWriter:
             self._cut()
             if elapsed() >= self._flush_at:
                 await self._flush(WRITE_LIMIT)
+                raise_lost_cancellation()
                 self._plan_flush()
 
     async def close(self, within: float) -> None:

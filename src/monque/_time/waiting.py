@@ -19,6 +19,17 @@ async def happens(event: asyncio.Event, within: float | None) -> bool:
     return event.is_set()
 
 
+def raise_lost_cancellation() -> None:
+    """End a loop that was cancelled during a command.
+
+    In Python 3.11 a cancellation that meets the end of a wait in the driver gets lost. Where nobody cancels
+    again, as at the end of `asyncio.run`, the loop would go on, and the program would never end.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
 class Pauses:
     """The seconds to wait before each new attempt: *first*, then twice as long, up to *longest*.
 

@@ -24,7 +24,7 @@ COMMANDS = {
     "instances": "List the instances that process jobs, or did so within the last 24 hours.",
     "trends": "Show how runs ended over time, and how long they and their waits took.",
     "top": "Watch what happens: counts, rates, running jobs, paused names, recent failures.",
-    "web": "Serve the management API over HTTP.",
+    "web": "Serve the management API of the jobs over HTTP; no job is run.",
     "doctor": "Check the server and the jobs, and say what to do.",
     "indexes": "Show the indexes, and create those that are missing.",
     "demo": "See it work: a live show on an embedded MongoDB.",
