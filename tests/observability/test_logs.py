@@ -164,7 +164,7 @@ async def test_the_job_of_a_payload_that_does_not_fit_is_known_to_listeners(monq
     found: list[Any] = []
     monque.on("job:fail", lambda event: found.append(current_job()))
 
-    @monque.worker("count")
+    @monque.worker("count", max_attempts=1)
     async def count(job: Job[int]) -> None: ...
 
     stored = await monque.enqueue("other", "no number")
