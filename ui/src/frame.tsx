@@ -1,0 +1,150 @@
+// What stands around every screen: header, navigation, banner, toasts.
+import { useSignal } from "@preact/signals";
+import type { ComponentChildren, ComponentType } from "preact";
+import { useEffect } from "preact/hooks";
+import { Problem } from "./api";
+import { Refused } from "./parts/asking";
+import { href, place } from "./router";
+import { Overview } from "./screens/overview";
+import { dismiss, identify, me, now, theme, toasts, zone, type Theme } from "./store";
+import { heardAt, live, newVersion, paused, snapshot, togglePause, trouble } from "./stream";
+import { visible } from "./text";
+import { duration } from "./time";
+
+interface Screen {
+  path: string;
+  title: string;
+  key: string;
+  view: ComponentType;
+}
+
+/** The screens in the order of the navigation. */
+export const SCREENS: readonly Screen[] = [
+  { path: "/", title: "Overview", key: "o", view: Overview },
+];
+
+export function App() {
+  const refused = useSignal<Problem | undefined>(undefined);
+  const ask = () => {
+    identify().then(
+      () => (refused.value = undefined),
+      (error: unknown) => (refused.value = error instanceof Problem ? error : new Problem(0, "unknown", "Error", String(error))),
+    );
+  };
+  useEffect(ask, []);
+  useEffect(() => {
+    document.title = titleOf();
+  });
+  if (me.value === undefined) {
+    return <main class="alone">{refused.value !== undefined && <Refused problem={refused.value} again={ask} />}</main>;
+  }
+  const screen = SCREENS.find((each) => each.path === place.value.path);
+  return (
+    <>
+      <a class="skip" href="#main">Skip to the content</a>
+      <Header />
+      <Navigation />
+      <main id="main" tabIndex={-1}>
+        <Banner />
+        {screen === undefined ? <NotFound /> : <screen.view />}
+      </main>
+      <Toasts />
+    </>
+  );
+}
+
+function titleOf(): string {
+  const title = visible(me.value?.title ?? "Monque");
+  const failed = snapshot.value?.totals["failedPerMin"] ?? 0;
+  return failed > 0 ? `${failed} failing · ${title}` : title;
+}
+
+function Header() {
+  const own = me.value;
+  return (
+    <header>
+      <a class="brand" href={href("/")}>{visible(own?.title ?? "Monque")}</a>
+      {own?.badge != null && <span class="badge">{visible(own.badge)}</span>}
+      <span class="grow" />
+      <LiveState />
+      <label>
+        <span class="hidden-text">Time zone</span>
+        <select value={zone.value} onChange={(event) => (zone.value = event.currentTarget.value as "local" | "utc")}>
+          <option value="local">local time</option>
+          <option value="utc">UTC</option>
+        </select>
+      </label>
+      <label>
+        <span class="hidden-text">Theme</span>
+        <select value={theme.value} onChange={(event) => (theme.value = event.currentTarget.value as Theme)}>
+          <option value="system">system</option>
+          <option value="light">light</option>
+          <option value="dark">dark</option>
+        </select>
+      </label>
+      <span class="actor">{visible(own?.actor.name ?? "")}</span>
+      {own?.readOnly === true && <span class="badge">read-only</span>}
+    </header>
+  );
+}
+
+function LiveState() {
+  const age = Math.max(0, now.value - (heardAt.value + (snapshot.value === undefined ? 0 : now.value - Date.now())));
+  const words = paused.value ? "paused" : live.value === "reconnecting" || live.value === "offline" ? `${live.value}, ${duration(Math.floor(age / 1000) * 1000)} old` : live.value;
+  const slow = snapshot.value !== undefined && snapshot.value.everyMs > 1500 && live.value === "live";
+  return (
+    <span class={`live live-${paused.value ? "paused" : live.value}`} role="status">
+      <button type="button" onClick={togglePause} title="Pause or go on (p)" aria-pressed={paused.value}>{words}</button>
+      {slow && <span class="faint"> every {duration(snapshot.value?.everyMs ?? 0)}</span>}
+    </span>
+  );
+}
+
+function Navigation() {
+  return (
+    <nav aria-label="Screens">
+      <ul>
+        {SCREENS.map((screen) => (
+          <li key={screen.path}>
+            <a href={href(screen.path)} aria-current={place.value.path === screen.path ? "page" : undefined}>{screen.title}</a>
+          </li>
+        ))}
+      </ul>
+    </nav>
+  );
+}
+
+function Banner() {
+  return (
+    <>
+      {trouble.value !== undefined && (
+        <p class="banner bad" role="alert">
+          The database does not answer since {duration(Math.max(0, now.value - Date.parse(trouble.value.since)))}: {visible(trouble.value.text)} What is shown is from before.
+        </p>
+      )}
+      {newVersion.value && <p class="banner">A new version of this page is there. <a href={window.location.href} target="_self">Reload</a></p>}
+    </>
+  );
+}
+
+function Toasts() {
+  return (
+    <div class="toasts" role="status" aria-live="polite">
+      {toasts.value.map((toast) => (
+        <div key={toast.id} class={`toast ${toast.tone}`}>
+          <span>{toast.text} {toast.link !== undefined && <a href={toast.link.href}>{toast.link.text}</a>}</span>
+          <button type="button" aria-label="Close" onClick={() => dismiss(toast.id)}>×</button>
+        </div>
+      ))}
+    </div>
+  );
+}
+
+function NotFound(): ComponentChildren {
+  return (
+    <section>
+      <h1>There is no such page</h1>
+      <p>Nothing is at <code>{visible(place.value.path)}</code>. <a href={href("/")}>To the overview</a></p>
+    </section>
+  );
+}

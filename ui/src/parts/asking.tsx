@@ -1,0 +1,82 @@
+// A question to the server and what its place shows meanwhile: a skeleton, the answer, or why there is none.
+import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import { Problem, get } from "../api";
+
+export interface Asked<T> {
+  answer: T | undefined;
+  problem: Problem | undefined;
+  /** Whether an answer is on its way. */
+  asking: boolean;
+  again: () => void;
+}
+
+/** Ask, and ask again when the question changes. An answer stays until the next one is there. */
+export function useAnswer<T>(path: string | undefined, query?: URLSearchParams): Asked<T> {
+  const answer = useSignal<T | undefined>(undefined);
+  const problem = useSignal<Problem | undefined>(undefined);
+  const asking = useSignal(true);
+  const round = useSignal(0);
+  const key = `${path}?${query ?? ""}`;
+  const lastPath = useRef(path);
+  useEffect(() => {
+    if (path === undefined) return;
+    if (lastPath.current !== path) answer.value = undefined;
+    lastPath.current = path;
+    const stop = new AbortController();
+    asking.value = true;
+    get<T>(path, query, stop.signal).then(
+      (given) => {
+        [answer.value, problem.value, asking.value] = [given, undefined, false];
+      },
+      (error: unknown) => {
+        if (stop.signal.aborted) return;
+        problem.value = error instanceof Problem ? error : new Problem(0, "unknown", "Error", String(error));
+        asking.value = false;
+      },
+    );
+    return () => stop.abort();
+  }, [key, round.value]);
+  return {
+    answer: answer.value,
+    problem: problem.value,
+    asking: asking.value,
+    again: () => {
+      round.value += 1;
+    },
+  };
+}
+
+/** The place of an answer. */
+export function Answered<T>({ asked, children }: { asked: Asked<T>; children: (answer: T) => ComponentChildren }) {
+  if (asked.problem !== undefined && asked.answer === undefined) return <Refused problem={asked.problem} again={asked.again} />;
+  if (asked.answer === undefined) return <Skeleton />;
+  return (
+    <>
+      {asked.problem !== undefined && <Refused problem={asked.problem} again={asked.again} />}
+      {children(asked.answer)}
+    </>
+  );
+}
+
+/** Why there is no answer, and the button that asks again. */
+export function Refused({ problem, again }: { problem: Problem; again: () => void }) {
+  return (
+    <div class="refused" role="alert">
+      <p><strong>{problem.title}.</strong> {problem.message}</p>
+      {problem.status === 403 ? null : <button type="button" onClick={again}>Try again</button>}
+      {problem.requestId !== undefined && <p class="faint">Request {problem.requestId}</p>}
+    </div>
+  );
+}
+
+/** Shown after a moment: an answer that comes at once makes nothing flicker. */
+export function Skeleton() {
+  return (
+    <div class="skeleton" role="status">
+      <span class="hidden-text">Loading</span>
+      <i /><i /><i />
+    </div>
+  );
+}

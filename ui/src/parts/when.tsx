@@ -1,0 +1,16 @@
+import { now, zone } from "../store";
+import { absolute, duration, exact, relative } from "../time";
+
+/** A moment: how long ago, and on hover and focus exactly when. */
+export function When({ at, as = "relative" }: { at: string | null | undefined; as?: "relative" | "absolute" }) {
+  if (at === null || at === undefined) return <span class="faint">–</span>;
+  const moment = Date.parse(at);
+  const text = { relative: relative(moment, now.value), absolute: absolute(moment, zone.value, now.value) };
+  const other = as === "relative" ? exact(moment, zone.value) : `${exact(moment, zone.value)}, ${text.relative}`;
+  return <time dateTime={at} title={other}>{text[as]}</time>;
+}
+
+/** A duration in milliseconds. */
+export function Took({ ms }: { ms: number | null | undefined }) {
+  return ms === null || ms === undefined ? <span class="faint">–</span> : <span class="number">{duration(ms)}</span>;
+}

@@ -1,0 +1,19 @@
+import { defineConfig } from "vite";
+
+// `make ui-dev` serves the sources with reload, and hands requests for the API to a running `monque web`.
+const api = process.env["MONQUE_API"] ?? "http://127.0.0.1:8787";
+
+export default defineConfig({
+  base: "./",
+  oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
+  build: {
+    outDir: "../src/monque/web/static",
+    emptyOutDir: true,
+    target: "es2022",
+    assetsInlineLimit: 0, // the page's policy allows no data: URL but images
+    modulePreload: { polyfill: false },
+    license: { fileName: "LICENSES.md" },
+    rollupOptions: { output: { entryFileNames: "assets/[name]-[hash].js", assetFileNames: "assets/[name]-[hash][extname]" } },
+  },
+  server: { port: 5173, strictPort: true, proxy: { "/api": { target: api, changeOrigin: true } } },
+});
