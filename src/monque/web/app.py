@@ -19,15 +19,16 @@ from monque.management import Authorize, Caller, Limits, Redaction, Surface
 from monque.management.errors import SurfaceError, surface_errors
 from monque.web.answering import answer
 from monque.web.auth import Auth, LoopbackOnly
+from monque.web.built import built
 from monque.web.context import Context
 from monque.web.entry import Entry, address_of, preflight
 from monque.web.guard import check_origins
 from monque.web.headers import cors_headers, security_headers
 from monque.web.life import Life
 from monque.web.live import Streams
-from monque.web.mount import check_root_path, path_below
+from monque.web.mount import check_root_path, path_below, prefix_of
 from monque.web.openapi import document
-from monque.web.pages import no_page
+from monque.web.pages import page
 from monque.web.problems import Problem, away, internal, not_found, problem_of, respond
 from monque.web.reading import read_body, read_query, refuse_forms
 from monque.web.routes import EVENTS, V1, Ask, Dumped, Route, Table
@@ -230,7 +231,7 @@ class Dashboard:
             # Relative, as a proxy may have taken a prefix away.
             last = request.scope["path"].rpartition("/")[2]
             return Response(status_code=307, headers={"location": f"./{last}/" if last else "./"})
-        raise no_page(request.method, request.headers.get("accept"))
+        return page(request, path, prefix_of(request.scope, self._context.root_path))
 
     async def _asked(self, route: Route, part: str, caller: Caller, request: Request) -> Ask:
         """Check the right, then read query and body."""
@@ -266,7 +267,8 @@ async def _handled(route: Route, ask: Ask) -> ASGIApp:
 
 def _streams(surface: Surface) -> Streams:
     tick = surface.limits.tick // timedelta(milliseconds=1)
-    hello = {"version": __version__, "assets": None, "tickMs": tick}
+    pages = built()
+    hello = {"version": __version__, "assets": None if pages is None else pages.version, "tickMs": tick}
     return Streams(surface.pulse, most=surface.limits.streams, hello=hello)
 
 
