@@ -1,0 +1,37 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { after, whole, type Wire } from "../snapshot";
+
+const COLUMNS = ["name", "due", "paused"];
+
+function wire(parts: Partial<Wire>): Wire {
+  return {
+    at: "2026-11-17T12:00:00.000Z", seq: 1, everyMs: 1000, tookMs: 2, columns: COLUMNS, totals: { due: 3 }, names: [], instances: [],
+    trouble: null, ...parts,
+  };
+}
+
+const FIRST = whole(wire({ names: [["a", 1, false], ["b", 2, true]] }));
+
+test("rows are read by the names of their columns", () => {
+  assert.equal(FIRST.rows.get("b")?.due, 2);
+  assert.equal(FIRST.rows.get("b")?.paused, true);
+  assert.equal(FIRST.at, Date.UTC(2026, 10, 17, 12));
+});
+
+test("a delta changes some rows and leaves the others the same objects", () => {
+  const next = after(FIRST, wire({ seq: 2, names: [["b", 5, false]] }));
+  assert.equal(next.rows.get("b")?.due, 5);
+  assert.equal(next.rows.get("a"), FIRST.rows.get("a"));
+  assert.equal(FIRST.rows.get("b")?.due, 2, "the snapshot before stays as it was");
+});
+
+test("names that are gone leave, new ones come", () => {
+  const next = after(FIRST, wire({ seq: 2, gone: ["a"], names: [["c", 0, false]] }));
+  assert.deepEqual([...next.rows.keys()], ["b", "c"]);
+});
+
+test("columns may come in another order, or with more of them", () => {
+  const other = whole(wire({ columns: ["due", "new", "name"], names: [[4, "?", "a"]] }));
+  assert.equal(other.rows.get("a")?.due, 4);
+});

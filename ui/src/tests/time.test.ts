@@ -1,0 +1,56 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { absolute, clock, count, duration, exact, moment, relative } from "../time";
+
+const NOON = Date.UTC(2026, 10, 17, 12, 0, 0);
+
+test("durations are exact below a minute", () => {
+  const shown: [number, string][] = [
+    [0, "0 ms"], [340, "340 ms"], [999, "999 ms"], [1000, "1 s"], [1240, "1.24 s"], [1205, "1.21 s"], [12_400, "12.4 s"],
+    [59_940, "59.9 s"], [59_990, "1 min"],
+  ];
+  for (const [ms, text] of shown) assert.equal(duration(ms), text);
+});
+
+test("longer durations have two units at most", () => {
+  assert.equal(duration(60_000), "1 min");
+  assert.equal(duration(725_000), "12 min 5 s");
+  assert.equal(duration(3_600_000 * 3 + 120_000), "3 h 2 min");
+  assert.equal(duration(86_400_000 * 2 + 3_600_000 * 4), "2 d 4 h");
+  assert.equal(duration(47 * 60_000), "47 min");
+});
+
+test("a wait that a clock step made negative has a sign", () => {
+  assert.equal(duration(-1500), "−1.5 s");
+});
+
+test("ages are in whole seconds, and look both ways", () => {
+  assert.equal(relative(NOON - 12_900, NOON), "12 s ago");
+  assert.equal(relative(NOON + 5 * 60_000, NOON), "in 5 min");
+  assert.equal(relative(NOON - 400, NOON), "now");
+});
+
+test("a moment has its zone, and its day unless that is today", () => {
+  assert.equal(absolute(NOON, "utc", NOON, "en-GB"), "12:00:00 UTC");
+  assert.equal(absolute(NOON - 86_400_000, "utc", NOON, "en-GB"), "16 Nov, 12:00:00 UTC");
+  assert.equal(absolute(NOON - 365 * 86_400_000, "utc", NOON, "en-GB"), "17 Nov 2025, 12:00:00 UTC");
+});
+
+test("an exact moment has milliseconds", () => {
+  assert.match(exact(NOON + 7, "utc", "en-GB"), /12:00:00\.007 UTC/);
+});
+
+test("midnight on an axis is 00:00, not 24:00", () => {
+  assert.equal(clock(Date.UTC(2026, 10, 17), "utc", false, "en-GB"), "00:00");
+});
+
+test("large counts get a unit", () => {
+  assert.equal(count(12_480), "12,480");
+  assert.equal(count(1_234_567), "1.2 M");
+  assert.equal(count(250_000), "250 k");
+});
+
+test("no time is no moment", () => {
+  assert.equal(moment(null), undefined);
+  assert.equal(moment("2026-11-17T12:00:00.000Z"), NOON);
+});
