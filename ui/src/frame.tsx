@@ -11,17 +11,40 @@ import { heardAt, live, newVersion, paused, snapshot, togglePause, trouble } fro
 import { visible } from "./text";
 import { duration } from "./time";
 
-interface Screen {
+export interface Screen {
+  /** Where it is; `{id}` stands for one part of the path, which the view gets. */
   path: string;
   title: string;
-  key: string;
-  view: ComponentType;
+  /** The key that leads to it after `g`. */
+  key?: string;
+  view: ComponentType<{ id: string }>;
+  /** For what is not in the navigation itself: the screen that it belongs to. */
+  under?: string;
 }
 
 /** The screens in the order of the navigation. */
 export const SCREENS: readonly Screen[] = [
   { path: "/", title: "Overview", key: "o", view: Overview },
 ];
+
+/** The screen at a path, and what stands for `{id}` in it. */
+function find(path: string): [screen: Screen, id: string] | undefined {
+  for (const screen of SCREENS) {
+    if (screen.path === path) return [screen, ""];
+    const [before = "", behind] = screen.path.split("{id}");
+    const id = path.slice(before.length);
+    if (behind !== undefined && path.startsWith(before) && id !== "" && !id.includes("/")) return [screen, decoded(id)];
+  }
+  return undefined;
+}
+
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part; // a lone %: somebody typed the address
+  }
+}
 
 export function App() {
   const refused = useSignal<Problem | undefined>(undefined);
@@ -38,7 +61,7 @@ export function App() {
   if (me.value === undefined) {
     return <main class="alone">{refused.value !== undefined && <Refused problem={refused.value} again={ask} />}</main>;
   }
-  const screen = SCREENS.find((each) => each.path === place.value.path);
+  const found = find(place.value.path);
   return (
     <>
       <a class="skip" href="#main">Skip to the content</a>
@@ -46,11 +69,16 @@ export function App() {
       <Navigation />
       <main id="main" tabIndex={-1}>
         <Banner />
-        {screen === undefined ? <NotFound /> : <screen.view />}
+        {found === undefined ? <NotFound /> : <View key={place.value.path} screen={found[0]} id={found[1]} />}
       </main>
       <Toasts />
     </>
   );
+}
+
+/** The key of the element makes another thing of the same screen begin anew. */
+function View({ screen: { view: Content }, id }: { screen: Screen; id: string }) {
+  return <Content id={id} />;
 }
 
 function titleOf(): string {
@@ -101,12 +129,13 @@ function LiveState() {
 }
 
 function Navigation() {
+  const here = find(place.value.path)?.[0];
   return (
     <nav aria-label="Screens">
       <ul>
-        {SCREENS.map((screen) => (
+        {SCREENS.filter((screen) => screen.under === undefined).map((screen) => (
           <li key={screen.path}>
-            <a href={href(screen.path)} aria-current={place.value.path === screen.path ? "page" : undefined}>{screen.title}</a>
+            <a href={href(screen.path)} aria-current={here === screen ? "page" : here?.under === screen.path ? "true" : undefined}>{screen.title}</a>
           </li>
         ))}
       </ul>

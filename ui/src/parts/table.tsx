@@ -1,0 +1,76 @@
+// A table whose rows are drawn again only when they change, and whose order can be chosen.
+import type { ComponentChildren } from "preact";
+import { useMemo } from "preact/hooks";
+
+export interface Column<T> {
+  title: string;
+  cell: (row: T) => ComponentChildren;
+  numeric?: boolean;
+  /** The name of the order by this column, if there is one. */
+  sort?: string;
+}
+
+export interface Order {
+  by: string;
+  down: boolean;
+}
+
+interface Given<T> {
+  caption: ComponentChildren;
+  /** The first column names the row. Pass the same array each time, so that rows need not be drawn again. */
+  columns: readonly Column<T>[];
+  rows: readonly T[];
+  keyOf: (row: T) => string;
+  order?: Order;
+  onOrder?: (order: Order) => void;
+  empty?: ComponentChildren;
+}
+
+export function Table<T>({ caption, columns, rows, keyOf, order, onOrder, empty = "Nothing." }: Given<T>) {
+  return (
+    <div class="table">
+      <table class="cards">
+        <caption>{caption}</caption>
+        <thead>
+          <tr>{columns.map((column) => <Head key={column.title} column={column} order={order} onOrder={onOrder} />)}</tr>
+        </thead>
+        <tbody>
+          {rows.map((row) => <Row key={keyOf(row)} row={row} columns={columns} />)}
+          {rows.length === 0 && <tr><td class="faint" colSpan={columns.length}>{empty}</td></tr>}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+interface HeadGiven<T> {
+  column: Column<T>;
+  order: Order | undefined;
+  onOrder: ((order: Order) => void) | undefined;
+}
+
+function Head<T>({ column, order, onOrder }: HeadGiven<T>) {
+  const { title, sort, numeric = false } = column;
+  const kind = numeric ? "number" : undefined;
+  if (sort === undefined || onOrder === undefined) return <th scope="col" class={kind}>{title}</th>;
+  const down = order?.by === sort ? order.down : undefined;
+  const next = down === undefined ? numeric : !down;
+  return (
+    <th scope="col" class={kind} aria-sort={down === undefined ? undefined : down ? "descending" : "ascending"}>
+      <button type="button" onClick={() => onOrder({ by: sort, down: next })}>
+        {title} <span aria-hidden="true">{down === undefined ? "↕" : down ? "↓" : "↑"}</span>
+      </button>
+    </th>
+  );
+}
+
+/** Preact leaves a row alone whose elements are the same objects as before. */
+function Row<T>({ row, columns }: { row: T; columns: readonly Column<T>[] }) {
+  return useMemo(() => (
+    <tr>
+      {columns.map(({ title, cell, numeric }, at) => at === 0
+        ? <th key={title} scope="row" data-label={title}>{cell(row)}</th>
+        : <td key={title} class={numeric === true ? "number" : undefined} data-label={title}>{cell(row)}</td>)}
+    </tr>
+  ), [row, columns]);
+}
