@@ -65,6 +65,13 @@ export function clock(at: number, zone: Zone, withDay: boolean, locale?: string)
   }).format(at);
 }
 
+/** The text of a tick on an axis: the day where one begins, else the time. */
+export function axisTime(at: number, step: number, zone: Zone, locale?: string): string {
+  const timeZone = zone === "utc" ? "UTC" : undefined;
+  if (step < DAY && clock(at, zone, false, "sv") !== "00:00") return clock(at, zone, false, locale);
+  return format(locale, { day: "numeric", month: "short", timeZone }).format(at);
+}
+
 function dayOf(at: number, timeZone: string | undefined): string {
   return format("sv", { year: "numeric", month: "2-digit", day: "2-digit", timeZone }).format(at);
 }

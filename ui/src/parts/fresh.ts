@@ -1,4 +1,4 @@
-import { useSignalEffect } from "@preact/signals";
+import { untracked, useSignalEffect } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { lastAction, paused } from "../stream";
 
@@ -11,6 +11,6 @@ export function useFresh(again: () => void, everyMs: number): void {
     return () => window.clearInterval(timer);
   }, [everyMs]);
   useSignalEffect(() => {
-    if (lastAction.value !== undefined) again();
+    if (lastAction.value !== undefined) untracked(again);
   });
 }

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { absolute, clock, count, duration, exact, moment, relative } from "../time";
+import { absolute, axisTime, clock, count, duration, exact, moment, relative } from "../time";
 
 const NOON = Date.UTC(2026, 10, 17, 12, 0, 0);
 
@@ -42,6 +42,13 @@ test("an exact moment has milliseconds", () => {
 
 test("midnight on an axis is 00:00, not 24:00", () => {
   assert.equal(clock(Date.UTC(2026, 10, 17), "utc", false, "en-GB"), "00:00");
+});
+
+test("ticks on an axis name the day where one begins", () => {
+  const midnight = Date.UTC(2026, 10, 17);
+  assert.equal(axisTime(midnight, 3_600_000, "utc", "en-GB"), "17 Nov");
+  assert.equal(axisTime(midnight + 3_600_000, 3_600_000, "utc", "en-GB"), "01:00");
+  assert.equal(axisTime(midnight + 3_600_000, 86_400_000, "utc", "en-GB"), "17 Nov");
 });
 
 test("large counts get a unit", () => {
