@@ -10,7 +10,7 @@ export interface Wire {
   columns: string[];
   totals: Record<string, number | null>;
   names: Cell[][];
-  instances: Record<string, unknown>[] | Record<string, Record<string, unknown>>;
+  instances: LiveInstance[];
   trouble: Trouble | null;
   gone?: string[];
   goneInstances?: string[];
@@ -36,6 +36,19 @@ export interface QueueRow {
   paused: boolean;
 }
 
+export interface LiveInstance {
+  id: string;
+  host: string | null;
+  pid: number | null;
+  release: string | null;
+  version: string | null;
+  state: string;
+  alive: boolean;
+  seenAt: string | null;
+  slots: number;
+  busy: number;
+}
+
 export interface Snapshot {
   at: number;
   seq: number;
@@ -43,12 +56,17 @@ export interface Snapshot {
   tookMs: number;
   totals: Record<string, number | null>;
   rows: ReadonlyMap<string, QueueRow>;
+  instances: ReadonlyMap<string, LiveInstance>;
   trouble: Trouble | null;
 }
 
 /** A snapshot as it came, whole. */
 export function whole(wire: Wire): Snapshot {
-  return { ...frame(wire), rows: new Map(wire.names.map((cells) => row(wire.columns, cells))) };
+  return {
+    ...frame(wire),
+    rows: new Map(wire.names.map((cells) => row(wire.columns, cells))),
+    instances: new Map(wire.instances.map((each) => [each.id, each])),
+  };
 }
 
 /** The snapshot after a delta: rows that did not change stay the same objects. */
@@ -56,10 +74,13 @@ export function after(before: Snapshot, wire: Wire): Snapshot {
   const rows = new Map(before.rows);
   for (const name of wire.gone ?? []) rows.delete(name);
   for (const cells of wire.names) rows.set(...row(wire.columns, cells));
-  return { ...frame(wire), rows };
+  const instances = new Map(before.instances);
+  for (const id of wire.goneInstances ?? []) instances.delete(id);
+  for (const each of wire.instances) instances.set(each.id, each);
+  return { ...frame(wire), rows, instances };
 }
 
-function frame(wire: Wire): Omit<Snapshot, "rows"> {
+function frame(wire: Wire): Omit<Snapshot, "rows" | "instances"> {
   const { seq, everyMs, tookMs, totals, trouble } = wire;
   return { at: Date.parse(wire.at), seq, everyMs, tookMs, totals, trouble };
 }

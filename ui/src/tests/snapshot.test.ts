@@ -31,6 +31,13 @@ test("names that are gone leave, new ones come", () => {
   assert.deepEqual([...next.rows.keys()], ["b", "c"]);
 });
 
+test("instances come, change and go", () => {
+  const one = { id: "web-1", host: "a", pid: 7, release: null, version: "1", state: "running", alive: true, seenAt: null, slots: 4, busy: 0 };
+  const first = whole(wire({ instances: [one, { ...one, id: "web-2" }] }));
+  const next = after(first, wire({ seq: 2, instances: [{ ...one, busy: 3 }], goneInstances: ["web-2"] }));
+  assert.deepEqual([...next.instances.values()].map(({ id, busy }) => [id, busy]), [["web-1", 3]]);
+});
+
 test("columns may come in another order, or with more of them", () => {
   const other = whole(wire({ columns: ["due", "new", "name"], names: [[4, "?", "a"]] }));
   assert.equal(other.rows.get("a")?.due, 4);
