@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from monque import Histogram, TrendPoint
-from monque.management.ops import OpsHeat, OpsPercentiles
+from monque.management.ops import OpsHeat, OpsPercentiles, OpsRecent
 from monque.management.values import iso, milliseconds
 
 COLUMNS = (
@@ -63,3 +64,21 @@ def heat(histograms: Sequence[Histogram]) -> OpsHeat:
         buckets=[round(Histogram.bounds(each)[0].total_seconds() * 1000, 3) for each in buckets],
         matrix=[[each.counts.get(bucket, 0) for each in histograms] for bucket in buckets],
     )
+
+
+def recent(points: Iterable[TrendPoint], since: datetime, steps: int) -> dict[str, OpsRecent]:
+    """What ended in each of the steps from *since* on, by name; *points* are those of single names."""
+    completed: dict[str, list[int]] = {}
+    ran: dict[str, Histogram] = {}
+    for point in points:
+        name, place = str(point.name), (point.at - since) // point.step
+        if 0 <= place < steps:
+            completed.setdefault(name, [0] * steps)[place] += point.completed
+            ran[name] = ran.get(name, Histogram()) + point.ran
+    return {name: _recent(counts, ran[name].quantile(0.95)) for name, counts in completed.items()}
+
+
+def _recent(completed: list[int], p95: timedelta | None) -> OpsRecent:
+    if p95 is None:
+        return OpsRecent(completed=completed)
+    return OpsRecent(completed=completed, run_p95_ms=round(p95.total_seconds() * 1000, 3))

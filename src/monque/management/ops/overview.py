@@ -85,11 +85,19 @@ class OpsQueueRow(Dto):
     paused: bool
 
 
+class OpsRecent(Dto):
+    """The last 15 whole minutes of a job name: runs that completed in each, and about how long runs took."""
+
+    completed: list[int]
+    run_p95_ms: float | None = None
+
+
 class OpsQueueList(Answer):
-    """All job names."""
+    """All job names; in *recent* those of which something ended in the last minutes."""
 
     queues: list[OpsQueueRow]
     pauses: list[OpsPause]
+    recent: dict[str, OpsRecent]
 
 
 class OpsStored(Dto):

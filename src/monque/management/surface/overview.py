@@ -25,13 +25,14 @@ from monque.management.ops import (
     OpsQueueList,
     OpsQueueQuery,
     OpsQueueRow,
+    OpsRecent,
     OpsResumeBody,
     OpsResumed,
     OpsServer,
     OpsStored,
     Window,
 )
-from monque.management.series import percentiles
+from monque.management.series import percentiles, recent
 from monque.management.snapshot import COLUMNS, Row, Snapshot
 from monque.management.surface.desk import Deed
 from monque.management.surface.scheduling import Scheduling
@@ -47,6 +48,9 @@ _DOCTOR_WAIT = 0.5
 # Counting all jobs of a name is expensive: at most a tenth of the time is spent on it.
 _STATS_KEPT = timedelta(seconds=5)
 _STATS_SHARE = 10
+# Little lines beside each name. With twice as many minutes, 500 names would take some hundred milliseconds.
+_RECENT_MINUTES = 15
+_MINUTE = timedelta(minutes=1)
 
 _FIELDS = (
     "name",
@@ -132,7 +136,21 @@ class Overview(Scheduling):
             server_time=iso(self._now()),
             queues=[_row(row) for row in snapshot.rows.values()],
             pauses=[_pause(each) for each in pauses],
+            recent=await self._recent(),
         )
+
+    async def _recent(self) -> dict[str, OpsRecent]:
+        """The last whole minutes of each name; read once a minute, for everybody."""
+        until = self._now().replace(second=0, microsecond=0)
+        since = until - _RECENT_MINUTES * _MINUTE
+
+        async def read() -> dict[str, OpsRecent]:
+            points = await self.monque.trends(
+                since=since, until=until, step=_MINUTE, by_name=True, max_time=self._max_time
+            )
+            return recent(points, since, _RECENT_MINUTES)
+
+        return await self._shared(("recent", until), read, keep=_MINUTE)
 
     async def _pauses(self) -> list[Pause]:
         return await self._shared("paused", lambda: self.monque.paused(max_time=self._max_time))
