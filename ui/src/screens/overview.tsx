@@ -1,12 +1,88 @@
+// The first screen: what is wrong, what moves, what waits, what fails, what runs.
+import type { OpsOverview, OpsQueueList, OpsSeries } from "../api.gen";
+import { first, total } from "../charts/steps";
+import { Answered, useAnswer } from "../parts/asking";
+import { Failing } from "../parts/failing";
+import { FirstSteps } from "../parts/firststeps";
+import { useFresh } from "../parts/fresh";
+import { QueueTable } from "../parts/queues";
+import { RunningNow } from "../parts/running";
+import { Throughput } from "../parts/throughput";
+import { Warnings } from "../parts/warnings";
+import { lastOf, WindowChoice, windowOf, type Window } from "../parts/windows";
+import { href } from "../router";
+import { whole, type Snapshot, type Wire } from "../snapshot";
 import { snapshot } from "../stream";
-import { visible } from "../text";
+import { count } from "../time";
+
+// The newest minute is live between two answers. What is fetched less often is longer steps.
+const EVERY: Record<Window, number> = { "15m": 5_000, "1h": 5_000, "6h": 15_000, "24h": 30_000, "7d": 60_000, "30d": 60_000 };
+const RECENT_EVERY = 30_000;
 
 export function Overview() {
-  const rows = snapshot.value === undefined ? [] : [...snapshot.value.rows.values()];
+  const window = windowOf();
+  const asked = useAnswer<OpsOverview>("/overview", new URLSearchParams({ window }));
+  useFresh(asked.again, EVERY[window]);
   return (
     <section>
-      <h1>Overview</h1>
-      <ul>{rows.map((row) => <li key={row.name}>{visible(row.name)}: {row.due}</li>)}</ul>
+      <div class="bar"><h1>Overview</h1><span class="grow" /><WindowChoice /></div>
+      <Answered asked={asked}>{(answer) => <Shown answer={answer} window={window} />}</Answered>
     </section>
   );
+}
+
+function Shown({ answer, window }: { answer: OpsOverview; window: Window }) {
+  const queues = useAnswer<OpsQueueList>("/queues");
+  useFresh(queues.again, RECENT_EVERY);
+  const now = snapshot.value ?? whole(answer.snapshot as unknown as Wire);
+  const recent = queues.answer?.recent ?? NOTHING;
+  const isEmpty = now.totals["stored"] === 0 && (now.totals["due"] ?? 0) === 0;
+  return (
+    <>
+      <Warnings found={answer.warnings} />
+      {isEmpty && <FirstSteps />}
+      <Tiles totals={now.totals} series={answer.series} window={window} />
+      <Throughput series={answer.series} />
+      <h2 class="hidden-text">Queues</h2>
+      <QueueTable rows={[...now.rows.values()]} recent={recent} />
+      <div class="columns">
+        <Failing groups={answer.groups} window={window} />
+        <RunningNow jobs={answer.running} recent={recent} />
+      </div>
+    </>
+  );
+}
+
+const NOTHING = {};
+
+const TILES = [
+  ["due", "due", { status: "pending", due: "now" }],
+  ["later", "later", { status: "pending", due: "later" }],
+  ["processing", "running", { status: "processing" }],
+  ["failed", "failed", { status: "failed" }],
+  ["cancelled", "cancelled", { status: "cancelled" }],
+] as const;
+
+function Tiles({ totals, series, window }: { totals: Snapshot["totals"]; series: OpsSeries; window: Window }) {
+  return (
+    <ul class="tiles" aria-label="Jobs by state">
+      {TILES.map(([key, word, query]) => (
+        <li key={key}>
+          <a class={`tile tile-${key}`} href={href("/jobs", query)}>
+            <span>{word}</span>
+            <b>{totals[key] == null ? "–" : count(totals[key])}</b>
+            <span class="faint">{changeText(key, totals[key], series)}<span class="hidden-text"> in {lastOf(window)}</span></span>
+          </a>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** How the number changed in the window: what ended badly in it, or what waits now against what waited then. */
+function changeText(key: string, now: number | null | undefined, series: OpsSeries): string {
+  const before = first(series, key);
+  const change = key === "failed" || key === "cancelled" ? total(series, key) : now == null || before === undefined ? undefined : now - before;
+  if (change === undefined) return "no data before";
+  return change === 0 ? "no change" : `${change > 0 ? "+" : "−"}${count(Math.abs(change))}`;
 }

@@ -1,0 +1,17 @@
+import { Copy } from "./copy";
+
+const LINES = `async with Monque("mongodb://localhost:27017/shop") as monque:
+    await monque.enqueue("send-email", {"to": "ada@example.org"})
+    await monque.run_until_idle()`;
+
+/** What an empty collection shows: the way to the first job. */
+export function FirstSteps() {
+  return (
+    <section class="card">
+      <h2>No job is stored here yet</h2>
+      <p>Store the first one from Python, and it shows here at once:</p>
+      <pre class="code" tabIndex={0}>{LINES}</pre>
+      <Copy text={LINES} what="these lines" label="Copy these lines" />
+    </section>
+  );
+}

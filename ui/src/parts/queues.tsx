@@ -1,0 +1,140 @@
+// One row a job name, live.
+import { useMemo } from "preact/hooks";
+import type { OpsRecent } from "../api.gen";
+import { Sparkline } from "../charts/sparkline";
+import { change, href, place } from "../router";
+import type { QueueRow } from "../snapshot";
+import { plural, visible } from "../text";
+import { count } from "../time";
+import { useOrder } from "./order";
+import { Table, type Column, type Order } from "./table";
+import { Took } from "./when";
+
+type Recent = Record<string, OpsRecent>;
+
+const VALUES: Record<string, (row: QueueRow) => number> = {
+  due: (row) => row.due,
+  later: (row) => row.later,
+  running: (row) => row.processing,
+  oldest: (row) => row.oldestDueMs,
+  rate: (row) => row.completedPerMin,
+  failing: (row) => failureShare(row) ?? -1,
+  wait: (row) => row.waitP95Ms ?? -1,
+  failed: (row) => row.failed ?? -1,
+};
+
+interface Given {
+  rows: readonly QueueRow[];
+  recent: Recent;
+  /** Columns behind the usual ones; pass the same array each time. */
+  more?: readonly Column<QueueRow>[];
+}
+
+const NONE: readonly Column<QueueRow>[] = [];
+
+export function QueueTable({ rows, recent, more = NONE }: Given) {
+  const wanted = (place.value.query.get("q") ?? "").toLowerCase();
+  const order = orderOf();
+  const columns = useMemo(() => [...columnsOf(recent), ...more], [recent, more]);
+  const matching = wanted === "" ? rows : rows.filter((row) => row.name.toLowerCase().includes(wanted));
+  const { rows: sorted, hold } = useOrder(matching, (row) => row.name, comparison(order), `${order.by} ${order.down} ${wanted}`);
+  return (
+    <div class="queues" {...hold}>
+      <Table
+        caption={<NameFilter all={rows.length} shown={matching.length} />} columns={columns} rows={sorted} keyOf={(row) => row.name} order={order}
+        onOrder={({ by, down }) => change({ sort: by, order: down ? "desc" : "asc" }, "replace")}
+        empty={wanted === "" ? "No job waits or runs, and no instance serves any." : "No name contains this text."}
+      />
+    </div>
+  );
+}
+
+function orderOf(): Order {
+  const by = place.value.query.get("sort") ?? "name";
+  return { by: by in VALUES ? by : "name", down: place.value.query.get("order") === "desc" };
+}
+
+function comparison({ by, down }: Order): (a: QueueRow, b: QueueRow) => number {
+  const value = VALUES[by];
+  const sign = down ? -1 : 1;
+  const byName = (a: QueueRow, b: QueueRow) => (a.name < b.name ? -1 : 1);
+  if (value === undefined) return (a, b) => sign * byName(a, b);
+  return (a, b) => sign * (value(a) - value(b)) || byName(a, b);
+}
+
+function NameFilter({ all, shown }: { all: number; shown: number }) {
+  return (
+    <span class="bar">
+      <span>{shown === all ? plural(all, "queue") : `${shown} of ${plural(all, "queue")}`}</span>
+      <label class="choice">
+        <span class="hidden-text">Filter by name</span>
+        <input type="search" placeholder="Filter by name" value={place.value.query.get("q") ?? ""} onInput={(event) => change({ q: event.currentTarget.value }, "replace")} />
+      </label>
+    </span>
+  );
+}
+
+function columnsOf(recent: Recent): Column<QueueRow>[] {
+  return [
+    { title: "Queue", sort: "name", cell: Name },
+    { title: "Due", sort: "due", numeric: true, cell: (row) => <Zero value={row.due} to={href("/jobs", { name: row.name, status: "pending", due: "now" })} /> },
+    { title: "Later", sort: "later", numeric: true, cell: (row) => <Zero value={row.later} to={href("/jobs", { name: row.name, status: "pending", due: "later" })} /> },
+    { title: "Running / slots", sort: "running", numeric: true, cell: (row) => <Slots busy={row.processing} all={row.slots ?? 0} /> },
+    { title: "Oldest waiting", sort: "oldest", numeric: true, cell: (row) => row.due > 0 ? <Took ms={row.oldestDueMs} /> : <Zero value={0} /> },
+    { title: "A minute", sort: "rate", numeric: true, cell: (row) => <Rate row={row} recent={recent[row.name]} /> },
+    { title: "Failing", sort: "failing", numeric: true, cell: (row) => <Failing row={row} /> },
+    { title: "Wait p95", sort: "wait", numeric: true, cell: (row) => row.waitP95Ms === null ? <Zero value={0} /> : <>≈ <Took ms={row.waitP95Ms} /></> },
+  ];
+}
+
+function Name(row: QueueRow) {
+  return (
+    <span>
+      <a href={href("/queue", { name: row.name })}>{visible(row.name)}</a>
+      {row.paused && <span class="mark warn">❚❚ paused</span>}
+      {row.due > 0 && row.slots === 0 && !row.paused && <span class="mark bad">! nobody serves it</span>}
+    </span>
+  );
+}
+
+/** A count, and nothing to look at where it is none. */
+export function Zero({ value, to }: { value: number; to?: string }) {
+  if (value === 0) return <span class="faint">0</span>;
+  return to === undefined ? <>{count(value)}</> : <a href={to}>{count(value)}</a>;
+}
+
+/** How many of the slots are in use, as text and as a bar. */
+export function Slots({ busy, all }: { busy: number; all: number }) {
+  const share = all === 0 ? 0 : Math.min(1, busy / all);
+  return (
+    <span class="slots">
+      <span>{busy} / {all === 0 ? "–" : all}</span>
+      <svg width="40" height="8" aria-hidden="true">
+        <rect class="gauge" width="40" height="8" rx="2" />
+        <rect class={share === 1 ? "fill-retried" : "fill-plain"} width={40 * share} height="8" rx="2" />
+      </svg>
+    </span>
+  );
+}
+
+function Rate({ row, recent }: { row: QueueRow; recent: OpsRecent | undefined }) {
+  return (
+    <span class="slots">
+      <span>{count(row.completedPerMin)}</span>
+      <Sparkline values={recent === undefined ? [] : [...recent.completed, row.completedPerMin]} />
+    </span>
+  );
+}
+
+/** The share of the last minute's runs that failed, with or without another try. */
+export function failureShare(row: QueueRow): number | undefined {
+  const failed = row.failedPerMin + row.retriedPerMin;
+  const all = failed + row.completedPerMin;
+  return all === 0 ? undefined : failed / all;
+}
+
+function Failing({ row }: { row: QueueRow }) {
+  const share = failureShare(row);
+  if (share === undefined) return <span class="faint">–</span>;
+  return <span class={share >= 0.1 ? "bad-text" : share === 0 ? "faint" : undefined}>{Math.round(share * 1000) / 10} %</span>;
+}
