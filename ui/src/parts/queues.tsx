@@ -4,7 +4,7 @@ import type { OpsRecent } from "../api.gen";
 import { Sparkline } from "../charts/sparkline";
 import { change, href, place } from "../router";
 import type { QueueRow } from "../snapshot";
-import { plural, visible } from "../text";
+import { plural, shortened, visible } from "../text";
 import { count } from "../time";
 import { useOrder } from "./order";
 import { Table, type Column, type Order } from "./table";
@@ -80,17 +80,17 @@ function columnsOf(recent: Recent): Column<QueueRow>[] {
     { title: "Due", sort: "due", numeric: true, cell: (row) => <Zero value={row.due} to={href("/jobs", { name: row.name, status: "pending", due: "now" })} /> },
     { title: "Later", sort: "later", numeric: true, cell: (row) => <Zero value={row.later} to={href("/jobs", { name: row.name, status: "pending", due: "later" })} /> },
     { title: "Running / slots", sort: "running", numeric: true, cell: (row) => <Slots busy={row.processing} all={row.slots ?? 0} /> },
-    { title: "Oldest waiting", sort: "oldest", numeric: true, cell: (row) => row.due > 0 ? <Took ms={row.oldestDueMs} /> : <Zero value={0} /> },
+    { title: "Oldest waiting", sort: "oldest", numeric: true, cell: (row) => <Took ms={row.due > 0 ? row.oldestDueMs : null} /> },
     { title: "A minute", sort: "rate", numeric: true, cell: (row) => <Rate row={row} recent={recent[row.name]} /> },
     { title: "Failing", sort: "failing", numeric: true, cell: (row) => <Failing row={row} /> },
-    { title: "Wait p95", sort: "wait", numeric: true, cell: (row) => row.waitP95Ms === null ? <Zero value={0} /> : <>≈ <Took ms={row.waitP95Ms} /></> },
+    { title: "Wait p95", sort: "wait", numeric: true, cell: (row) => row.waitP95Ms === null ? <Took ms={null} /> : <>≈ <Took ms={row.waitP95Ms} /></> },
   ];
 }
 
 function Name(row: QueueRow) {
   return (
     <span>
-      <a href={href("/queue", { name: row.name })}>{visible(row.name)}</a>
+      <a href={href("/queue", { name: row.name })} title={visible(row.name)}>{visible(shortened(row.name, 60))}</a>
       {row.paused && <span class="mark warn">❚❚ paused</span>}
       {row.due > 0 && row.slots === 0 && !row.paused && <span class="mark bad">! nobody serves it</span>}
     </span>

@@ -33,9 +33,9 @@ function Line({ job, usual }: { job: OpsJob; usual: number | undefined }) {
           {job.display !== "running" && <> <Status display={job.display} /></>}
         </span>
       </th>
-      <td class="number" data-label="For"><Age since={job.startedAt} usual={usual} /></td>
-      <td class="number" data-label="Usual (p95)">{usual === undefined ? <span class="faint">–</span> : <>≈ <Took ms={usual} /></>}</td>
-      <td data-label="On">{job.claimedBy == null ? "–" : <a href={href("/instances", { id: job.claimedBy })}>{shortId(job.claimedBy)}</a>}</td>
+      <td class="number nowrap" data-label="For"><Age since={job.startedAt} usual={usual} /></td>
+      <td class="number nowrap" data-label="Usual (p95)">{usual === undefined ? <span class="faint">–</span> : <>≈ <Took ms={usual} /></>}</td>
+      <td data-label="On">{job.claimedBy == null ? "–" : <a class="mono" href={href("/instance", { id: job.claimedBy })}>{shortId(job.claimedBy)}</a>}</td>
     </tr>
   );
 }

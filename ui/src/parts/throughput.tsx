@@ -69,7 +69,7 @@ function Charts({ series, name, isLive }: { series: OpsSeries; name: string | un
         steps={throughput(series, live(["completedPerMin", "retriedPerMin", "failedPerMin"]))}
       />
       <AreaChart
-        title="Depth" unit="jobs, at most" layers={WAITING} marks={series.marks} onRange={setRange} height={130}
+        title="Waiting and running" unit="jobs, most at one moment" layers={WAITING} marks={series.marks} onRange={setRange} height={130}
         steps={depths(series, live(["due", "processing"]))}
       />
     </div>

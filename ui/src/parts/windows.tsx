@@ -13,9 +13,9 @@ export function windowOf(fallback: Window = "1h"): Window {
   return given !== null && given in WORDS ? (given as Window) : fallback;
 }
 
-/** "the last 6 hours". */
+/** "the last hour", "the last 6 hours". */
 export function lastOf(window: Window): string {
-  return `the last ${WORDS[window]}`;
+  return `the last ${WORDS[window].replace(/^1 /, "")}`;
 }
 
 export function WindowChoice({ fallback = "1h" }: { fallback?: Window }) {
