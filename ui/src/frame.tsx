@@ -5,6 +5,7 @@ import { useEffect } from "preact/hooks";
 import { Problem } from "./api";
 import { Refused } from "./parts/asking";
 import { href, place } from "./router";
+import { Jobs } from "./screens/jobs";
 import { Overview } from "./screens/overview";
 import { dismiss, identify, me, now, theme, toasts, zone, type Theme } from "./store";
 import { heardAt, live, newVersion, paused, snapshot, togglePause, trouble } from "./stream";
@@ -25,6 +26,7 @@ export interface Screen {
 /** The screens in the order of the navigation. */
 export const SCREENS: readonly Screen[] = [
   { path: "/", title: "Overview", key: "o", view: Overview },
+  { path: "/jobs", title: "Jobs", key: "j", view: Jobs },
 ];
 
 /** The screen at a path, and what stands for `{id}` in it. */

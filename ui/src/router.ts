@@ -62,3 +62,8 @@ export function listen(): void {
     go(link.pathname + link.search);
   });
 }
+
+/** The whole address of the dashboard, for what is copied out of it. */
+export function root(): string {
+  return window.location.origin + base;
+}

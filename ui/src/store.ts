@@ -1,5 +1,5 @@
 // What the whole page shares: who we are, what this reader prefers, what was said last.
-import { computed, effect, signal } from "@preact/signals";
+import { computed, effect, signal, type Signal } from "@preact/signals";
 import type { OpsMe } from "./api.gen";
 import { get } from "./api";
 import { ahead } from "./stream";
@@ -26,6 +26,21 @@ function preference<T extends string>(key: string, fallback: T, known: readonly 
   const value = signal<T>(known.includes(stored as T) ? (stored as T) : fallback);
   effect(() => writeStored(key, value.value));
   return value;
+}
+
+/** A value of any shape that this browser remembers; one that cannot be read is the fallback. */
+export function remembered<T>(key: string, fallback: T): Signal<T> {
+  const value = signal<T>(parsed(readStored(key)) ?? fallback);
+  effect(() => writeStored(key, JSON.stringify(value.value)));
+  return value;
+}
+
+function parsed(text: string | null): any {
+  try {
+    return text === null ? undefined : JSON.parse(text);
+  } catch {
+    return undefined;
+  }
 }
 
 function readStored(key: string): string | null {

@@ -1,0 +1,53 @@
+// Actions on one job: how they are called, and what is said after them.
+import { Problem, act, get } from "../../api";
+import type { OpsJob, OpsJobAnswer } from "../../api.gen";
+import { href } from "../../router";
+import { say } from "../../store";
+import { shortId, visible } from "../../text";
+
+export type JobAction = OpsJob["actions"][number];
+
+interface Words {
+  /** The button. */
+  verb: string;
+  done: string;
+  /** Whether a dialog comes first. */
+  asks: boolean;
+}
+
+export const WORDS: Record<JobAction, Words> = {
+  retry: { verb: "Retry", done: "Retried", asks: false },
+  "run-now": { verb: "Run now", done: "Due now:", asks: false },
+  cancel: { verb: "Cancel", done: "Cancelled", asks: false },
+  stop: { verb: "Stop", done: "Asked to stop:", asks: true },
+  reschedule: { verb: "Reschedule", done: "Rescheduled", asks: true },
+  priority: { verb: "Prioritize", done: "Prioritized", asks: true },
+  delete: { verb: "Delete", done: "Deleted", asks: true },
+};
+
+/** The job after an action; null if it is gone. */
+export type Changed = OpsJob | null;
+
+/** Act on a job and say what came of it. `match` is the ETag of what was looked at. */
+export async function perform(job: OpsJob, action: JobAction, body: object, match?: string): Promise<Changed> {
+  const path = `/jobs/${encodeURIComponent(job.id)}`;
+  const after = action === "delete"
+    ? await act("DELETE", path, body, match).then(() => null)
+    : await act<OpsJobAnswer>("POST", `${path}/${action}`, body, match);
+  const text = `${WORDS[action].done} ${visible(job.name)} ${shortId(job.id)}.`;
+  say({ tone: "good", text, ...(after === null ? {} : { link: { href: jobHref(job.id), text: "Open" } }) });
+  return after;
+}
+
+export function jobHref(id: string): string {
+  return href(`/jobs/${encodeURIComponent(id)}`);
+}
+
+/** After a refusal: say why, and find out what the job is now; undefined if that cannot be known. */
+export async function refused(job: OpsJob, error: unknown): Promise<Changed | undefined> {
+  const problem = error instanceof Problem ? error : new Problem(0, "unknown", "Error", String(error));
+  say({ tone: "bad", text: `${problem.title}. ${visible(problem.message)}`, link: { href: jobHref(job.id), text: "Open" } });
+  if (problem.status === 404) return null;
+  if (problem.status !== 409 && problem.status !== 412) return undefined;
+  return get<OpsJobAnswer>(`/jobs/${encodeURIComponent(job.id)}`).catch(() => undefined);
+}

@@ -1,0 +1,10 @@
+import { JobList } from "./jobs/joblist";
+import "./jobs/jobs.css";
+
+export function Jobs() {
+  return (
+    <section>
+      <JobList title={<h1>Jobs</h1>} />
+    </section>
+  );
+}

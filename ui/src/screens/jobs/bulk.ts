@@ -1,0 +1,88 @@
+// An action on many jobs, piece by piece: the page keeps the place, the server keeps nothing.
+import { act } from "../../api";
+import type { OpsBulkBody, OpsBulkError, OpsBulkPreview, OpsBulkResult, OpsSelection } from "../../api.gen";
+import { may, me } from "../../store";
+
+export type BulkAction = OpsBulkBody["action"];
+export type Target = { ids: string[] } | { filter: OpsSelection };
+
+interface BulkWords {
+  action: BulkAction;
+  verb: string;
+  /** What is said of those that the action does not apply to. */
+  only: string;
+  allowed: () => boolean;
+}
+
+export const BULK_ACTIONS: readonly BulkWords[] = [
+  { action: "retry", verb: "Retry", only: "Only failed and cancelled jobs can be retried.", allowed: () => may("retryBulk") },
+  { action: "cancel", verb: "Cancel", only: "Only pending jobs can be cancelled; what runs can be stopped.", allowed: () => may("cancelBulk") },
+  { action: "stop", verb: "Stop", only: "Only running jobs can be stopped.", allowed: () => may("stop") && may("cancelBulk") && offers("stop") },
+  { action: "prioritize", verb: "Prioritize", only: "Only pending jobs have a use for a priority.", allowed: () => may("prioritize") && may("cancelBulk") && offers("priorities") },
+  { action: "delete", verb: "Delete", only: "", allowed: () => may("deleteBulk") },
+];
+
+function offers(what: string): boolean {
+  return me.value?.offers[what] ?? false;
+}
+
+export function preview(action: BulkAction, target: Target): Promise<OpsBulkPreview> {
+  return act<OpsBulkPreview>("POST", "/bulk/preview", { action, ...target });
+}
+
+export interface Wish {
+  action: BulkAction;
+  target: Target;
+  asOf: string;
+  spreadMs: number;
+  priority: number;
+  note: string;
+}
+
+/** How far it is. `next` is where it goes on after a stop or a refusal. */
+export interface Progress {
+  changed: number;
+  skipped: number;
+  errors: readonly OpsBulkError[];
+  next: string | null | undefined;
+}
+
+export const BEGIN: Progress = { changed: 0, skipped: 0, errors: [], next: undefined };
+
+// A piece takes some tenths of a second: with twice as many, the stop button would feel dead.
+const PIECE = 500;
+const MOST_ERRORS = 200;
+
+/** The next piece. */
+export async function nextPiece(wish: Wish, before: Progress): Promise<Progress> {
+  const body = {
+    action: wish.action,
+    ...wish.target,
+    asOf: wish.asOf,
+    limit: PIECE,
+    ...(before.next == null ? {} : { after: before.next }),
+    ...(wish.action === "retry" && wish.spreadMs > 0 ? { spreadMs: wish.spreadMs } : {}),
+    ...(wish.action === "prioritize" ? { priority: wish.priority } : {}),
+    ...(wish.note.trim() === "" ? {} : { note: wish.note.trim() }),
+  } satisfies OpsBulkBody;
+  return after(before, await act<OpsBulkResult>("POST", "/bulk", body));
+}
+
+export function after(before: Progress, result: OpsBulkResult): Progress {
+  return {
+    changed: before.changed + result.count,
+    skipped: before.skipped + result.skipped,
+    errors: [...before.errors, ...result.errors].slice(0, MOST_ERRORS),
+    next: result.next,
+  };
+}
+
+/** Whether the count has to be typed: above 100, and for every delete. */
+export function mustType(action: BulkAction, willChange: number): boolean {
+  return action === "delete" || willChange > 100;
+}
+
+/** Whether a typed text is the count, with or without separators. */
+export function isTyped(text: string, willChange: number): boolean {
+  return text.replace(/[\s,.'’]/g, "") === String(willChange);
+}

@@ -1,0 +1,88 @@
+// The columns of the list, and which of them this reader wants.
+import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import type { OpsJob } from "../../api.gen";
+import { Copy } from "../../parts/copy";
+import { Dialog } from "../../parts/dialog";
+import { Took, When } from "../../parts/when";
+import { href } from "../../router";
+import { may, now, remembered } from "../../store";
+import { shortId, shortened, visible } from "../../text";
+import { jobHref } from "../job/acting";
+
+export interface Column {
+  key: string;
+  title: string;
+  cell: (job: OpsJob) => ComponentChildren;
+  number?: boolean;
+}
+
+const COLUMNS: readonly Column[] = [
+  { key: "name", title: "Name", cell: (job) => <a href={jobHref(job.id)} data-open>{visible(job.name)}</a> },
+  { key: "id", title: "Id", cell: (job) => <span class="nowrap"><code title={visible(job.id)}>{shortId(job.id)}</code><Copy text={job.id} what={`id ${shortId(job.id)}`} /></span> },
+  { key: "created", title: "Created", cell: (job) => <When at={job.createdAt} /> },
+  { key: "when", title: "Due, started or ended", cell: (job) => <Moment job={job} /> },
+  { key: "attempts", title: "Attempts", number: true, cell: attemptsOf },
+  { key: "duration", title: "Duration", number: true, cell: (job) => <Took ms={ranFor(job)} /> },
+  { key: "instance", title: "Instance", cell: (job) => job.claimedBy == null ? <span class="faint">–</span> : <a href={href("/instances", { id: job.claimedBy })}>{visible(shortened(job.claimedBy, 14))}</a> },
+  { key: "reason", title: "Reason", cell: (job) => <span class="line" title={visible(reasonOf(job))}>{visible(shortened(reasonOf(job), 90))}</span> },
+  { key: "payload", title: "Payload", cell: (job) => <code class="line">{visible(previewOf(job))}</code> },
+];
+
+function Moment({ job }: { job: OpsJob }) {
+  if (job.status === "pending") return job.nextRunAt == null ? <span class="faint">no time yet</span> : <>due <When at={job.nextRunAt} /></>;
+  if (job.status === "processing") return <>started <When at={job.startedAt} /></>;
+  return <>ended <When at={job.finishedAt ?? job.updatedAt} /></>;
+}
+
+/** "3/10": runs that failed or are under way, of those allowed. */
+function attemptsOf(job: OpsJob): string {
+  const more = job.status === "processing" || job.status === "completed" ? 1 : 0;
+  return `${Math.min(job.failCount + more, Math.max(job.maxAttempts, job.failCount))}/${job.maxAttempts}`;
+}
+
+function ranFor(job: OpsJob): number | undefined {
+  if (job.status === "processing" && job.startedAt != null) return Math.max(0, Math.floor((now.value - Date.parse(job.startedAt)) / 1000) * 1000);
+  return job.durationMs ?? undefined;
+}
+
+function reasonOf(job: OpsJob): string {
+  const reason = job.status === "cancelled" ? (job.cancelReason ?? job.failureReason) : job.failureReason;
+  return reason?.split("\n", 1)[0] ?? "";
+}
+
+function previewOf(job: OpsJob): string {
+  if (job.payloadHidden === true) return "hidden";
+  return job.truncated == null ? (job.payloadPreview ?? "") : "too large to show";
+}
+
+const hidden = remembered<string[]>("hidden columns", ["payload"]);
+
+/** The columns that this reader wants to see. */
+export function chosenColumns(): readonly Column[] {
+  return offered().filter((column) => !hidden.value.includes(column.key));
+}
+
+function offered(): readonly Column[] {
+  return may("payload") ? COLUMNS : COLUMNS.filter((column) => column.key !== "payload" && column.key !== "reason");
+}
+
+export function ChooseColumns() {
+  const open = useSignal(false);
+  const toggle = (key: string) => {
+    hidden.value = hidden.value.includes(key) ? hidden.value.filter((each) => each !== key) : [...hidden.value, key];
+  };
+  return (
+    <>
+      <button type="button" onClick={() => (open.value = true)}>Choose columns…</button>
+      {open.value && (
+        <Dialog title="Columns" close={() => (open.value = false)}>
+          {offered().filter((column) => column.key !== "name").map(({ key, title }) => (
+            <label key={key} class="check"><input type="checkbox" checked={!hidden.value.includes(key)} onChange={() => toggle(key)} /> {title}</label>
+          ))}
+          <p class="buttons"><button type="button" onClick={() => (open.value = false)}>Close</button></p>
+        </Dialog>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,233 @@
+// The filters above the list. All of them stand in the address.
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { fromField, toField } from "../../datefield";
+import { change, place } from "../../router";
+import { now, zone } from "../../store";
+import { snapshot } from "../../stream";
+import { visible } from "../../text";
+import { absolute, count } from "../../time";
+import { filtersOf, parse, textOf, toggled, type Parts, type StatusName } from "./filter";
+
+const FIRST_PAGE: Parts = { cursor: undefined, direction: undefined };
+
+/** Change filters; the list begins anew. */
+export function refilter(parts: Parts): void {
+  change({ ...FIRST_PAGE, ...(parts as Record<string, string | string[]>) });
+}
+
+export function FilterBar({ fixedName }: { fixedName?: string | undefined }) {
+  return (
+    <div class="filters" role="search" aria-label="Filter jobs">
+      <StatusChips fixedName={fixedName} />
+      <div class="bar">
+        {fixedName === undefined && <NameField />}
+        <TextField />
+        <TimeRange />
+        <Sorting />
+      </div>
+      <Filters fixedName={fixedName} />
+    </div>
+  );
+}
+
+const CHIPS: readonly [status: StatusName, word: string][] = [
+  ["pending", "pending"], ["processing", "running"], ["completed", "completed"], ["failed", "failed"], ["cancelled", "cancelled"],
+];
+
+function StatusChips({ fixedName }: { fixedName: string | undefined }) {
+  const { query } = place.value;
+  const chosen = query.getAll("status");
+  const counts = countsOf(fixedName ?? query.get("name"));
+  const due = query.get("due");
+  return (
+    <div class="chips" role="group" aria-label="Status">
+      {CHIPS.map(([status, word]) => (
+        <Chip key={status} word={word} number={counts[status]} on={chosen.includes(status) || (status === "pending" && due !== null && chosen.length === 0)} press={() => refilter(toggled(query, status))} />
+      ))}
+      {(due !== null || (chosen.length === 1 && chosen[0] === "pending")) && (["now", "later"] as const).map((when) => (
+        <Chip key={when} word={when === "now" ? "due now" : "due later"} number={counts[when]} on={due === when} press={() => refilter({ status: ["pending"], due: due === when ? undefined : when })} />
+      ))}
+    </div>
+  );
+}
+
+function Chip({ word, number, on, press }: { word: string; number: number | undefined; on: boolean; press: () => void }) {
+  return (
+    <button type="button" class="chip" aria-pressed={on} onClick={press}>
+      {word}{number !== undefined && <span class="faint"> {count(number)}</span>}
+    </button>
+  );
+}
+
+/** How many there are of each state, as far as the live numbers know. */
+function countsOf(name: string | null): Partial<Record<StatusName | "now" | "later", number | undefined>> {
+  const shown = snapshot.value;
+  const known = name === null ? shown?.totals : (shown?.rows.get(name) as Partial<Record<string, number | null>> | undefined);
+  if (known === undefined) return {};
+  const of = (key: string) => known[key] ?? undefined;
+  const [now, later] = [of("due") ?? 0, of("later") ?? 0];
+  return { pending: now + later, now, later, processing: of("processing"), completed: of("completed"), failed: of("failed"), cancelled: of("cancelled") };
+}
+
+function NameField() {
+  const given = place.value.query.get("name") ?? "";
+  const names = [...(snapshot.value?.rows.keys() ?? [])];
+  return (
+    <label class="choice">
+      Name
+      <input
+        type="search"
+        list="job-names"
+        value={given}
+        placeholder="all names"
+        onChange={(event) => refilter({ name: event.currentTarget.value.trim() || undefined })}
+      />
+      <datalist id="job-names">{names.map((name) => <option key={name} value={name} />)}</datalist>
+    </label>
+  );
+}
+
+/** The text box that understands ids and words such as `key:`. */
+function TextField() {
+  const { query } = place.value;
+  const known = textOf(query);
+  const text = useSignal(known);
+  const problem = useSignal<string | undefined>(undefined);
+  useEffect(() => {
+    text.value = known;
+    problem.value = undefined;
+  }, [known]);
+  const submit = (event: Event) => {
+    event.preventDefault();
+    const parts = parse(text.value, [...(snapshot.value?.rows.keys() ?? [])]);
+    problem.value = typeof parts === "string" ? parts : undefined;
+    if (typeof parts === "string") return;
+    const before = [...query.keys()].filter((key) => key.startsWith("payload."));
+    refilter({ ...Object.fromEntries(before.map((key) => [key, undefined])), ...parts });
+  };
+  return (
+    <form class="grow find" onSubmit={submit}>
+      <label class="choice grow">
+        Find
+        <input
+          type="search"
+          class="grow"
+          data-find
+          value={text.value}
+          placeholder="id, key:…, on:instance, payload.customer.id:42"
+          aria-invalid={problem.value !== undefined}
+          aria-describedby="find-problem"
+          onInput={(event) => (text.value = event.currentTarget.value)}
+        />
+      </label>
+      <button type="submit">Find</button>
+      <p id="find-problem" class="problem" role="status">{problem.value === undefined ? "" : visible(problem.value)}</p>
+    </form>
+  );
+}
+
+const FIELDS = [["createdAt", "created"], ["updatedAt", "changed"], ["nextRunAt", "due"]] as const;
+const HOUR = 3_600_000;
+const PRESETS = [[HOUR / 4, "last 15 min"], [HOUR, "last hour"], [24 * HOUR, "last 24 h"], [7 * 24 * HOUR, "last 7 days"]] as const;
+
+function TimeRange() {
+  const { query } = place.value;
+  const used = FIELDS.find(([field]) => query.has(`${field}From`) || query.has(`${field}To`))?.[0];
+  const chosen = useSignal<string>(used ?? "");
+  const field = used ?? chosen.value;
+  const set = (to: string, from?: number, until?: number) => {
+    chosen.value = to;
+    const parts: Parts = {};
+    for (const [each] of FIELDS) parts[`${each}From`] = parts[`${each}To`] = undefined;
+    if (to !== "") Object.assign(parts, { [`${to}From`]: iso(from), [`${to}To`]: iso(until) });
+    refilter(parts);
+  };
+  const [from, until] = [momentOf(query, `${field}From`), momentOf(query, `${field}To`)];
+  return (
+    <>
+      <label class="choice">
+        Time
+        <select value={field} onChange={(event) => set(event.currentTarget.value, from, until)}>
+          <option value="">any</option>
+          {FIELDS.map(([value, word]) => <option key={value} value={value}>{word}</option>)}
+        </select>
+      </label>
+      {field !== "" && (
+        <>
+          <MomentField label="From" at={from} onChange={(at) => set(field, at, until)} />
+          <MomentField label="To" at={until} onChange={(at) => set(field, from, at)} />
+          <label class="choice">
+            <span class="hidden-text">Preset</span>
+            <select value="" onChange={(event) => set(field, now.value - Number(event.currentTarget.value), undefined)}>
+              <option value="">last…</option>
+              {PRESETS.map(([span, words]) => <option key={span} value={span}>{words}</option>)}
+            </select>
+          </label>
+        </>
+      )}
+    </>
+  );
+}
+
+function MomentField({ label, at, onChange }: { label: string; at: number | undefined; onChange: (at: number | undefined) => void }) {
+  return (
+    <label class="choice">
+      {label}
+      <input type="datetime-local" step={1} value={at === undefined ? "" : toField(at, zone.value)} onChange={(event) => onChange(fromField(event.currentTarget.value, zone.value))} />
+    </label>
+  );
+}
+
+function momentOf(query: URLSearchParams, key: string): number | undefined {
+  const at = Date.parse(query.get(key) ?? "");
+  return Number.isNaN(at) ? undefined : at;
+}
+
+function iso(at: number | undefined): string | undefined {
+  return at === undefined ? undefined : new Date(at).toISOString();
+}
+
+const ORDERS = [["", "newest first"], ["id asc", "oldest first"], ["updatedAt desc", "last changed first"], ["nextRunAt asc", "next due first"]] as const;
+
+function Sorting() {
+  const { query } = place.value;
+  if (query.has("failed")) return null; // a group of failures has its own order
+  const [sort, order] = [query.get("sort"), query.get("order") ?? "desc"];
+  const given = sort === null ? "" : `${sort} ${order}`;
+  return (
+    <label class="choice">
+      Order
+      <select
+        value={given}
+        onChange={(event) => {
+          const [to, way] = event.currentTarget.value.split(" ");
+          refilter({ sort: to || undefined, order: way });
+        }}
+      >
+        {ORDERS.map(([value, words]) => <option key={value} value={value}>{words}</option>)}
+        {!ORDERS.some(([value]) => value === given) && <option value={given}>{visible(given)}</option>}
+      </select>
+    </label>
+  );
+}
+
+/** The filters that are set, each with a button that drops it. */
+export function Filters({ fixedName }: { fixedName?: string | undefined }) {
+  const time = (at: string) => (Number.isNaN(Date.parse(at)) ? at : absolute(Date.parse(at), zone.value, now.value));
+  const found = filtersOf(place.value.query, time).filter((each) => fixedName === undefined || each.keys[0] !== "name");
+  if (found.length === 0) return null;
+  return (
+    <ul class="chips" aria-label="Filters that are set">
+      {found.map(({ keys, words }) => (
+        <li key={keys[0]} class="set">
+          {visible(words)}
+          <button type="button" class="quiet" aria-label={`Drop the filter ${visible(words)}`} title="Drop this filter" onClick={() => refilter(Object.fromEntries(keys.map((key) => [key, undefined])))}>×</button>
+        </li>
+      ))}
+      {found.length > 1 && (
+        <li><button type="button" class="quiet" onClick={() => refilter(Object.fromEntries(found.flatMap((each) => each.keys.map((key) => [key, undefined]))))}>Drop all filters</button></li>
+      )}
+    </ul>
+  );
+}

@@ -1,0 +1,114 @@
+// The list of jobs with everything around it. The screen of a queue shows it with the name fixed.
+import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { useEffect, useMemo } from "preact/hooks";
+import type { OpsJobList, OpsSelection } from "../../api.gen";
+import { listWays } from "../../copyas";
+import { Answered } from "../../parts/asking";
+import { CopyAs } from "../../parts/copy";
+import { change, place, root } from "../../router";
+import { plural } from "../../text";
+import { BULK_ACTIONS } from "./bulk";
+import { chosenColumns, ChooseColumns } from "./columns";
+import { filtersOf, pageQuery, selectionOf } from "./filter";
+import { FilterBar } from "./filterbar";
+import { useListing, type Listing } from "./listing";
+import { SelectionBar } from "./selectionbar";
+import { NOTHING } from "./selecting";
+import { JobTable } from "./table";
+
+const SIZES = ["25", "50", "100"];
+
+export function JobList({ title, name }: { title: ComponentChildren; name?: string }) {
+  const { query } = place.value;
+  const fixed: OpsSelection = name === undefined ? {} : { name };
+  const page = pageQuery(query, fixed);
+  const asked = { ...selectionOf(query), ...fixed };
+  const listing = useListing(page, asked);
+  const selection = useSignal(NOTHING);
+  const key = page.toString();
+  useEffect(() => {
+    selection.value = NOTHING;
+  }, [key]);
+  const columns = chosenColumns();
+  const columnKeys = columns.map((column) => column.key).join();
+  const kept = useMemo(() => columns, [columnKeys]);
+  const maySelect = BULK_ACTIONS.some((each) => each.allowed());
+  return (
+    <>
+      <div class="bar">
+        {title}
+        <span class="grow" />
+        <ChooseColumns />
+        <CopyAs ways={() => [listWays({ asked, query: page, ...orderOf(page) }, root())]} />
+      </div>
+      <FilterBar fixedName={name} />
+      <ShowNew listing={listing} />
+      <Answered asked={listing.asked}>
+        {(answer) => answer.jobs.length === 0 ? <Empty name={name} cursor={query.has("cursor")} /> : (
+          <>
+            {maySelect && <SelectionBar selection={selection} asked={asked} more={answer.hasNext || answer.hasPrevious} again={listing.again} />}
+            <JobTable
+              caption={captionOf(answer)}
+              rows={listing.rows}
+              columns={kept}
+              selection={maySelect ? selection.value : undefined}
+              onSelect={(after) => (selection.value = after)}
+              onChange={listing.change}
+            />
+            <Pages answer={answer} />
+          </>
+        )}
+      </Answered>
+    </>
+  );
+}
+
+function orderOf(page: URLSearchParams): { limit: number; sort: string; descending: boolean } {
+  return { limit: Number(page.get("limit") ?? 50), sort: page.get("sort") ?? "id", descending: page.get("order") !== "asc" };
+}
+
+function captionOf(answer: OpsJobList): string {
+  return `${plural(answer.jobs.length, "job")} on this page`;
+}
+
+/** New jobs wait until they are wanted: a list that is read does not jump. */
+function ShowNew({ listing }: { listing: Listing }) {
+  const { fresh } = listing;
+  return (
+    <div class="fresh" role="status">
+      {fresh > 0 && <button type="button" data-key="." onClick={listing.again}>Show {fresh >= 100 ? "100 or more" : fresh} new</button>}
+    </div>
+  );
+}
+
+function Empty({ name, cursor }: { name: string | undefined; cursor: boolean }) {
+  const found = filtersOf(place.value.query, (at) => at).filter((each) => name === undefined || each.keys[0] !== "name");
+  if (cursor) {
+    return <p class="empty">There are no more jobs here. <button type="button" onClick={() => change({ cursor: undefined, direction: undefined })}>Go to the first page</button></p>;
+  }
+  if (found.length === 0) return <p class="empty">There are no jobs{name === undefined ? " yet" : " of this name"}.</p>;
+  return (
+    <div class="empty">
+      <p>No job matches {found.length === 1 ? "this filter" : "all of these filters"}. Drop {found.length === 1 ? "it" : "one"} above to see more{found.length > 1 ? `; the narrowest is often the last: ${found.at(-1)?.words}` : ""}.</p>
+    </div>
+  );
+}
+
+function Pages({ answer }: { answer: OpsJobList }) {
+  const { query } = place.value;
+  return (
+    <nav class="pages" aria-label="Pages">
+      <button type="button" disabled={!query.has("cursor")} onClick={() => change({ cursor: undefined, direction: undefined })}>First</button>
+      <button type="button" disabled={!answer.hasPrevious} onClick={() => change({ cursor: answer.previousCursor ?? undefined, direction: "backward" })}>Previous</button>
+      <button type="button" disabled={!answer.hasNext} onClick={() => change({ cursor: answer.nextCursor ?? undefined, direction: undefined })}>Next</button>
+      <span class="grow" />
+      <label class="choice">
+        Rows
+        <select value={query.get("limit") ?? "50"} onChange={(event) => change({ limit: event.currentTarget.value, cursor: undefined, direction: undefined })}>
+          {SIZES.map((size) => <option key={size}>{size}</option>)}
+        </select>
+      </label>
+    </nav>
+  );
+}
