@@ -5,6 +5,7 @@ import { useEffect } from "preact/hooks";
 import { Problem } from "./api";
 import { Refused } from "./parts/asking";
 import { href, place } from "./router";
+import { Job } from "./screens/job";
 import { Jobs } from "./screens/jobs";
 import { Overview } from "./screens/overview";
 import { dismiss, identify, me, now, theme, toasts, zone, type Theme } from "./store";
@@ -27,6 +28,7 @@ export interface Screen {
 export const SCREENS: readonly Screen[] = [
   { path: "/", title: "Overview", key: "o", view: Overview },
   { path: "/jobs", title: "Jobs", key: "j", view: Jobs },
+  { path: "/jobs/{id}", title: "Job", view: Job, under: "/jobs" },
 ];
 
 /** The screen at a path, and what stands for `{id}` in it. */

@@ -6,11 +6,19 @@ import { visible } from "../text";
 import { Dialog } from "./dialog";
 
 /** A small button that copies a value; `what` is named to those who do not see the mark, and in the toast. */
-export function Copy({ text, what, label = "⧉" }: { text: string; what: string; label?: string }) {
+export function Copy({ text, what, label }: { text: string; what: string; label?: string }) {
   return (
-    <button type="button" class="quiet" title={`Copy ${what}`} aria-label={`Copy ${what}`} onClick={() => void copy(text, what)}>
-      {label}
+    <button type="button" class="bare" title={`Copy ${what}`} aria-label={`Copy ${what}`} onClick={() => void copy(text, what)}>
+      {label ?? <CopyMark />}
     </button>
+  );
+}
+
+function CopyMark() {
+  return (
+    <svg class="mark" width="14" height="14" viewBox="0 0 14 14" aria-hidden="true">
+      <rect x="1.5" y="1.5" width="7.5" height="7.5" rx="1" /><path d="M5 11v1.5h7.5V5H11" />
+    </svg>
   );
 }
 

@@ -51,16 +51,16 @@ export function Actions(given: Given) {
 export function RowActions(given: Given) {
   const { busy, press, dialog } = usePress(given);
   const more = useSignal(false);
-  const [first, ...others] = given.job.actions;
-  if (first === undefined) return null;
+  const first = given.job.actions.find((action) => action !== "delete");
+  const others = given.job.actions.filter((action) => action !== first);
   const choose = (action: JobAction) => {
     more.value = false;
     press(action);
   };
   return (
     <span class="row-actions">
-      <ActionButton action={first} busy={busy.value} press={press} />
-      {others.length > 0 && <button type="button" class="quiet" aria-label={`More actions for ${shortId(given.job.id)}`} title="More actions" onClick={() => (more.value = true)}>⋯</button>}
+      {first !== undefined && <ActionButton action={first} busy={busy.value} press={press} />}
+      {others.length > 0 && <button type="button" class="bare" aria-label={`More actions for ${shortId(given.job.id)}`} title="More actions" onClick={() => (more.value = true)}>⋯</button>}
       {more.value && (
         <Dialog title={`${visible(given.job.name)} ${shortId(given.job.id)}`} close={() => (more.value = false)}>
           <p class="buttons">

@@ -18,10 +18,10 @@ export interface Column {
 }
 
 const COLUMNS: readonly Column[] = [
-  { key: "name", title: "Name", cell: (job) => <a href={jobHref(job.id)} data-open>{visible(job.name)}</a> },
+  { key: "name", title: "Name", cell: (job) => <a class="line" href={jobHref(job.id)} title={visible(job.name)} data-open>{visible(job.name)}</a> },
   { key: "id", title: "Id", cell: (job) => <span class="nowrap"><code title={visible(job.id)}>{shortId(job.id)}</code><Copy text={job.id} what={`id ${shortId(job.id)}`} /></span> },
   { key: "created", title: "Created", cell: (job) => <When at={job.createdAt} /> },
-  { key: "when", title: "Due, started or ended", cell: (job) => <Moment job={job} /> },
+  { key: "when", title: "When", cell: (job) => <Moment job={job} /> },
   { key: "attempts", title: "Attempts", number: true, cell: attemptsOf },
   { key: "duration", title: "Duration", number: true, cell: (job) => <Took ms={ranFor(job)} /> },
   { key: "instance", title: "Instance", cell: (job) => job.claimedBy == null ? <span class="faint">–</span> : <a href={href("/instances", { id: job.claimedBy })}>{visible(shortened(job.claimedBy, 14))}</a> },
@@ -30,9 +30,9 @@ const COLUMNS: readonly Column[] = [
 ];
 
 function Moment({ job }: { job: OpsJob }) {
-  if (job.status === "pending") return job.nextRunAt == null ? <span class="faint">no time yet</span> : <>due <When at={job.nextRunAt} /></>;
-  if (job.status === "processing") return <>started <When at={job.startedAt} /></>;
-  return <>ended <When at={job.finishedAt ?? job.updatedAt} /></>;
+  if (job.status === "pending") return job.nextRunAt == null ? <span class="faint">no time yet</span> : <span>due <When at={job.nextRunAt} /></span>;
+  if (job.status === "processing") return <span>started <When at={job.startedAt} /></span>;
+  return <span>ended <When at={job.finishedAt ?? job.updatedAt} /></span>;
 }
 
 /** "3/10": runs that failed or are under way, of those allowed. */

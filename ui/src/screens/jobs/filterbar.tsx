@@ -222,11 +222,11 @@ export function Filters({ fixedName }: { fixedName?: string | undefined }) {
       {found.map(({ keys, words }) => (
         <li key={keys[0]} class="set">
           {visible(words)}
-          <button type="button" class="quiet" aria-label={`Drop the filter ${visible(words)}`} title="Drop this filter" onClick={() => refilter(Object.fromEntries(keys.map((key) => [key, undefined])))}>×</button>
+          <button type="button" class="bare" aria-label={`Drop the filter ${visible(words)}`} title="Drop this filter" onClick={() => refilter(Object.fromEntries(keys.map((key) => [key, undefined])))}>×</button>
         </li>
       ))}
       {found.length > 1 && (
-        <li><button type="button" class="quiet" onClick={() => refilter(Object.fromEntries(found.flatMap((each) => each.keys.map((key) => [key, undefined]))))}>Drop all filters</button></li>
+        <li><button type="button" class="bare" onClick={() => refilter(Object.fromEntries(found.flatMap((each) => each.keys.map((key) => [key, undefined]))))}>Drop all filters</button></li>
       )}
     </ul>
   );

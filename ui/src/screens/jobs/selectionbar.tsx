@@ -33,7 +33,7 @@ export function SelectionBar({ selection, asked, more, again }: Given) {
       {BULK_ACTIONS.filter((each) => each.allowed()).map(({ action, verb }) => (
         <button key={action} type="button" class={action === "delete" ? "danger" : undefined} onClick={() => (doing.value = action)}>{verb}…</button>
       ))}
-      <button type="button" class="quiet" onClick={() => (selection.value = NOTHING)}>Clear the selection</button>
+      <button type="button" class="bare" onClick={() => (selection.value = NOTHING)}>Clear the selection</button>
       {doing.value !== undefined && <BulkDialog action={doing.value} target={all ? { filter: asked } : { ids: [...ids] }} close={close} />}
     </div>
   );

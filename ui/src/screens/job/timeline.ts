@@ -1,0 +1,193 @@
+// The life of a job as lanes of segments, and where they stand on the axis. Pure.
+import type { OpsAttempt, OpsAuditEntry, OpsJobAnswer } from "../../api.gen";
+import { duration } from "../../time";
+
+/** planned: its time has not come. wait: due, nobody runs it. rest: ended, until somebody retries it. silent: its owner does not report. */
+export type Kind = "planned" | "wait" | "run" | "backoff" | "rest" | "silent";
+
+export interface Segment {
+  kind: Kind;
+  from: number;
+  to: number;
+  /** Of a run: how it ended. */
+  outcome?: string;
+}
+
+export interface Lane {
+  number: number;
+  segments: Segment[];
+  attempt?: OpsAttempt;
+}
+
+export interface Mark {
+  at: number;
+  words: string;
+}
+
+export interface TimeLine {
+  lanes: Lane[];
+  marks: Mark[];
+  from: number;
+  to: number;
+}
+
+export function timeLine(job: OpsJobAnswer, now: number): TimeLine {
+  const lanes = lanesOf(job, now);
+  const marks = marksOf(job);
+  const times = [...lanes.flatMap((lane) => lane.segments.flatMap(({ from, to }) => [from, to])), ...marks.map((mark) => mark.at)];
+  const from = times.length === 0 ? now : Math.min(...times);
+  return { lanes, marks, from, to: Math.max(from + 1, ...times) };
+}
+
+function lanesOf(job: OpsJobAnswer, now: number): Lane[] {
+  const attempts = (job.attempts ?? []).filter((each) => each.finishedAt != null);
+  const whole = (job.attemptsTotal ?? 0) <= attempts.length;
+  let before: Before = { at: whole ? beginOf(job) : undefined, outcome: undefined };
+  const lanes: Lane[] = [];
+  for (const [index, attempt] of attempts.entries()) {
+    const isLast = index === attempts.length - 1 && job.status !== "pending" && job.status !== "processing";
+    const run = runOf(attempt);
+    lanes.push({ number: attempt.number, attempt, segments: [...gap(before, run.from, job, isLast), run] });
+    before = { at: run.to, outcome: attempt.outcome };
+  }
+  const last = openLane(job, before, now);
+  return last === undefined ? lanes : [...lanes, last];
+}
+
+interface Before {
+  at: number | undefined;
+  outcome: string | undefined;
+}
+
+/** A schedule is one document for all its runs: the time before its last change tells nothing. */
+function beginOf(job: OpsJobAnswer): number | undefined {
+  return time(job.recurring == null ? job.createdAt : job.updatedAt);
+}
+
+function runOf(attempt: OpsAttempt): Segment {
+  const to = time(attempt.finishedAt) as number;
+  const from = Math.min(time(attempt.startedAt) ?? to, to);
+  // Of a lost run we know when its owner was last alive, and when others noticed.
+  return { kind: attempt.outcome === "lost" ? "silent" : "run", from, to, outcome: attempt.outcome };
+}
+
+/** What was between the end of a run (or the beginning) and the next run. The due time is stored for the last run only. */
+function gap(before: Before, start: number, job: OpsJobAnswer, isLast: boolean): Segment[] {
+  const begin = before.at;
+  if (begin === undefined || begin >= start) return [];
+  if (before.outcome === "failed" || before.outcome === "cancelled") {
+    const retried = retriedAt(job.audit ?? [], begin, start);
+    return pieces([["rest", begin, retried], ["wait", retried, start]]);
+  }
+  const due = isLast && job.recurring == null ? time(job.nextRunAt) : undefined;
+  const kind = before.outcome === undefined ? "planned" : "backoff";
+  if (due !== undefined && due >= begin && due <= start) return pieces([[kind, begin, due], ["wait", due, start]]);
+  return pieces([[before.outcome === undefined ? "wait" : "backoff", begin, start]]);
+}
+
+function retriedAt(entries: readonly OpsAuditEntry[], from: number, to: number): number {
+  const found = entries.filter((entry) => entry.action.startsWith("retry") && entry.outcome === "done").map((entry) => Date.parse(entry.at));
+  return found.find((at) => at >= from && at <= to) ?? to;
+}
+
+/** The lane of a run that goes on, or has not begun. */
+function openLane(job: OpsJobAnswer, before: Before, now: number): Lane | undefined {
+  if (job.status === "processing") return { number: job.attempt, segments: runningOf(job, before, now) };
+  if (job.status === "pending") return { number: job.attempt + 1, segments: waitingOf(job, before, now) };
+  // Ended without a run that was stored: all we know is when it was created and when it ended.
+  const end = time(job.finishedAt ?? job.updatedAt);
+  if (before.outcome !== undefined || before.at === undefined || end === undefined || end <= before.at) return undefined;
+  const begun = time(job.startedAt);
+  return begun === undefined
+    ? { number: job.attempt, segments: pieces([["wait", before.at, end]]) }
+    : { number: job.attempt, segments: [...gap(before, begun, job, true), { kind: "run", from: begun, to: end, outcome: job.status }] };
+}
+
+function runningOf(job: OpsJobAnswer, before: Before, now: number): Segment[] {
+  const heard = time(job.lastHeartbeat) ?? now;
+  const start = time(job.startedAt) ?? Math.max(before.at ?? heard, Math.min(heard, now));
+  const until = job.stale === true ? Math.max(start, heard) : Math.max(start, now);
+  const run: Segment = { kind: "run", from: start, to: until, outcome: "running" };
+  return [...gap(before, start, job, true), run, ...pieces([["silent", until, now]])];
+}
+
+function waitingOf(job: OpsJobAnswer, before: Before, now: number): Segment[] {
+  const begin = before.at ?? time(job.updatedAt) ?? now;
+  const due = time(job.nextRunAt);
+  const kind = before.outcome === undefined ? "planned" : "backoff";
+  if (due === undefined) return pieces([["wait", begin, now]]);
+  return pieces([[kind, begin, due], ["wait", Math.max(due, begin), now]]);
+}
+
+function pieces(given: readonly (readonly [Kind, number, number])[]): Segment[] {
+  return given.filter(([, from, to]) => to > from).map(([kind, from, to]) => ({ kind, from, to }));
+}
+
+function marksOf(job: OpsJobAnswer): Mark[] {
+  const actions = (job.audit ?? []).filter((entry) => entry.outcome === "done");
+  return actions.map((entry) => ({ at: Date.parse(entry.at), words: `${entry.action} by ${entry.actor}${entry.note == null ? "" : `: ${entry.note}`}` }));
+}
+
+function time(text: string | null | undefined): number | undefined {
+  return text == null ? undefined : Date.parse(text);
+}
+
+// ---- the axis
+
+export interface Axis {
+  x: (at: number) => number;
+  /** Where time is compressed. */
+  breaks: { from: number; to: number }[];
+  ticks: { x: number; text: string }[];
+}
+
+// Each stretch of time can be seen and pointed at, however short it is.
+const LEAST = 4;
+const BETWEEN_TICKS = 64;
+
+/** A true scale, on which long stretches without a run are compressed: together they get about as much room as the runs. */
+export function axisOf(line: TimeLine, width: number): Axis {
+  const runs = line.lanes.flatMap((lane) => lane.segments.filter((each) => each.kind === "run"));
+  const edges = [...new Set([line.from, line.to, ...line.lanes.flatMap((lane) => lane.segments.flatMap(({ from, to }) => [from, to]))])].sort((a, b) => a - b);
+  const stretches = edges.slice(1).map((to, at) => {
+    const from = edges[at] as number;
+    return { from, to, idle: !runs.some((run) => run.from <= from && run.to >= to && run.to > run.from) };
+  });
+  const most = longestIdle(stretches);
+  const weights = stretches.map(({ from, to, idle }) => (idle ? Math.min(to - from, most) : to - from));
+  const unit = (width - LEAST * stretches.length) / Math.max(1e-9, weights.reduce((sum, each) => sum + each, 0));
+  const places = [0];
+  for (const weight of weights) places.push((places.at(-1) as number) + LEAST + weight * unit);
+  return {
+    x: (at) => placeOf(at, edges, places),
+    breaks: stretches.filter(({ from, to, idle }) => idle && to - from > most).map(({ from, to }) => ({ from, to })),
+    ticks: ticksOf(edges, places, width),
+  };
+}
+
+function longestIdle(stretches: readonly { from: number; to: number; idle: boolean }[]): number {
+  const busy = stretches.reduce((sum, { from, to, idle }) => sum + (idle ? 0 : to - from), 0);
+  const idle = stretches.filter((each) => each.idle).length;
+  return busy === 0 ? Infinity : (1.2 * busy) / Math.max(1, idle);
+}
+
+function placeOf(at: number, edges: readonly number[], places: readonly number[]): number {
+  const next = Math.max(1, edges.findIndex((edge) => edge >= at));
+  const [from, to] = [edges[next - 1] as number, edges[next] ?? (edges[next - 1] as number)];
+  const [left, right] = [places[next - 1] as number, places[next] ?? (places[next - 1] as number)];
+  return to === from ? left : left + ((at - from) / (to - from)) * (right - left);
+}
+
+/** How long after the beginning, at edges that are far enough from each other. */
+function ticksOf(edges: readonly number[], places: readonly number[], width: number): Axis["ticks"] {
+  const found: Axis["ticks"] = [];
+  let free = BETWEEN_TICKS;
+  for (const [index, edge] of edges.entries()) {
+    const x = places[index] as number;
+    if (index > 0 && x >= free && x <= width - BETWEEN_TICKS / 2) {
+      found.push({ x, text: `+${duration(edge - (edges[0] as number))}` });
+      free = x + BETWEEN_TICKS;
+    }
+  }
+  return found;
+}

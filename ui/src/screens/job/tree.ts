@@ -1,0 +1,62 @@
+// Payloads are relaxed Extended JSON: {"$oid": "…"} is one value of the type ObjectId. Pure.
+
+export interface Node {
+  type: string;
+  /** Of a single value. */
+  text?: string;
+  /** Of an object or an array. */
+  children?: [key: string, value: unknown][];
+}
+
+const TYPES: Record<string, string> = {
+  $oid: "ObjectId", $date: "date", $numberLong: "int64", $numberInt: "int32", $numberDouble: "double", $numberDecimal: "decimal",
+  $binary: "binary", $uuid: "UUID", $regularExpression: "regex", $timestamp: "timestamp", $symbol: "symbol", $code: "code",
+  $minKey: "MinKey", $maxKey: "MaxKey", $undefined: "undefined", $truncated: "truncated",
+};
+
+export function nodeOf(value: unknown): Node {
+  if (value === null || value === undefined) return { type: "null", text: "null" };
+  if (Array.isArray(value)) return { type: "array", children: value.map((each, at) => [String(at), each]) };
+  if (typeof value === "object") return extended(value as Record<string, unknown>) ?? { type: "object", children: Object.entries(value) };
+  return { type: typeof value, text: typeof value === "string" ? value : JSON.stringify(value) };
+}
+
+function extended(value: Record<string, unknown>): Node | undefined {
+  const [[key, inner] = ["", undefined], ...others] = Object.entries(value);
+  const type = TYPES[key];
+  if (type === undefined || others.length > 0) return undefined;
+  return { type, text: inner !== null && typeof inner === "object" ? (first(inner) ?? JSON.stringify(inner)) : String(inner) };
+}
+
+/** Of {"base64": "…", "subType": "00"} and {"$numberLong": "…"} the first is the value. */
+function first(value: object): string | undefined {
+  const found = Object.values(value)[0];
+  return typeof found === "string" ? found : undefined;
+}
+
+/** Where a value is, as Python and the text box of the list write it: a.b, a[0], a["odd key"]. */
+export function pathTo(parent: string, key: string, inArray: boolean): string {
+  if (inArray) return `${parent}[${key}]`;
+  if (!/^[\w-]+$/.test(key)) return `${parent}[${JSON.stringify(key)}]`;
+  return parent === "" ? key : `${parent}.${key}`;
+}
+
+/** Whether a key or a value in here has this text in it. */
+export function contains(key: string, value: unknown, text: string): boolean {
+  if (key.toLowerCase().includes(text)) return true;
+  const node = nodeOf(value);
+  if (node.text !== undefined) return node.text.toLowerCase().includes(text);
+  return (node.children ?? []).some(([each, inner]) => contains(node.type === "array" ? "" : each, inner, text));
+}
+
+/** "3 keys", "1 item". */
+export function sizeOf(node: Node): string {
+  const size = node.children?.length ?? 0;
+  return node.type === "array" ? `${size} item${size === 1 ? "" : "s"}` : `${size} key${size === 1 ? "" : "s"}`;
+}
+
+/** Bytes as people read them. */
+export function bytes(size: number): string {
+  if (size < 1024) return `${size} B`;
+  return size < 1024 * 1024 ? `${(size / 1024).toFixed(1)} KiB` : `${(size / 1024 / 1024).toFixed(1)} MiB`;
+}
