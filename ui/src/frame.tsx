@@ -7,7 +7,10 @@ import { Refused } from "./parts/asking";
 import { href, place } from "./router";
 import { Job } from "./screens/job";
 import { Jobs } from "./screens/jobs";
+import { Latency } from "./screens/latency";
 import { Overview } from "./screens/overview";
+import { Queue } from "./screens/queue";
+import { Queues } from "./screens/queues";
 import { dismiss, identify, me, now, theme, toasts, zone, type Theme } from "./store";
 import { heardAt, live, newVersion, paused, snapshot, togglePause, trouble } from "./stream";
 import { visible } from "./text";
@@ -29,6 +32,9 @@ export const SCREENS: readonly Screen[] = [
   { path: "/", title: "Overview", key: "o", view: Overview },
   { path: "/jobs", title: "Jobs", key: "j", view: Jobs },
   { path: "/jobs/{id}", title: "Job", view: Job, under: "/jobs" },
+  { path: "/queues", title: "Queues", key: "q", view: Queues },
+  { path: "/queue", title: "Queue", view: Queue, under: "/queues" },
+  { path: "/latency", title: "Latency", key: "l", view: Latency },
 ];
 
 /** The screen at a path, and what stands for `{id}` in it. */

@@ -26,7 +26,7 @@ export interface Ground {
   say: (index: number) => string;
   onRange?: (from: number, to: number) => void;
   /** For charts in which the height matters, too. */
-  onMove?: (place: number) => void;
+  onMove?: (place: number, size: number) => void;
   onKey?: (key: string) => boolean;
   onPress?: () => void;
   children: (x: Scale, y: Scale, cursor: number | undefined) => ComponentChildren;
@@ -123,7 +123,7 @@ function Chosen({ steps, cursor, anchor, x, bottom }: Choice) {
 }
 
 /** What mouse, finger and keys do. */
-function useHands({ steps, cursor, onRange, onMove, onKey, onPress }: Ground, width: number, from: number, to: number, anchor: Signal<number | undefined>) {
+function useHands({ steps, height, cursor, onRange, onMove, onKey, onPress }: Ground, width: number, from: number, to: number, anchor: Signal<number | undefined>) {
   const pressed = useRef<number | undefined>(undefined);
   const stepAt = (event: PointerEvent) => {
     const left = event.clientX - (event.currentTarget as HTMLElement).getBoundingClientRect().left;
@@ -142,7 +142,7 @@ function useHands({ steps, cursor, onRange, onMove, onKey, onPress }: Ground, wi
         anchor.value ??= cursor.value ?? index;
       }
       cursor.value = index;
-      onMove?.(event.clientY - (event.currentTarget as HTMLElement).getBoundingClientRect().top - TOP);
+      onMove?.(event.clientY - (event.currentTarget as HTMLElement).getBoundingClientRect().top - TOP, height - TOP - BOTTOM);
     },
     onPointerDown: (event: PointerEvent) => {
       if (event.button !== 0) return;

@@ -34,7 +34,7 @@ function Line({ job, usual }: { job: OpsJob; usual: number | undefined }) {
         </span>
       </th>
       <td class="number nowrap" data-label="For"><Age since={job.startedAt} usual={usual} /></td>
-      <td class="number nowrap" data-label="Usual (p95)">{usual === undefined ? <span class="faint">–</span> : <>≈ <Took ms={usual} /></>}</td>
+      <td class="number nowrap" data-label="Usual (p95)">{usual === undefined ? <span class="faint">–</span> : <span>≈ <Took ms={usual} /></span>}</td>
       <td data-label="On">{job.claimedBy == null ? "–" : <a class="mono" href={href("/instance", { id: job.claimedBy })}>{shortId(job.claimedBy)}</a>}</td>
     </tr>
   );

@@ -69,8 +69,8 @@ function Row<T>({ row, columns }: { row: T; columns: readonly Column<T>[] }) {
   return useMemo(() => (
     <tr>
       {columns.map(({ title, cell, numeric }, at) => at === 0
-        ? <th key={title} scope="row" data-label={title}>{cell(row)}</th>
-        : <td key={title} class={numeric === true ? "number" : undefined} data-label={title}>{cell(row)}</td>)}
+        ? <th key={title} scope="row" data-label={title}><span>{cell(row)}</span></th>
+        : <td key={title} class={numeric === true ? "number" : undefined} data-label={title}><span>{cell(row)}</span></td>)}
     </tr>
   ), [row, columns]);
 }

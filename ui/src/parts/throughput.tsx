@@ -1,6 +1,7 @@
 // What ended and what waited over time, for all names or for one; a dragged range stands in the address.
 import type { OpsSeries, OpsSeriesAnswer } from "../api.gen";
-import { AreaChart, type Layer } from "../charts/area";
+import { AreaChart } from "../charts/area";
+import type { Layer } from "../charts/legend";
 import { depths, throughput } from "../charts/steps";
 import { change, href, place } from "../router";
 import { zone } from "../store";

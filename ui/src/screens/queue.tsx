@@ -1,0 +1,117 @@
+// Everything of one job name.
+import type { OpsGroupList, OpsQueue, OpsServer } from "../api.gen";
+import { Answered, useAnswer } from "../parts/asking";
+import { Failing } from "../parts/failing";
+import { useFresh } from "../parts/fresh";
+import { NewestJobs } from "../parts/newest";
+import { mayPause, PauseButton, PauseNote } from "../parts/pausing";
+import { Percentiles } from "../parts/percentiles";
+import { Slots } from "../parts/queues";
+import { Table, type Column } from "../parts/table";
+import { Throughput } from "../parts/throughput";
+import { When } from "../parts/when";
+import { Why } from "../parts/why";
+import { WindowChoice, windowOf, type Window } from "../parts/windows";
+import { href, place } from "../router";
+import { me } from "../store";
+import { snapshot } from "../stream";
+import { shortId, visible } from "../text";
+import { count, duration } from "../time";
+
+const EVERY = 5_000;
+
+export function Queue() {
+  const name = place.value.query.get("name") ?? "";
+  const window = windowOf();
+  const asked = useAnswer<OpsQueue>("/queue", new URLSearchParams({ name, window }));
+  useFresh(asked.again, EVERY);
+  return (
+    <section>
+      <div class="bar">
+        <h1><span class="faint">Queue</span> {visible(name)}</h1>
+        <span class="grow" />
+        <WindowChoice />
+        {mayPause() && asked.answer !== undefined && asked.answer.pause == null && <PauseButton name={name} done={asked.again} />}
+      </div>
+      <Answered asked={asked}>{(queue) => queue.name === name && <Shown queue={queue} window={window} again={asked.again} />}</Answered>
+    </section>
+  );
+}
+
+function Shown({ queue, window, again }: { queue: OpsQueue; window: Window; again: () => void }) {
+  return (
+    <>
+      {queue.pause != null && <PauseNote pause={queue.pause} done={again} />}
+      {queue.explanation != null && queue.explanation.code !== "paused" && <Why why={queue.explanation} />}
+      <Numbers queue={queue} />
+      <Throughput series={queue.series} name={queue.name} />
+      <div class="columns">
+        <Percentiles title="Wait" words="from due to start" of={queue.wait} />
+        <Percentiles title="Run" words="from start to end" of={queue.run} />
+      </div>
+      <p><a href={href("/latency", { name: queue.name, window })}>Latency of this queue over time</a></p>
+      <NewestJobs name={queue.name} />
+      <Groups name={queue.name} window={window} />
+      <Servers servers={queue.servedBy} />
+      <Schedules queue={queue} />
+    </>
+  );
+}
+
+/** Live where the stream has them. Counts of finished jobs are exact and say when they were made. */
+function Numbers({ queue }: { queue: OpsQueue }) {
+  const live = snapshot.value?.rows.get(queue.name) ?? queue;
+  const { stored } = queue;
+  const jobs = (query: Record<string, string>) => href("/jobs", { name: queue.name, ...query });
+  const tiles: [word: string, value: string, to: string, more?: string][] = [
+    ["due", count(live.due), jobs({ status: "pending", due: "now" }), live.due > 0 ? `oldest ${duration(live.oldestDueMs)}` : "none waits"],
+    ["later", count(live.later), jobs({ status: "pending", due: "later" })],
+    ["running", `${live.processing} / ${live.slots || "–"}`, jobs({ status: "processing" }), "of the slots"],
+    ["failed", count(stored?.failed ?? live.failed ?? 0), jobs({ status: "failed" })],
+    ["cancelled", stored == null ? "–" : count(stored.cancelled), jobs({ status: "cancelled" })],
+    ["completed", stored == null ? "–" : count(stored.completed), jobs({ status: "completed" })],
+  ];
+  return (
+    <>
+      <ul class="tiles" aria-label="Jobs by state">
+        {tiles.map(([word, value, to, more]) => (
+          <li key={word}><a class="tile" href={to}><span>{word}</span><b>{value}</b><span class="faint">{more ?? "\u00a0"}</span></a></li>
+        ))}
+      </ul>
+      <p class="faint">{stored == null ? "Counting all stored jobs takes too long here." : <>{count(stored.total)} stored in all, counted <When at={stored.countedAt} />.</>}</p>
+    </>
+  );
+}
+
+function Groups({ name, window }: { name: string; window: Window }) {
+  const offered = me.value?.offers["failures"] === true;
+  const asked = useAnswer<OpsGroupList>(offered ? "/failures" : undefined, new URLSearchParams({ name, window }));
+  useFresh(asked.again, 15_000);
+  if (!offered) return null;
+  return <Answered asked={asked}>{(answer) => <Failing groups={answer.groups.slice(0, 5)} window={window} name={name} />}</Answered>;
+}
+
+const SERVERS: readonly Column<OpsServer>[] = [
+  { title: "Instance", cell: (each) => <a class="mono" href={href("/instance", { id: each.id })} title={visible(each.id)}>{shortId(each.id)}</a> },
+  { title: "Host", cell: (each) => (each.host == null ? "–" : visible(each.host)) },
+  { title: "State", cell: (each) => (!each.alive ? <span class="bad-text">? silent</span> : each.off ? <span class="mark warn">switched off</span> : "✓ serves it") },
+  { title: "Running / slots", numeric: true, cell: (each) => <Slots busy={each.active} all={each.concurrency} /> },
+];
+
+function Servers({ servers }: { servers: readonly OpsServer[] }) {
+  return <Table caption="Instances that serve it" columns={SERVERS} rows={servers} keyOf={(each) => each.id} empty="No instance has a worker for this name." />;
+}
+
+const SCHEDULES: readonly Column<OpsQueue["schedules"][number]>[] = [
+  { title: "Schedule", cell: (each) => <a href={href(`/schedules/${encodeURIComponent(each.id)}`)}>{visible(each.key ?? each.name)}</a> },
+  { title: "When", cell: (each) => <><code>{visible(each.cron ?? (each.everyMs == null ? "" : `every ${duration(each.everyMs)}`))}</code> {each.words != null && visible(each.words)}</> },
+  { title: "Zone", cell: (each) => visible(each.timezone ?? "UTC") },
+  { title: "State", cell: (each) => visible(each.state) },
+  { title: "Next", cell: (each) => <When at={each.nextRuns[0]?.at} /> },
+  { title: "Last", cell: (each) => each.lastRun == null ? <span class="faint">never ran</span> : <>{visible(each.lastRun.outcome ?? "")} <When at={each.lastRun.at} /></> },
+];
+
+function Schedules({ queue }: { queue: OpsQueue }) {
+  if (queue.schedules.length === 0) return null;
+  return <Table caption="Its schedules" columns={SCHEDULES} rows={queue.schedules} keyOf={(each) => each.id} />;
+}

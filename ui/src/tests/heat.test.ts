@@ -1,0 +1,48 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { bounds, cells, columnsAt, lineSteps, percentiles, shades, within, type Heat } from "../charts/heat";
+
+const TIMES = ["2026-11-17T12:00:00.000Z", "2026-11-17T12:01:00.000Z", "2026-11-17T12:02:00.000Z"];
+const HEAT: Heat = {
+  buckets: [0, 1, 1.585],
+  lines: [{ p50Ms: 1, p90Ms: 2, p95Ms: 2.1, p99Ms: 2.4, count: 10 }, { count: 0 }, { p50Ms: 1, p90Ms: 1, p95Ms: 1, p99Ms: 1, count: 1 }],
+  matrix: [[1, 0, 0], [5, 0, 1], [4, 0, 0]],
+};
+
+test("a range takes the steps that touch it", () => {
+  const all = within(TIMES, 60_000, "2026-11-17T12:02:30.000Z", undefined);
+  assert.deepEqual(all.map(({ from, to }) => (to - from) / 1000), [60, 60, 30], "the last one is not over");
+  const some = within(TIMES, 60_000, "2026-11-17T12:03:00.000Z", { from: "2026-11-17T12:01:00.000Z", to: "2026-11-17T12:02:00.000Z" });
+  assert.deepEqual(some.map(({ index }) => index), [1]);
+  assert.deepEqual(columnsAt(HEAT, some).matrix, [[0], [0], [0]]);
+});
+
+test("percentiles of a part come from its buckets, as the server computes them", () => {
+  const { p50Ms, p95Ms, count } = percentiles({ ...HEAT, buckets: [10, 100], matrix: [[90], [10]] });
+  assert.equal(count, 100);
+  assert.ok(Math.abs((p50Ms ?? 0) - (10 + 5.849 * (50 / 90))) < 0.01);
+  assert.ok(Math.abs((p95Ms ?? 0) - 129.245) < 0.01, "the example of monque.Histogram");
+  assert.deepEqual(percentiles({ ...HEAT, matrix: [[0], [0], [0]] }), { count: 0 });
+});
+
+test("a step without runs is a gap", () => {
+  const steps = within(TIMES, 60_000, "2026-11-17T12:03:00.000Z", undefined);
+  assert.deepEqual(lineSteps(HEAT, steps).map((step) => step.values), [[1, 2, 2.1, 2.4], null, [1, 1, 1, 1]]);
+});
+
+test("what is below a millisecond is as high as the other buckets", () => {
+  const [low, high] = bounds(0);
+  assert.ok(Math.abs(high / low - 10 ** 0.2) < 1e-9);
+});
+
+test("shades grow by logarithm, the first is for a single run", () => {
+  assert.deepEqual(shades([[0, 100_000]]), [10, 100, 1000, 10_000, 100_000]);
+  assert.deepEqual(shades([[1, 0]]), [1]);
+  assert.deepEqual(shades([[3]]), [2, 3]);
+});
+
+test("cells of one shade are one outline", () => {
+  const paths = cells({ ...HEAT, buckets: [1], matrix: [[1, 0, 100]] }, [{ from: 0, to: 1 }, { from: 1, to: 2 }, { from: 2, to: 3 }], (value) => value, (value) => Math.round(value));
+  assert.equal(paths.length, 5);
+  assert.deepEqual([paths[0], paths[4]], ["M0 2H1V1H0Z", "M2 2H3V1H2Z"]);
+});
