@@ -58,7 +58,7 @@ export function HeatMap({ title, heat, steps, domain: [low, high], onRange, onOp
         )}
       </Plot>
       <Numbers
-        title={title} unit="runs" layers={heat.buckets.map((begin) => ({ tone: "", title: begin < 1 ? "< 1 ms" : `≥ ${duration(begin)}` }))} format={String}
+        title={title} unit="runs" layers={heat.buckets.map((begin) => ({ tone: "", title: begin < 1 ? "< 1 ms" : `≥ ${fine(begin)}` }))} format={String}
         steps={steps.map(({ from, to }, at) => ({ from, to, values: heat.matrix.map((counts) => counts[at] ?? 0) }))}
       />
     </figure>
@@ -69,7 +69,12 @@ function textOf(heat: Heat, steps: readonly { from: number; to: number }[], inde
   const [step, begin] = [steps[index], heat.buckets[row]];
   if (step === undefined || begin === undefined) return "no data";
   const [low, high] = bounds(begin);
-  return `${timesOf(step, isLong(steps))}, ${begin < 1 ? "below" : `${duration(low)} to`} ${duration(high)}: ${plural(heat.matrix[row]?.[index] ?? 0, "run")}`;
+  return `${timesOf(step, isLong(steps))}, ${begin < 1 ? "below" : `${fine(low)} to`} ${fine(high)}: ${plural(heat.matrix[row]?.[index] ?? 0, "run")}`;
+}
+
+/** A duration, with a digit behind the point where buckets are that narrow. */
+function fine(ms: number): string {
+  return ms < 10 ? `${Math.round(ms * 10) / 10} ms` : duration(ms);
 }
 
 function rowAt(heat: Heat, y: (value: number) => number, place: number): number {

@@ -16,10 +16,11 @@ export function logarithmic(low: number, high: number, start: number, end: numbe
 
 /** Round numbers from 0 on; the last one is `top` or more. */
 export function ticks(top: number, most = 4): number[] {
-  const step = roundUp(Math.max(top, 1e-9) / most);
+  if (top <= 0) return [0, 1];
+  const step = roundUp(top / most);
   const found = [0];
   while ((found.at(-1) as number) < top * (1 - 1e-9)) found.push(Number((found.length * step).toPrecision(12)));
-  return found.length > 1 ? found : [0, step];
+  return found;
 }
 
 function roundUp(value: number): number {

@@ -58,7 +58,7 @@ function Head<T>({ column, order, onOrder }: HeadGiven<T>) {
   return (
     <th scope="col" class={kind} aria-sort={down === undefined ? undefined : down ? "descending" : "ascending"}>
       <button type="button" onClick={() => onOrder({ by: sort, down: next })}>
-        {title} <span aria-hidden="true">{down === undefined ? "↕" : down ? "↓" : "↑"}</span>
+        {title}{down !== undefined && <span aria-hidden="true"> {down ? "↓" : "↑"}</span>}
       </button>
     </th>
   );

@@ -29,5 +29,5 @@ function Remedy({ remedy: { label, href, command }, run }: { remedy: OpsRemedy; 
   if (run !== undefined) return <button type="button" onClick={run}>{visible(label)}</button>;
   if (href != null) return <a href={base + href}>{visible(label)}</a>;
   if (command == null) return <>{visible(label)}</>;
-  return <>{visible(label)}: <code>{visible(command)}</code> <Copy text={command} what="the command" /></>;
+  return <>{visible(label)}: <code>{visible(command)}</code> <Copy text={command} what="the command" label="Copy" /></>;
 }

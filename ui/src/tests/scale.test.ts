@@ -19,7 +19,7 @@ test("ticks are round, begin at zero and reach the top", () => {
   assert.deepEqual(ticks(340), [0, 100, 200, 300, 400]);
   assert.deepEqual(ticks(7), [0, 2, 4, 6, 8]);
   assert.deepEqual(ticks(0.3), [0, 0.1, 0.2, 0.3]);
-  assert.deepEqual(ticks(0), [0, ticks(0)[1] as number]);
+  assert.deepEqual(ticks(0), [0, 1]);
   for (const top of [1, 3, 9.99, 10, 10.01, 12_480, 1e9]) {
     const found = ticks(top);
     assert.ok((found.at(-1) as number) >= top && found.length <= 6, `${top}: ${found}`);
