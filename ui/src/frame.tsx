@@ -1,60 +1,15 @@
 // What stands around every screen: header, navigation, banner, toasts.
 import { useSignal } from "@preact/signals";
-import type { ComponentChildren, ComponentType } from "preact";
+import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import { Problem } from "./api";
 import { Refused } from "./parts/asking";
 import { href, place } from "./router";
-import { Job } from "./screens/job";
-import { Jobs } from "./screens/jobs";
-import { Latency } from "./screens/latency";
-import { Overview } from "./screens/overview";
-import { Queue } from "./screens/queue";
-import { Queues } from "./screens/queues";
+import { find, SCREENS, type Screen } from "./screens";
 import { dismiss, identify, me, now, theme, toasts, zone, type Theme } from "./store";
 import { heardAt, live, newVersion, paused, snapshot, togglePause, trouble } from "./stream";
 import { visible } from "./text";
 import { duration } from "./time";
-
-export interface Screen {
-  /** Where it is; `{id}` stands for one part of the path, which the view gets. */
-  path: string;
-  title: string;
-  /** The key that leads to it after `g`. */
-  key?: string;
-  view: ComponentType<{ id: string }>;
-  /** For what is not in the navigation itself: the screen that it belongs to. */
-  under?: string;
-}
-
-/** The screens in the order of the navigation. */
-export const SCREENS: readonly Screen[] = [
-  { path: "/", title: "Overview", key: "o", view: Overview },
-  { path: "/jobs", title: "Jobs", key: "j", view: Jobs },
-  { path: "/jobs/{id}", title: "Job", view: Job, under: "/jobs" },
-  { path: "/queues", title: "Queues", key: "q", view: Queues },
-  { path: "/queue", title: "Queue", view: Queue, under: "/queues" },
-  { path: "/latency", title: "Latency", key: "l", view: Latency },
-];
-
-/** The screen at a path, and what stands for `{id}` in it. */
-function find(path: string): [screen: Screen, id: string] | undefined {
-  for (const screen of SCREENS) {
-    if (screen.path === path) return [screen, ""];
-    const [before = "", behind] = screen.path.split("{id}");
-    const id = path.slice(before.length);
-    if (behind !== undefined && path.startsWith(before) && id !== "" && !id.includes("/")) return [screen, decoded(id)];
-  }
-  return undefined;
-}
-
-function decoded(part: string): string {
-  try {
-    return decodeURIComponent(part);
-  } catch {
-    return part; // a lone %: somebody typed the address
-  }
-}
 
 export function App() {
   const refused = useSignal<Problem | undefined>(undefined);

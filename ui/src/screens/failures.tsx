@@ -1,0 +1,95 @@
+// Failures in groups: what looks alike is one error.
+import { useMemo } from "preact/hooks";
+import type { OpsGroup, OpsGroupList, OpsInstanceList } from "../api.gen";
+import { TrendBars } from "../charts/bars";
+import { failuresWays } from "../copyops";
+import { Answered, useAnswer } from "../parts/asking";
+import { CopyAs } from "../parts/copy";
+import { useFresh } from "../parts/fresh";
+import { NameField } from "../parts/namefield";
+import { Table, type Column } from "../parts/table";
+import { When } from "../parts/when";
+import { lastOf, WindowChoice, windowOf, type Window } from "../parts/windows";
+import { newestRelease } from "../releases";
+import { href, place, root } from "../router";
+import { plural, shortened, visible } from "../text";
+import { count } from "../time";
+import "./failures/failures.css";
+
+const EVERY = 5_000;
+
+export function Failures() {
+  const window = windowOf("24h");
+  const name = place.value.query.get("name") ?? undefined;
+  const query = new URLSearchParams({ window, ...(name === undefined ? {} : { name }) });
+  const asked = useAnswer<OpsGroupList>("/failures", query);
+  useFresh(asked.again, EVERY);
+  return (
+    <section>
+      <div class="bar">
+        <h1>Failures</h1>
+        <span class="grow" />
+        <NameField />
+        <WindowChoice fallback="24h" />
+        <CopyAs ways={() => [failuresWays(query, root())]} />
+      </div>
+      <Answered asked={asked}>{(answer) => <Groups answer={answer} window={window} name={name} />}</Answered>
+    </section>
+  );
+}
+
+function Groups({ answer, window, name }: { answer: OpsGroupList; window: Window; name: string | undefined }) {
+  const release = useRelease();
+  const columns = useMemo(() => columnsOf(window, release), [window, release]);
+  if (answer.groups.length === 0) return <p class="empty">Nothing{name === undefined ? "" : ` of ${visible(name)}`} failed for good in {lastOf(window)}, or all of it was retried.</p>;
+  const caption = `${plural(answer.groups.length, "group")} of ${plural(answer.looked, "failure")} in ${lastOf(window)}`;
+  return (
+    <Table
+      caption={<>{caption}{answer.capped && <span class="faint"> (the newest {count(answer.looked)} are looked at)</span>}</>}
+      columns={columns} rows={answer.groups} keyOf={(group) => group.fingerprint}
+    />
+  );
+}
+
+/** The newest release, for "new since". */
+export function useRelease(): string | undefined {
+  const instances = useAnswer<OpsInstanceList>("/instances").answer?.instances;
+  return useMemo(() => newestRelease(instances ?? []), [instances]);
+}
+
+function columnsOf(window: Window, release: string | undefined): Column<OpsGroup>[] {
+  return [
+    { title: "Error", cell: (group) => <Sentence group={group} window={window} release={release} /> },
+    { title: "Jobs", numeric: true, cell: (group) => count(group.count) },
+    { title: "Share", numeric: true, cell: (group) => share(group) },
+    { title: "First seen", cell: (group) => <When at={group.firstSeen} /> },
+    { title: "Last seen", cell: (group) => <When at={group.lastSeen} /> },
+    { title: `Trend, ${lastOf(window).replace("the ", "")}`, cell: (group) => <TrendBars counts={group.trend} tone="failed" what="failure" /> },
+  ];
+}
+
+const MOST_NAMES = 4;
+
+function Sentence({ group, window, release }: { group: OpsGroup; window: Window; release: string | undefined }) {
+  const { names } = group;
+  const more = names.length - MOST_NAMES;
+  return (
+    <span>
+      <a href={href(`/failures/${encodeURIComponent(group.fingerprint)}`, { window })} title={visible(group.sentence)}>{visible(shortened(group.sentence, 200))}</a>
+      <IsNew group={group} release={release} />
+      <br />
+      <span class="faint">{names.slice(0, MOST_NAMES).map((name) => visible(shortened(name, 40))).join(", ")}{more > 0 && ` and ${plural(more, "other name")}`}</span>
+    </span>
+  );
+}
+
+/** "new since release 4f2a" */
+export function IsNew({ group, release }: { group: OpsGroup; release: string | undefined }) {
+  if (!group.isNew) return null;
+  return <span class="mark bad">new since {release === undefined ? "the last release" : `release ${visible(shortened(release, 24))}`}</span>;
+}
+
+export function share(group: OpsGroup): string {
+  const percent = group.share * 100;
+  return `${percent > 0 && percent < 1 ? "<\u00a01" : Math.round(percent)}\u00a0%`;
+}

@@ -1,0 +1,120 @@
+// One group of failures: what it is, a canary, and then the rest.
+import { useSignal } from "@preact/signals";
+import { act, get } from "../../api";
+import type { OpsCanary, OpsGroupAnswer, OpsJobAnswer } from "../../api.gen";
+import { TrendBars } from "../../charts/bars";
+import { copy } from "../../clipboard";
+import { groupWays } from "../../copyops";
+import { Answered, useAnswer } from "../../parts/asking";
+import { CopyAs } from "../../parts/copy";
+import { useFresh } from "../../parts/fresh";
+import { usePress } from "../../parts/press";
+import { When } from "../../parts/when";
+import { lastOf, WindowChoice, windowOf, type Window } from "../../parts/windows";
+import { change, href, place, root } from "../../router";
+import { may, say } from "../../store";
+import { plural, shortened, shortId, visible } from "../../text";
+import { IsNew, share, useRelease } from "../failures";
+import { jobHref } from "../job/acting";
+import { BulkDialog } from "../jobs/bulkdialog";
+import { CanaryView } from "./canaryview";
+import { report } from "./report";
+import { Samples } from "./samples";
+
+const EVERY = 5_000;
+
+export function FailureGroup({ id }: { id: string }) {
+  const window = windowOf("24h");
+  const path = `/failures/${encodeURIComponent(id)}`;
+  const asked = useAnswer<OpsGroupAnswer>(path, new URLSearchParams({ window }));
+  const bulk = useSignal<"retry" | "delete" | undefined>(undefined);
+  const canary = place.value.query.get("canary");
+  useFresh(asked.again, EVERY);
+  const isGone = asked.problem?.status === 404;
+  const left = isGone ? 0 : asked.answer?.count ?? 0;
+  const retryRest = may("retryBulk") ? () => (bulk.value = "retry") : undefined;
+  return (
+    <section>
+      <div class="bar">
+        <span class="crumbs"><a href={href("/failures", { window })}>Failures</a> / {visible(id)}</span>
+        <span class="grow" />
+        <WindowChoice fallback="24h" />
+      </div>
+      {canary !== null && <CanaryView key={canary} id={canary} fingerprint={id} left={left} retryRest={retryRest} onEnd={asked.again} />}
+      {isGone ? <Gone window={window} /> : (
+        <Answered asked={asked}>{(group) => <Group group={group} window={window} path={path} ask={(action) => (bulk.value = action)} />}</Answered>
+      )}
+      {bulk.value !== undefined && (
+        <BulkDialog
+          action={bulk.value} target={{ filter: { failed: id } }}
+          close={() => {
+            bulk.value = undefined;
+            asked.again();
+          }}
+        />
+      )}
+    </section>
+  );
+}
+
+function Gone({ window }: { window: Window }) {
+  return (
+    <p class="empty">
+      No failed job of {lastOf(window)} belongs to this group: all were retried or deleted, or they are older.{" "}
+      {window !== "30d" && <button type="button" onClick={() => change({ window: "30d" })}>Look back 30 days</button>}
+    </p>
+  );
+}
+
+interface Given {
+  group: OpsGroupAnswer;
+  window: Window;
+  path: string;
+  ask: (action: "retry" | "delete") => void;
+}
+
+function Group({ group, window, path, ask }: Given) {
+  const release = useRelease();
+  return (
+    <>
+      <h1>{visible(shortened(group.sentence, 400))}<IsNew group={group} release={release} /></h1>
+      <div class="bar">
+        {may("retry") && <CanaryButton path={path} />}
+        {may("retryBulk") && <button type="button" onClick={() => ask("retry")}>Retry all {plural(group.count, "job")}…</button>}
+        {may("deleteBulk") && <button type="button" class="danger" onClick={() => ask("delete")}>Delete {plural(group.count, "job")}…</button>}
+        <span class="grow" />
+        <ReportButton group={group} />
+        <CopyAs ways={() => groupWays(group.fingerprint, new URLSearchParams({ window }), root())} />
+      </div>
+      <dl class="facts">
+        <div><dt>Failed jobs</dt><dd><a href={href("/jobs", { failed: group.fingerprint })}>{plural(group.count, "job")}</a>, {share(group)} of {plural(group.looked, "failure")} in {lastOf(window)}</dd></div>
+        <div><dt>Names</dt><dd>{group.names.map((name, at) => <span key={name}>{at > 0 && ", "}<a href={href("/queue", { name })}>{visible(shortened(name, 60))}</a></span>)}</dd></div>
+        <div><dt>First seen</dt><dd><When at={group.firstSeen} as="absolute" />, <When at={group.firstSeen} /></dd></div>
+        <div><dt>Last seen</dt><dd><When at={group.lastSeen} as="absolute" />, <When at={group.lastSeen} /></dd></div>
+        <div><dt>Trend, {lastOf(window).replace("the ", "")}</dt><dd><TrendBars counts={group.trend} tone="failed" what="failure" /></dd></div>
+      </dl>
+      <Samples samples={group.samples} differingKeys={group.differingKeys ?? undefined} />
+      <p><a href={href("/jobs", { failed: group.fingerprint })}>Open all {plural(group.count, "job")} of this group</a></p>
+    </>
+  );
+}
+
+/** Retry one, the newest: if it completes, the others will. */
+function CanaryButton({ path }: { path: string }) {
+  const { busy, press } = usePress(async () => {
+    const sent = await act<OpsCanary>("POST", `${path}/canary`, {});
+    say({ tone: "good", text: `Retried ${visible(sent.name)} ${shortId(sent.id)} as a canary.`, link: { href: jobHref(sent.id), text: "Open" } });
+    change({ canary: sent.id });
+  });
+  return <button type="button" class="primary" disabled={busy} onClick={press}>Retry one as a canary</button>;
+}
+
+function ReportButton({ group }: { group: OpsGroupAnswer }) {
+  const { busy, press } = usePress(async () => {
+    const newest = group.sampleIds[0];
+    const sample = newest === undefined ? undefined : await get<OpsJobAnswer>(`/jobs/${encodeURIComponent(newest)}`).catch(() => undefined);
+    const link = `${root()}failures/${group.fingerprint}`;
+    await copy(report({ group, sample, differingKeys: group.differingKeys ?? [], link }), "the bug report");
+  });
+  return <button type="button" disabled={busy} onClick={press}>Copy for a bug report</button>;
+}
