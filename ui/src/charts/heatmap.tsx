@@ -31,9 +31,9 @@ export function HeatMap({ title, heat, steps, domain: [low, high], onRange, onOp
   return (
     <figure class="chart">
       <figcaption class="legend">
-        <span><b>{title}</b> <span class="faint">runs by time and duration; press a cell for the jobs of its time</span></span>
+        <span><b>{title}</b> <span class="faint">runs; a cell opens the jobs of its time</span></span>
         <Shades limits={limits} />
-        <span class="faint times">{cursor.value === undefined ? "" : say(Math.min(cursor.value, steps.length - 1))}</span>
+        <span class="faint times">{cursor.value === undefined ? "\u00a0" : say(Math.min(cursor.value, steps.length - 1))}</span>
       </figcaption>
       <Plot
         label={`${title}. Arrow keys move from cell to cell, Enter opens the jobs of that time; with Shift they choose a range.`}
@@ -84,7 +84,7 @@ function rowAt(heat: Heat, y: (value: number) => number, place: number): number 
 
 function Shades({ limits }: { limits: readonly number[] }) {
   return (
-    <span class="key" role="img" aria-label={`Shades, from light to dark, up to ${limits.join(", ")} runs`}>
+    <span class="swatch" role="img" aria-label={`Shades, from light to dark, up to ${limits.join(", ")} runs`}>
       {limits.map((limit, at) => (
         <span key={limit}>
           <svg width="12" height="12" aria-hidden="true"><rect class={`cell shade-${at + 1 + 5 - limits.length}`} width="12" height="12" /></svg>

@@ -32,7 +32,7 @@ export function Legend({ title, unit, layers, steps, format, cursor, swatch }: G
     <figcaption class="legend">
       <span><b>{title}</b> <span class="faint">{unit}</span></span>
       {[...layers.entries()].reverse().map(([index, layer]) => (
-        <span key={layer.title} class="key">
+        <span key={layer.title} class="swatch">
           <svg width="12" height="12" aria-hidden="true">{swatch(layer)}</svg>
           {layer.title} <b class="number">{step?.values == null ? "–" : format(step.values[index] ?? 0)}</b>
         </span>

@@ -5,6 +5,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { zone } from "../store";
 import { shortened, visible } from "../text";
 import { axisTime, clock } from "../time";
+import "./charts.css";
 import { indexAt, linear, timeTicks, type Scale } from "./scale";
 
 export interface Mark {

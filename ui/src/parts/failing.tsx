@@ -24,7 +24,7 @@ function Line({ group, window }: { group: OpsGroup; window: Window }) {
       <b class="number">{count(group.count)}{group.capped ? "+" : ""}</b>
       <span class="grow">
         <a href={href(`/failures/${encodeURIComponent(group.fingerprint)}`, { window })}>{visible(shortened(group.sentence, 160))}</a>
-        {group.isNew && <span class="mark bad">new since the last release</span>}
+        {group.isNew && <> <span class="flag bad">new since the last release</span></>}
         <br />
         <span class="faint">{visible(shortened(group.names.join(", "), 80))} · last <When at={group.lastSeen} /></span>
       </span>

@@ -82,10 +82,9 @@ export function PauseNote({ pause, done }: { pause: OpsPause; done: () => void }
     <div class="banner warn bar">
       <span class="grow">
         <b>❚❚ {pause.name === null ? "All queues are" : `${visible(pause.name)} is`} paused</b>
-        {pause.since != null && <>, since <When at={pause.since} /></>}
-        {pause.until != null && <>, until <When at={pause.until} as="absolute" /></>}
-        {pause.by != null && <>, by {visible(pause.by)}</>}
+        {pause.until != null && <> until <When at={pause.until} as="absolute" /></>}
         {pause.reason != null && <>: {visible(pause.reason)}</>}
+        <span class="faint"> (<When at={pause.since} />{pause.by != null && <>, through {visible(pause.by)}</>})</span>
       </span>
       {mayPause() && <ResumeButton name={pause.name} done={done} />}
     </div>

@@ -91,8 +91,8 @@ function Name(row: QueueRow) {
   return (
     <span>
       <a href={href("/queue", { name: row.name })} title={visible(row.name)}>{visible(shortened(row.name, 60))}</a>
-      {row.paused && <span class="mark warn">❚❚ paused</span>}
-      {row.due > 0 && row.slots === 0 && !row.paused && <span class="mark bad">! nobody serves it</span>}
+      {row.paused && <> <span class="flag warn">❚❚ paused</span></>}
+      {row.due > 0 && row.slots === 0 && !row.paused && <> <span class="flag bad">! nobody serves it</span></>}
     </span>
   );
 }

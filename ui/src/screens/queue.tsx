@@ -3,18 +3,18 @@ import type { OpsGroupList, OpsQueue, OpsServer } from "../api.gen";
 import { Answered, useAnswer } from "../parts/asking";
 import { Failing } from "../parts/failing";
 import { useFresh } from "../parts/fresh";
-import { NewestJobs } from "../parts/newest";
 import { mayPause, PauseButton, PauseNote } from "../parts/pausing";
 import { Percentiles } from "../parts/percentiles";
 import { Slots } from "../parts/queues";
 import { Table, type Column } from "../parts/table";
 import { Throughput } from "../parts/throughput";
 import { When } from "../parts/when";
-import { Why } from "../parts/why";
+import { Explained } from "../parts/why";
 import { WindowChoice, windowOf, type Window } from "../parts/windows";
 import { href, place } from "../router";
 import { me } from "../store";
 import { snapshot } from "../stream";
+import { JobList } from "./jobs/joblist";
 import { shortId, visible } from "../text";
 import { count, duration } from "../time";
 
@@ -42,7 +42,7 @@ function Shown({ queue, window, again }: { queue: OpsQueue; window: Window; agai
   return (
     <>
       {queue.pause != null && <PauseNote pause={queue.pause} done={again} />}
-      {queue.explanation != null && queue.explanation.code !== "paused" && <Why why={queue.explanation} />}
+      {queue.explanation != null && queue.explanation.code !== "paused" && <Explained why={queue.explanation} />}
       <Numbers queue={queue} />
       <Throughput series={queue.series} name={queue.name} />
       <div class="columns">
@@ -50,10 +50,10 @@ function Shown({ queue, window, again }: { queue: OpsQueue; window: Window; agai
         <Percentiles title="Run" words="from start to end" of={queue.run} />
       </div>
       <p><a href={href("/latency", { name: queue.name, window })}>Latency of this queue over time</a></p>
-      <NewestJobs name={queue.name} />
       <Groups name={queue.name} window={window} />
       <Servers servers={queue.servedBy} />
       <Schedules queue={queue} />
+      <JobList title={<h2>Its jobs</h2>} name={queue.name} />
     </>
   );
 }
@@ -94,7 +94,7 @@ function Groups({ name, window }: { name: string; window: Window }) {
 const SERVERS: readonly Column<OpsServer>[] = [
   { title: "Instance", cell: (each) => <a class="mono" href={href("/instance", { id: each.id })} title={visible(each.id)}>{shortId(each.id)}</a> },
   { title: "Host", cell: (each) => (each.host == null ? "–" : visible(each.host)) },
-  { title: "State", cell: (each) => (!each.alive ? <span class="bad-text">? silent</span> : each.off ? <span class="mark warn">switched off</span> : "✓ serves it") },
+  { title: "State", cell: (each) => (!each.alive ? <span class="bad-text">? silent</span> : each.off ? <span class="flag warn">switched off</span> : "✓ serves it") },
   { title: "Running / slots", numeric: true, cell: (each) => <Slots busy={each.active} all={each.concurrency} /> },
 ];
 
