@@ -154,7 +154,8 @@ export function actionWays(action: string, id: string, root: Root): Way {
 }
 
 const TITLES: Record<string, string> = { cancel: "Cancel it", retry: "Retry it", "run-now": "Run it now", stop: "Stop it", delete: "Delete it" };
-const ON_ONE: Record<string, [command: string, python: string, body: unknown]> = {
+/** Actions on one job that need no argument. */
+export const ON_ONE: Record<string, [command: string, python: string, body: unknown]> = {
   cancel: ["cancel", "await monque.cancel_job(ID)", {}],
   retry: ["retry", "await monque.retry_job(ID)", {}],
   "run-now": ["reschedule --delay 0s", "await monque.run_now(ID)", {}],

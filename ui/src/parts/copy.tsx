@@ -8,7 +8,7 @@ import { Dialog } from "./dialog";
 /** A small button that copies a value; `what` is named to those who do not see the mark, and in the toast. */
 export function Copy({ text, what, label }: { text: string; what: string; label?: string }) {
   return (
-    <button type="button" class="bare" title={`Copy ${what}`} aria-label={`Copy ${what}`} onClick={() => void copy(text, what)}>
+    <button type="button" class={label === undefined ? "bare" : undefined} title={`Copy ${what}`} aria-label={`Copy ${what}`} onClick={() => void copy(text, what)}>
       {label ?? <CopyMark />}
     </button>
   );

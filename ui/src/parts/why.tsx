@@ -4,7 +4,13 @@ import { href } from "../router";
 import { visible } from "../text";
 import { Copy } from "./copy";
 
-export function Explained({ why }: { why: OpsExplanation }) {
+interface Given {
+  why: OpsExplanation;
+  /** What a remedy's action does on this page; others show their command. */
+  actions?: Record<string, () => void>;
+}
+
+export function Explained({ why, actions = {} }: Given) {
   return (
     <section class="why" aria-labelledby="why">
       <h2 id="why" class="hidden-text">Why</h2>
@@ -16,13 +22,14 @@ export function Explained({ why }: { why: OpsExplanation }) {
           ))}
         </dl>
       )}
-      {why.remedies.length > 0 && <ul class="remedies">{why.remedies.map((remedy) => <li key={remedy.label}><Remedy remedy={remedy} /></li>)}</ul>}
+      {why.remedies.length > 0 && <ul class="remedies">{why.remedies.map((remedy) => <li key={remedy.label}><Remedy remedy={remedy} run={actions[remedy.action ?? ""]} /></li>)}</ul>}
     </section>
   );
 }
 
-/** The buttons stand elsewhere on the page; here is the command that does the same, or where to look. */
-function Remedy({ remedy }: { remedy: OpsRemedy }) {
+/** A button where the page can act, else the command that does the same, or where to look. */
+function Remedy({ remedy, run }: { remedy: OpsRemedy; run: (() => void) | undefined }) {
+  if (run !== undefined) return <button type="button" onClick={run}>{visible(remedy.label)}</button>;
   return (
     <>
       {remedy.href == null ? visible(remedy.label) : <a href={href(remedy.href)}>{visible(remedy.label)}</a>}

@@ -15,7 +15,7 @@ interface Given {
 }
 
 /** Which action is on its way or is asked about, and how to press one. */
-function usePress({ job, match, onChange }: Given) {
+export function usePress({ job, match, onChange }: Given) {
   const busy = useSignal(false);
   const asking = useSignal<JobAction | undefined>(undefined);
   const run = async (action: JobAction, body: object) => onChange(await perform(job, action, body, match?.()));
@@ -33,16 +33,23 @@ function usePress({ job, match, onChange }: Given) {
       .finally(() => (busy.value = false));
   };
   const dialog = asking.value !== undefined && <Ask action={asking.value} job={job} run={run} close={() => (asking.value = undefined)} />;
-  return { busy, press, dialog };
+  return { busy: busy.value, press, dialog };
 }
 
-/** All actions, as buttons. */
-export function Actions(given: Given) {
-  const { busy, press, dialog } = usePress(given);
+interface Pressing {
+  actions: readonly JobAction[];
+  busy: boolean;
+  press: (action: JobAction) => void;
+}
+
+export function ActionButtons({ actions, busy, press }: Pressing) {
   return (
     <>
-      {given.job.actions.map((action) => <ActionButton key={action} action={action} busy={busy.value} press={press} />)}
-      {dialog}
+      {actions.map((action) => (
+        <button key={action} type="button" class={action === "delete" ? "danger" : undefined} disabled={busy} onClick={() => press(action)}>
+          {WORDS[action].verb}{WORDS[action].asks ? "…" : ""}
+        </button>
+      ))}
     </>
   );
 }
@@ -59,27 +66,18 @@ export function RowActions(given: Given) {
   };
   return (
     <span class="row-actions">
-      {first !== undefined && <ActionButton action={first} busy={busy.value} press={press} />}
+      {first !== undefined && <ActionButtons actions={[first]} busy={busy} press={press} />}
       {others.length > 0 && <button type="button" class="bare" aria-label={`More actions for ${shortId(given.job.id)}`} title="More actions" onClick={() => (more.value = true)}>⋯</button>}
       {more.value && (
         <Dialog title={`${visible(given.job.name)} ${shortId(given.job.id)}`} close={() => (more.value = false)}>
           <p class="buttons">
-            {given.job.actions.map((action) => <ActionButton key={action} action={action} busy={busy.value} press={choose} />)}
+            <ActionButtons actions={given.job.actions} busy={busy} press={choose} />
             <button type="button" onClick={() => (more.value = false)}>Close</button>
           </p>
         </Dialog>
       )}
       {dialog}
     </span>
-  );
-}
-
-function ActionButton({ action, busy, press }: { action: JobAction; busy: boolean; press: (action: JobAction) => void }) {
-  const { verb, asks } = WORDS[action];
-  return (
-    <button type="button" class={action === "delete" ? "danger" : undefined} disabled={busy} onClick={() => press(action)}>
-      {verb}{asks ? "…" : ""}
-    </button>
   );
 }
 

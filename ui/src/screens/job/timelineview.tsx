@@ -2,6 +2,7 @@
 import { useSignal, type Signal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import type { OpsJobAnswer } from "../../api.gen";
+import { Table, type Column } from "../../parts/table";
 import { When, Took } from "../../parts/when";
 import { now, zone } from "../../store";
 import { visible } from "../../text";
@@ -161,24 +162,17 @@ function Key() {
   );
 }
 
+type Part = [lane: Lane, segment: Segment];
+
+const COLUMNS: readonly Column<Part>[] = [
+  { title: "Attempt", cell: ([lane]) => lane.number },
+  { title: "What", cell: ([, { kind, outcome }]) => (kind === "run" ? (outcome ?? "run").replace("_", " ") : kind) },
+  { title: "From", cell: ([, { from }]) => <When at={new Date(from).toISOString()} as="absolute" /> },
+  { title: "For", numeric: true, cell: ([, { from, to }]) => <Took ms={to - from} /> },
+  { title: "Instance", cell: ([lane, { kind }]) => (kind === "run" ? visible(lane.attempt?.instance ?? "") : "") },
+];
+
 function Attempts({ line }: { line: TimeLine }) {
-  return (
-    <div class="table">
-      <table>
-        <caption>Attempts</caption>
-        <thead><tr><th scope="col">Attempt</th><th scope="col">What</th><th scope="col">From</th><th scope="col" class="number">For</th><th scope="col">Instance</th></tr></thead>
-        <tbody>
-          {line.lanes.flatMap((lane) => lane.segments.map((segment, index) => (
-            <tr key={`${lane.number} ${index}`}>
-              <th scope="row">{lane.number}</th>
-              <td>{segment.kind === "run" ? (segment.outcome ?? "run").replace("_", " ") : segment.kind}</td>
-              <td><When at={new Date(segment.from).toISOString()} as="absolute" /></td>
-              <td class="number"><Took ms={segment.to - segment.from} /></td>
-              <td>{segment.kind === "run" ? visible(lane.attempt?.instance ?? "") : ""}</td>
-            </tr>
-          )))}
-        </tbody>
-      </table>
-    </div>
-  );
+  const rows = line.lanes.flatMap((lane) => lane.segments.map((segment): Part => [lane, segment]));
+  return <Table caption="Attempts" columns={COLUMNS} rows={rows} keyOf={([lane, { kind }]) => `${lane.number} ${kind}`} />;
 }
