@@ -34,7 +34,7 @@ export function Tree({ value, what, download }: { value: unknown; what: string; 
           </label>
         )}
         <button type="button" aria-pressed={raw} onClick={() => change({ [what]: raw ? undefined : "raw" }, "replace")}>Raw</button>
-        <Copy text={text} what={`the ${what}`} label="Copy all" />
+        <Copy text={text} what={`all of the ${what}`} label="Copy all" />
         {download !== undefined && <a href={download} download="payload.json">Download</a>}
         <span class="faint">{bytes(new Blob([text]).size)} as JSON</span>
       </div>
@@ -106,8 +106,8 @@ function Copies({ path, value }: { path: string; value: unknown }) {
   const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
   return (
     <span class="copies">
-      <Copy text={text} what={path === "" ? "the value" : `the value of ${visible(path)}`} label="value" />
-      {path !== "" && <Copy text={path} what={`the path ${visible(path)}`} label="path" />}
+      <Copy text={text} what={`value${path === "" ? "" : ` of ${visible(path)}`}`} label="Copy value" />
+      {path !== "" && <Copy text={path} what={`path ${visible(path)}`} label="Copy path" />}
     </span>
   );
 }

@@ -2,16 +2,16 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
-import type { OpsJobList, OpsSelection } from "../../api.gen";
+import type { OpsCount, OpsJobList, OpsSelection } from "../../api.gen";
 import { listWays } from "../../copyas";
-import { Answered } from "../../parts/asking";
+import { Answered, useAnswer } from "../../parts/asking";
 import { CopyAs } from "../../parts/copy";
 import { change, place, root } from "../../router";
-import { plural } from "../../text";
+import { plural, visible } from "../../text";
 import { BULK_ACTIONS } from "./bulk";
 import { chosenColumns, ChooseColumns } from "./columns";
-import { filtersOf, pageQuery, selectionOf } from "./filter";
-import { FilterBar } from "./filterbar";
+import { filtersOf, pageQuery, queryOf, selectionOf, type Filter } from "./filter";
+import { FilterBar, refilter } from "./filterbar";
 import { useListing, type Listing } from "./listing";
 import { SelectionBar } from "./selectionbar";
 import { NOTHING } from "./selecting";
@@ -90,8 +90,26 @@ function Empty({ name, cursor }: { name: string | undefined; cursor: boolean }) 
   if (found.length === 0) return <p class="empty">There are no jobs{name === undefined ? " yet" : " of this name"}.</p>;
   return (
     <div class="empty">
-      <p>No job matches {found.length === 1 ? "this filter" : "all of these filters"}. Drop {found.length === 1 ? "it" : "one"} above to see more{found.length > 1 ? `; the narrowest is often the last: ${found.at(-1)?.words}` : ""}.</p>
+      <p>No job matches {found.length === 1 ? "this filter" : "all of these filters"}.</p>
+      {found.slice(0, MOST_OFFERS).map((each) => <Offer key={each.keys[0]} filter={each} name={name} />)}
     </div>
+  );
+}
+
+// Each offer is a query that counts.
+const MOST_OFFERS = 4;
+
+/** How many jobs there would be without one of the filters. */
+function Offer({ filter, name }: { filter: Filter; name: string | undefined }) {
+  const without = new URLSearchParams(place.value.query);
+  for (const key of filter.keys) without.delete(key);
+  const { answer } = useAnswer<OpsCount>("/jobs/count", queryOf({ ...selectionOf(without), ...(name === undefined ? {} : { name }) }));
+  if (answer === undefined || answer.count === 0) return null;
+  return (
+    <p>
+      <button type="button" onClick={() => refilter(Object.fromEntries(filter.keys.map((key) => [key, undefined])))}>Drop “{visible(filter.words)}”</button>{" "}
+      to see {answer.capped ? "more than " : ""}{plural(answer.count, "job")}
+    </p>
   );
 }
 
