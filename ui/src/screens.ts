@@ -8,6 +8,8 @@ import { Latency } from "./screens/latency";
 import { Overview } from "./screens/overview";
 import { Queue } from "./screens/queue";
 import { Queues } from "./screens/queues";
+import { OneSchedule } from "./screens/schedules/one";
+import { Schedules } from "./screens/schedules";
 
 export interface Screen {
   /** Where it is; `{id}` stands for one part of the path, which the view gets. */
@@ -29,6 +31,8 @@ export const SCREENS: readonly Screen[] = [
   { path: "/queue", title: "Queue", view: Queue, under: "/queues" },
   { path: "/failures", title: "Failures", key: "f", view: Failures },
   { path: "/failures/{id}", title: "Group of failures", view: FailureGroup, under: "/failures" },
+  { path: "/schedules", title: "Schedules", key: "s", view: Schedules },
+  { path: "/schedules/{id}", title: "Schedule", view: OneSchedule, under: "/schedules" },
   { path: "/latency", title: "Latency", key: "l", view: Latency },
 ];
 

@@ -184,7 +184,7 @@ function useHands({ steps, height, cursor, onRange, onMove, onKey, onPress }: Gr
   };
 }
 
-function useWidth(box: { current: HTMLElement | null }): number {
+export function useWidth(box: { current: HTMLElement | null }): number {
   const width = useSignal(600);
   useEffect(() => {
     const watch = new ResizeObserver(([entry]) => {

@@ -1,0 +1,40 @@
+import { useMemo } from "preact/hooks";
+import type { OpsEdge, OpsRun } from "../../api.gen";
+import { When } from "../../parts/when";
+import { now } from "../../store";
+import { visible } from "../../text";
+import { clockChanges } from "./clocks";
+import { localOf } from "./parts";
+
+/** Times to come: by the schedule's clocks, by the reader's, and how soon. */
+export function Runs({ runs, timezone, caption }: { runs: readonly OpsRun[]; timezone: string; caption: string }) {
+  if (runs.length === 0) return <p class="faint">No run is to come.</p>;
+  return (
+    <div class="table short" tabIndex={0} role="region" aria-label={caption}>
+      <table class="cards">
+        <caption>{caption}</caption>
+        <thead><tr><th scope="col">In {visible(timezone)}</th><th scope="col">Here</th><th scope="col">How soon</th></tr></thead>
+        <tbody>
+          {runs.map((run) => <tr key={run.at}><th scope="row" data-label="There" class="number-left">{localOf(run)}</th><td data-label="Here"><When at={run.at} as="absolute" /></td><td data-label="How soon"><When at={run.at} /></td></tr>)}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+/** What the next changes of the clocks do to a schedule, also where that is nothing. */
+export function Edges({ edges, timezone }: { edges: readonly OpsEdge[]; timezone: string }) {
+  const changes = useMemo(() => clockChanges(timezone, now.peek()), [timezone]);
+  const quiet = changes.filter(({ day }) => !edges.some((edge) => edge.local.startsWith(day)));
+  if (edges.length === 0 && quiet.length === 0) return <p class="faint">The clocks of {visible(timezone)} do not change within 400 days.</p>;
+  return (
+    <ul class="edges">
+      {edges.map((edge) => <li key={edge.at} class="banner warn"><span aria-hidden="true">{edge.kind === "skipped" ? "⤼" : "⟲"}</span> {visible(edge.effect)} <span class="faint">(<When at={edge.at} />)</span></li>)}
+      {quiet.map(({ day, direction }) => <li key={day} class="banner">{longDay(day)}: the clocks go {direction}; no time of it is skipped or repeated.</li>)}
+    </ul>
+  );
+}
+
+function longDay(day: string): string {
+  return new Date(`${day}T12:00Z`).toLocaleDateString("en-GB", { day: "numeric", month: "long", year: "numeric", timeZone: "UTC" });
+}
