@@ -11,6 +11,7 @@ import { go, href, root } from "../router";
 import { visible } from "../text";
 import type { JobAction } from "./job/acting";
 import { ActionButtons, usePress } from "./job/actions";
+import { EnqueueAgain } from "./job/again";
 import { Errors } from "./job/errors";
 import { Facts } from "./job/facts";
 import "./job/job.css";
@@ -45,6 +46,7 @@ function Whole({ job, path, again }: { job: OpsJobAnswer; path: string; again: (
         <Status display={job.display} recurring={job.recurring != null} />
         <span class="grow" />
         <ActionButtons actions={job.actions} busy={busy} press={press} />
+        <EnqueueAgain job={job} />
         <CopyAs ways={ways} />
       </div>
       {dialog}
@@ -54,7 +56,7 @@ function Whole({ job, path, again }: { job: OpsJobAnswer; path: string; again: (
       <Written job={job} />
       <Payload job={job} />
       <Facts job={job} />
-      {job.audit != null && <Trail entries={job.audit} caption="Audit" />}
+      {job.audit != null && job.audit.length > 0 && <section><h2>Audit</h2><Trail entries={job.audit} caption="What people did to this job, the newest first" /></section>}
     </>
   );
 }

@@ -19,13 +19,13 @@ export function Errors({ job }: { job: OpsJobAnswer }) {
   return (
     <section aria-labelledby="errors">
       <h2 id="errors">Errors</h2>
-      {failed.slice(0, most).map((attempt, index) => <OneError key={attempt.number} attempt={attempt} open={index === 0} />)}
+      {failed.slice(0, most).map((attempt, index) => <OneError key={attempt.number} attempt={attempt} open={index === 0} hidden={job.payloadHidden === true} />)}
       {failed.length > most && <button type="button" onClick={() => (all.value = true)}>Show {failed.length - most} more</button>}
     </section>
   );
 }
 
-function OneError({ attempt, open }: { attempt: OpsAttempt; open: boolean }) {
+function OneError({ attempt, open, hidden }: { attempt: OpsAttempt; open: boolean; hidden: boolean }) {
   const error = attempt.error!;
   const reason = `${error.type}${error.message == null ? "" : `: ${error.message}`}`;
   return (
@@ -33,7 +33,7 @@ function OneError({ attempt, open }: { attempt: OpsAttempt; open: boolean }) {
       <summary>
         <span class="faint">Attempt {attempt.number}, {attempt.outcome.replace("_", " ")} <When at={attempt.finishedAt} /></span> <strong>{visible(reason)}</strong>
       </summary>
-      {error.traceback == null ? <p class="faint">No traceback is stored.</p> : <Traceback text={error.traceback} />}
+      {error.traceback == null ? <p class="faint">{hidden ? "You may not see tracebacks." : "No traceback is stored."}</p> : <Traceback text={error.traceback} />}
     </details>
   );
 }

@@ -133,7 +133,7 @@ function SegmentView({ lane, segment, axis, y, tabIndex, said }: SegmentGiven) {
   const room = right - left;
   const length = duration(to - from);
   const label = kind === "run" && outcome !== undefined && room > 110 ? `${outcome} ${length}` : length;
-  const broken = axis.breaks.some((each) => each.from >= from && each.to <= to);
+  const broken = room > 60 && axis.breaks.some((each) => each.from >= from && each.to <= to);
   return (
     <g role="img" tabIndex={tabIndex} class={`segment ${kind} ${kind === "run" ? `ended-${outcome}` : ""}`} aria-label={sentence(lane, segment)} {...telling(said, sentence(lane, segment))}>
       <rect x={left} y={y + 3} width={Math.max(room, 2)} height={LANE - 8} rx="2" />

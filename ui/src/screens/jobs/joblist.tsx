@@ -44,6 +44,7 @@ export function JobList({ title, name }: { title: ComponentChildren; name?: stri
       </div>
       <FilterBar fixedName={name} />
       <ShowNew listing={listing} />
+      {listing.asked.problem !== undefined && query.has("cursor") && <p><FirstPage words="Go to the first page" /></p>}
       <Answered asked={listing.asked}>
         {(answer) => answer.jobs.length === 0 ? <Empty name={name} cursor={query.has("cursor")} /> : (
           <>
@@ -85,7 +86,7 @@ function ShowNew({ listing }: { listing: Listing }) {
 function Empty({ name, cursor }: { name: string | undefined; cursor: boolean }) {
   const found = filtersOf(place.value.query, (at) => at).filter((each) => name === undefined || each.keys[0] !== "name");
   if (cursor) {
-    return <p class="empty">There are no more jobs here. <button type="button" onClick={() => change({ cursor: undefined, direction: undefined })}>Go to the first page</button></p>;
+    return <p class="empty">There are no more jobs here. <FirstPage words="Go to the first page" /></p>;
   }
   if (found.length === 0) return <p class="empty">There are no jobs{name === undefined ? " yet" : " of this name"}.</p>;
   return (
@@ -113,17 +114,21 @@ function Offer({ filter, name }: { filter: Filter; name: string | undefined }) {
   );
 }
 
+function FirstPage({ words }: { words: string }) {
+  return <button type="button" disabled={!place.value.query.has("cursor")} onClick={() => refilter({})}>{words}</button>;
+}
+
 function Pages({ answer }: { answer: OpsJobList }) {
   const { query } = place.value;
   return (
     <nav class="pages" aria-label="Pages">
-      <button type="button" disabled={!query.has("cursor")} onClick={() => change({ cursor: undefined, direction: undefined })}>First</button>
+      <FirstPage words="First" />
       <button type="button" disabled={!answer.hasPrevious} onClick={() => change({ cursor: answer.previousCursor ?? undefined, direction: "backward" })}>Previous</button>
       <button type="button" disabled={!answer.hasNext} onClick={() => change({ cursor: answer.nextCursor ?? undefined, direction: undefined })}>Next</button>
       <span class="grow" />
       <label class="choice">
         Rows
-        <select value={query.get("limit") ?? "50"} onChange={(event) => change({ limit: event.currentTarget.value, cursor: undefined, direction: undefined })}>
+        <select value={query.get("limit") ?? "50"} onChange={(event) => refilter({ limit: event.currentTarget.value })}>
           {SIZES.map((size) => <option key={size}>{size}</option>)}
         </select>
       </label>

@@ -1,6 +1,7 @@
 import { useMemo } from "preact/hooks";
 import type { OpsJob } from "../../api.gen";
 import { Status } from "../../parts/status";
+import { me } from "../../store";
 import { shortId } from "../../text";
 import { RowActions } from "../job/actions";
 import type { Column } from "./columns";
@@ -39,7 +40,7 @@ export function JobTable({ caption, rows, columns, selection, onSelect, onChange
             )}
             <th scope="col">Status</th>
             {columns.map((column) => <th key={column.key} scope="col" class={column.number ? "number" : undefined}>{column.title}</th>)}
-            <th scope="col">Actions</th>
+            {me.value?.readOnly !== true && <th scope="col">Actions</th>}
           </tr>
         </thead>
         <tbody>
@@ -74,7 +75,7 @@ function JobRow({ row, columns, selected, press, onChange }: RowGiven) {
     ? <th key={key} scope="row" data-label={title}><Cell of={cell} job={job} /></th>
     : <td key={key} data-label={title} class={number ? "number" : undefined}><Cell of={cell} job={job} /></td>), [job, columns]);
   return (
-    <tr data-row class={moved ? "moved" : undefined} aria-selected={selected}>
+    <tr data-row class={`${moved ? "moved" : ""} ${selected === true ? "selected" : ""}`}>
       {selected !== undefined && (
         <td class="tick" data-label="Select">
           <input type="checkbox" data-select aria-label={`Select ${shortId(job.id)}`} checked={selected} onClick={(event) => press(event.shiftKey)} />
@@ -85,7 +86,7 @@ function JobRow({ row, columns, selected, press, onChange }: RowGiven) {
         {moved && !deleted && <span class="hidden-text"> no longer in this list</span>}
       </td>
       {cells}
-      <td data-label="Actions">{!deleted && <RowActions job={job} onChange={(after) => onChange(job.id, after)} />}</td>
+      {me.value?.readOnly !== true && <td data-label="Actions">{!deleted && <RowActions job={job} onChange={(after) => onChange(job.id, after)} />}</td>}
     </tr>
   );
 }
