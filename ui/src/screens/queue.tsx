@@ -22,6 +22,10 @@ const EVERY = 5_000;
 
 export function Queue() {
   const name = place.value.query.get("name") ?? "";
+  return <One key={name} name={name} />;
+}
+
+function One({ name }: { name: string }) {
   const window = windowOf();
   const asked = useAnswer<OpsQueue>("/queue", new URLSearchParams({ name, window }));
   useFresh(asked.again, EVERY);
@@ -33,7 +37,7 @@ export function Queue() {
         <WindowChoice />
         {mayPause() && asked.answer !== undefined && asked.answer.pause == null && <PauseButton name={name} done={asked.again} />}
       </div>
-      <Answered asked={asked}>{(queue) => queue.name === name && <Shown queue={queue} window={window} again={asked.again} />}</Answered>
+      <Answered asked={asked}>{(queue) => <Shown queue={queue} window={window} again={asked.again} />}</Answered>
     </section>
   );
 }
