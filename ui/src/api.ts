@@ -15,6 +15,11 @@ export class Problem extends Error {
   }
 }
 
+/** Whatever was thrown, as a problem that can be shown. */
+export function problemOf(error: unknown): Problem {
+  return error instanceof Problem ? error : new Problem(0, "unknown", "Error", String(error));
+}
+
 const ROOT = `${base}api/ops/v1`;
 
 interface Kept {

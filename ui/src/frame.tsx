@@ -2,7 +2,7 @@
 import { useSignal, useSignalEffect } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
-import { Problem } from "./api";
+import { type Problem, problemOf } from "./api";
 import { Refused } from "./parts/asking";
 import { href, place } from "./router";
 import { find, SCREENS, type Screen } from "./screens";
@@ -16,7 +16,7 @@ export function App() {
   const ask = () => {
     identify().then(
       () => (refused.value = undefined),
-      (error: unknown) => (refused.value = error instanceof Problem ? error : new Problem(0, "unknown", "Error", String(error))),
+      (error: unknown) => (refused.value = problemOf(error)),
     );
   };
   useEffect(ask, []);

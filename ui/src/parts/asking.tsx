@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { Problem, get } from "../api";
+import { get, problemOf, type Problem } from "../api";
 
 export interface Asked<T> {
   answer: T | undefined;
@@ -32,7 +32,7 @@ export function useAnswer<T>(path: string | undefined, query?: URLSearchParams):
       },
       (error: unknown) => {
         if (stop.signal.aborted) return;
-        problem.value = error instanceof Problem ? error : new Problem(0, "unknown", "Error", String(error));
+        problem.value = problemOf(error);
         asking.value = false;
       },
     );

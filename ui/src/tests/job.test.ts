@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { bytes, contains, nodeOf, pathTo, sizeOf } from "../screens/job/tree";
+import { bytes, contains, labelOf, nodeOf, pathTo, sizeOf } from "../screens/job/tree";
 import { partsOf } from "../screens/job/traceback";
 
 test("values of BSON are one value with a type", () => {
@@ -53,4 +53,8 @@ test("frames of libraries that follow each other are one part", () => {
 
 test("a text that is no traceback stays as it is", () => {
   assert.deepEqual(partsOf("Error: no\n    at line 7"), [{ library: false, frames: 0, text: "Error: no\n    at line 7" }]);
+});
+
+test("fields of the API have a label in words", () => {
+  assert.deepEqual(["nextRunAt", "heartbeatIntervalMs", "id"].map(labelOf), ["Next run", "Heartbeat interval", "Id"]);
 });

@@ -1,5 +1,5 @@
 // Actions on one job: how they are called, and what is said after them.
-import { Problem, act, get } from "../../api";
+import { act, get, problemOf } from "../../api";
 import type { OpsJob, OpsJobAnswer } from "../../api.gen";
 import { href } from "../../router";
 import { say } from "../../store";
@@ -45,7 +45,7 @@ export function jobHref(id: string): string {
 
 /** After a refusal: say why, and find out what the job is now; undefined if that cannot be known. */
 export async function refused(job: OpsJob, error: unknown): Promise<Changed | undefined> {
-  const problem = error instanceof Problem ? error : new Problem(0, "unknown", "Error", String(error));
+  const problem = problemOf(error);
   say({ tone: "bad", text: `${problem.title}. ${visible(problem.message)}`, link: { href: jobHref(job.id), text: "Open" } });
   if (problem.status === 404) return null;
   if (problem.status !== 409 && problem.status !== 412) return undefined;

@@ -6,63 +6,50 @@ import { href } from "../../router";
 import { me } from "../../store";
 import { shortId, visible } from "../../text";
 import { jobHref } from "./acting";
+import { labelOf } from "./tree";
 
-/** All fields that the job has. */
+type Value = ComponentChildren;
+
+/** All fields that the job has: those that this page does not know, too. */
 export function Facts({ job }: { job: OpsJobAnswer }) {
+  const plain = Object.entries(job).filter(([key, value]) => value !== null && (typeof value !== "object" || key === "recurring") && !ELSEWHERE.includes(key));
+  const facts: [string, Value][] = [...plain.map(([key, value]): [string, Value] => [labelOf(key), valueOf(key, value, job)]), ...linksOf(job)];
   return (
     <section aria-labelledby="facts">
       <h2 id="facts">Facts</h2>
-      <dl class="facts">
-        {factsOf(job).map(([label, value]) => <div key={label}><dt>{label}</dt><dd>{value}</dd></div>)}
-      </dl>
+      <dl class="facts">{facts.map(([label, value]) => <div key={label}><dt>{label}</dt><dd>{value}</dd></div>)}</dl>
     </section>
   );
 }
 
-type Fact = [label: string, value: ComponentChildren];
+/** What stands elsewhere on the page, or says nothing to people. */
+const ELSEWHERE = ["serverTime", "display", "payload", "payloadPreview", "payloadHidden", "truncated", "attemptsTotal", "result", "resultError", "failureReason", "fingerprint", "scheduleId"];
 
-function factsOf(job: OpsJobAnswer): Fact[] {
-  const facts: (Fact | false)[] = [
-    ["Id", <><code>{visible(job.id)}</code><Copy text={job.id} what="the id" /></>],
-    ["Name", <a href={href("/queue", { name: job.name })}>{visible(job.name)}</a>],
-    ["Stored as", visible(job.status)],
-    ...times(job),
-    job.waitMs != null && ["Waited", <Took ms={job.waitMs} />],
-    job.durationMs != null && ["Ran", <Took ms={job.durationMs} />],
-    ["Attempts begun", job.attempt.toLocaleString("en-GB")],
-    ["Failures", `${job.failCount.toLocaleString("en-GB")} of at most ${job.maxAttempts.toLocaleString("en-GB")}`],
-    ...rest(job),
-  ];
-  return facts.filter((fact) => fact !== false);
+function valueOf(key: string, value: unknown, job: OpsJobAnswer): Value {
+  const known = KNOWN[key];
+  if (known !== undefined) return known(String(value), job);
+  if (key.endsWith("At") || key === "lastHeartbeat") return <><When at={String(value)} as="absolute" /> <span class="faint"><When at={String(value)} /></span></>;
+  if (key.endsWith("Ms")) return <Took ms={value as number} />;
+  return visible(typeof value === "number" ? value.toLocaleString("en-GB") : String(value));
 }
 
-function times(job: OpsJobAnswer): Fact[] {
-  const known: [string, string | null | undefined][] = [
-    ["Created", job.createdAt], ["Changed", job.updatedAt], ["Due", job.nextRunAt], ["Started", job.startedAt],
-    ["Ended", job.finishedAt], ["Heartbeat", job.lastHeartbeat], ["May start until", job.expiresAt],
-  ];
-  return known.filter(([, at]) => at != null).map(([label, at]) => [label, <><When at={at} as="absolute" /> <span class="faint"><When at={at} /></span></>]);
-}
+const KNOWN: Record<string, (text: string, job: OpsJobAnswer) => Value> = {
+  id: (text) => <><code>{visible(text)}</code><Copy text={text} what="the id" /></>,
+  name: (text) => <a href={href("/queue", { name: text })}>{visible(text)}</a>,
+  claimedBy: (text) => <a href={href("/instances", { id: text })}>{visible(text)}</a>,
+  uniqueKey: (text, job) => <><code>{visible(text)}</code> <a href={href("/jobs", { name: job.name, uniqueKey: text })}>its other jobs</a></>,
+  recurring: (_, { id, recurring }) => <>{visible(recurring?.words ?? "")} <code>{visible(recurring?.cron ?? "")}</code> {visible(recurring?.timezone ?? "")} <a href={href(`/schedules/${encodeURIComponent(id)}`)}>its schedule</a></>,
+  traceparent: (text) => <Trace traceparent={text} />,
+};
 
-function rest(job: OpsJobAnswer): (Fact | false)[] {
-  const { related, recurring } = job;
-  return [
-    job.claimedBy != null && ["Instance", <a href={href("/instances", { id: job.claimedBy })}>{visible(job.claimedBy)}</a>],
-    job.heartbeatIntervalMs != null && ["Heartbeat every", <Took ms={job.heartbeatIntervalMs} />],
-    job.priority != null && ["Priority", job.priority],
-    job.uniqueKey != null && ["Unique key", <><code>{visible(job.uniqueKey)}</code> <a href={href("/jobs", { name: job.name, uniqueKey: job.uniqueKey })}>its other jobs</a></>],
-    related?.sameKey != null && related.sameKey.length > 0 && ["Active with this key", related.sameKey.map((id) => <a key={id} class="id" href={jobHref(id)}>{shortId(id)}</a>)],
-    recurring != null && ["Recurring", <>{visible(recurring.words ?? recurring.cron ?? "")} <code>{visible(recurring.cron ?? "")}</code> {visible(recurring.timezone ?? "")} <a href={href(`/schedules/${encodeURIComponent(job.id)}`)}>its schedule</a></>],
-    related?.schedule != null && ["Schedule", <a href={href(`/schedules/${encodeURIComponent(related.schedule)}`)}>{shortId(related.schedule)}</a>],
-    related?.group != null && ["Failed like", <a href={href(`/failures/${encodeURIComponent(related.group)}`)}>its group of failures</a>],
-    job.crashCount != null && ["Crashes", job.crashCount],
-    job.snoozeCount != null && ["Snoozed", job.snoozeCount],
-    job.parked != null && ["Waits because", visible(job.parked.why)],
-    job.stop != null && ["Asked to stop", visible(job.stop.reason ?? "yes")],
-    job.cancelledBy != null && ["Cancelled by", visible(job.cancelledBy)],
-    job.cancelReason != null && ["Cancelled because", visible(job.cancelReason)],
-    job.traceparent != null && ["Trace", <Trace traceparent={job.traceparent} />],
-  ];
+function linksOf({ related, parked, stop }: OpsJobAnswer): [string, Value][] {
+  const found: [string, Value][] = [];
+  if (related?.sameKey?.length) found.push(["Active with this key", related.sameKey.map((id) => <a key={id} class="id" href={jobHref(id)}>{shortId(id)}</a>)]);
+  if (related?.schedule != null) found.push(["Schedule", <a href={href(`/schedules/${encodeURIComponent(related.schedule)}`)}>{shortId(related.schedule)}</a>]);
+  if (related?.group != null) found.push(["Failed like", <a href={href(`/failures/${encodeURIComponent(related.group)}`)}>its group of failures</a>]);
+  if (parked != null) found.push(["Waits because", visible(parked.why)]);
+  if (stop != null) found.push(["Asked to stop", visible(stop.reason ?? "yes")]);
+  return found;
 }
 
 /** `links["trace"]` is the operator's own: an address with {trace_id} in it. */
@@ -70,7 +57,5 @@ function Trace({ traceparent }: { traceparent: string }) {
   const id = traceparent.split("-")[1] ?? traceparent;
   const link = me.value?.links["trace"];
   const text = <code>{visible(id)}</code>;
-  if (link === undefined) return <>{text}<Copy text={id} what="the trace id" /></>;
-  const address = link.includes("{trace_id}") ? link.replace("{trace_id}", encodeURIComponent(id)) : link + encodeURIComponent(id);
-  return <><a href={address} target="_blank" rel="noreferrer">{text}</a><Copy text={id} what="the trace id" /></>;
+  return <>{link === undefined ? text : <a href={link.replace("{trace_id}", encodeURIComponent(id))} target="_blank" rel="noreferrer">{text}</a>}<Copy text={id} what="the trace id" /></>;
 }

@@ -60,3 +60,9 @@ export function bytes(size: number): string {
   if (size < 1024) return `${size} B`;
   return size < 1024 * 1024 ? `${(size / 1024).toFixed(1)} KiB` : `${(size / 1024 / 1024).toFixed(1)} MiB`;
 }
+
+/** A field of the API in words: "nextRunAt" is "Next run", "durationMs" is "Duration". */
+export function labelOf(field: string): string {
+  const words = field.replace(/(At|Ms)$/, "").replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`);
+  return words.charAt(0).toUpperCase() + words.slice(1);
+}

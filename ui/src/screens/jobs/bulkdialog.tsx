@@ -1,7 +1,7 @@
 // Before, while and after many jobs are changed.
 import { useSignal, type Signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { Problem } from "../../api";
+import { problemOf, type Problem } from "../../api";
 import type { OpsBulkPreview } from "../../api.gen";
 import { bulkWays } from "../../copyas";
 import { Refused, Skeleton } from "../../parts/asking";
@@ -36,7 +36,7 @@ export function BulkDialog({ action, target, close }: Given) {
         seen.value = found;
         wish.value = { ...wish.value, asOf: found.asOf };
       },
-      (error: unknown) => (problem.value = asProblem(error)),
+      (error: unknown) => (problem.value = problemOf(error)),
     );
   };
   useEffect(() => {
@@ -67,13 +67,9 @@ async function go(wish: Wish, stage: Signal<Stage>, progress: Signal<Progress>, 
     while (progress.value.next !== null && stage.value === "run");
     stage.value = progress.value.next === null ? "done" : "stopped";
   } catch (error) {
-    problem.value = asProblem(error);
+    problem.value = problemOf(error);
     stage.value = "refused";
   }
-}
-
-function asProblem(error: unknown): Problem {
-  return error instanceof Problem ? error : new Problem(0, "unknown", "Error", String(error));
 }
 
 interface QuestionGiven {
