@@ -3,9 +3,13 @@ import { useSignal, useSignalEffect } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import { type Problem, problemOf } from "./api";
+import { Help } from "./help";
+import { MenuButton, Navigation } from "./nav";
+import { Palette } from "./palette";
 import { Refused } from "./parts/asking";
 import { href, place } from "./router";
-import { find, SCREENS, type Screen } from "./screens";
+import { find, type Screen } from "./screens";
+import { overlay } from "./shortcuts";
 import { dismiss, identify, me, now, theme, toasts, zone, type Theme } from "./store";
 import { failing, heardAt, live, newVersion, paused, snapshot, togglePause, trouble } from "./stream";
 import { visible } from "./text";
@@ -37,6 +41,8 @@ export function App() {
         {found === undefined ? <NotFound /> : <View key={place.value.path} screen={found[0]} id={found[1]} />}
       </main>
       <Toasts />
+      {overlay.value === "palette" && <Palette />}
+      {overlay.value === "keys" && <Help />}
     </>
   );
 }
@@ -55,9 +61,11 @@ function Header() {
   const own = me.value;
   return (
     <header>
+      <MenuButton />
       <a class="brand" href={href("/")}>{visible(own?.title ?? "Monque")}</a>
       {own?.badge != null && <span class="badge">{visible(own.badge)}</span>}
       <span class="grow" />
+      <button type="button" class="search" aria-keyshortcuts="Control+K /" onClick={() => (overlay.value = "palette")}>Search <kbd>Ctrl K</kbd></button>
       <LiveState />
       <label>
         <span class="hidden-text">Time zone</span>
@@ -89,21 +97,6 @@ function LiveState() {
       <button type="button" onClick={togglePause} title="Pause or go on (p)" aria-pressed={paused.value}>{words}</button>
       {slow && <span class="faint"> every {duration(snapshot.value?.everyMs ?? 0)}</span>}
     </span>
-  );
-}
-
-function Navigation() {
-  const here = find(place.value.path)?.[0];
-  return (
-    <nav aria-label="Screens">
-      <ul>
-        {SCREENS.filter((screen) => screen.under === undefined).map((screen) => (
-          <li key={screen.path}>
-            <a href={href(screen.path)} aria-current={here === screen ? "page" : here?.under === screen.path ? "true" : undefined}>{screen.title}</a>
-          </li>
-        ))}
-      </ul>
-    </nav>
   );
 }
 

@@ -1,9 +1,13 @@
 import { render } from "preact";
 import { App } from "./frame";
 import { listen } from "./router";
+import { rememberPlaces } from "./recent";
+import { listenKeys } from "./shortcuts";
 import { start } from "./stream";
 import "./styles.css";
 
 listen();
+listenKeys();
+rememberPlaces();
 start();
 render(<App />, document.getElementById("app") as HTMLElement);

@@ -1,7 +1,10 @@
 // Which screens there are, and at which paths.
 import type { ComponentType } from "preact";
+import { Audit } from "./screens/audit";
 import { FailureGroup } from "./screens/failures/group";
 import { Failures } from "./screens/failures";
+import { OneInstance } from "./screens/instances/one";
+import { Instances } from "./screens/instances";
 import { Job } from "./screens/job";
 import { Jobs } from "./screens/jobs";
 import { Latency } from "./screens/latency";
@@ -20,6 +23,8 @@ export interface Screen {
   view: ComponentType<{ id: string }>;
   /** For what is not in the navigation itself: the screen that it belongs to. */
   under?: string;
+  /** The right without which it is not shown. */
+  needs?: string;
 }
 
 /** The screens in the order of the navigation. */
@@ -33,7 +38,10 @@ export const SCREENS: readonly Screen[] = [
   { path: "/failures/{id}", title: "Group of failures", view: FailureGroup, under: "/failures" },
   { path: "/schedules", title: "Schedules", key: "s", view: Schedules },
   { path: "/schedules/{id}", title: "Schedule", view: OneSchedule, under: "/schedules" },
+  { path: "/instances", title: "Instances", key: "i", view: Instances },
+  { path: "/instance", title: "Instance", view: OneInstance, under: "/instances" },
   { path: "/latency", title: "Latency", key: "l", view: Latency },
+  { path: "/audit", title: "Audit", key: "a", view: Audit, needs: "audit" },
 ];
 
 /** The screen at a path, and what stands for `{id}` in it. */

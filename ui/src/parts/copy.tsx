@@ -27,7 +27,7 @@ export function CopyAs({ ways, label = "Copy as…" }: { ways: () => readonly Wa
   const open = useSignal(false);
   return (
     <>
-      <button type="button" onClick={() => (open.value = true)}>{label}</button>
+      <button type="button" data-copy-as onClick={() => (open.value = true)}>{label}</button>
       {open.value && (
         <Dialog title="Copy as" wide close={() => (open.value = false)}>
           {ways().map((way) => <Ways key={way.title} way={way} />)}

@@ -1,7 +1,8 @@
 // One group of failures: what it is, a canary, and then the rest.
 import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
 import { act, get } from "../../api";
-import type { OpsCanary, OpsGroupAnswer, OpsJobAnswer } from "../../api.gen";
+import type { OpsCanary, OpsGroupAnswer, OpsGroupList, OpsJobAnswer } from "../../api.gen";
 import { TrendBars } from "../../charts/bars";
 import { copy } from "../../clipboard";
 import { groupWays } from "../../copyops";
@@ -23,14 +24,31 @@ import { Samples } from "./samples";
 
 const EVERY = 5_000;
 
+// A group that is not among so many is one of the smallest, or gone.
+const LISTED = 200;
+
+/** The group as the list has it by now, with samples; the list also tells when the group is gone. */
+function useGroup(path: string, fingerprint: string, window: Window) {
+  const query = new URLSearchParams({ window });
+  const list = useAnswer<OpsGroupList>("/failures", query);
+  const groups = list.answer?.groups;
+  const known = groups?.find((group) => group.fingerprint === fingerprint);
+  const isGone = groups !== undefined && known === undefined && groups.length < LISTED;
+  const asked = useAnswer<OpsGroupAnswer>(groups === undefined || isGone ? undefined : path, query);
+  useEffect(() => {
+    if (asked.answer !== undefined && !isGone) asked.again();
+  }, [known?.sampleIds.join()]);
+  useFresh(list.again, EVERY);
+  const answer = asked.answer && { ...asked.answer, ...known };
+  return { asked: { ...asked, answer, problem: list.problem ?? asked.problem }, isGone: isGone || asked.problem?.status === 404, again: list.again };
+}
+
 export function FailureGroup({ id }: { id: string }) {
   const window = windowOf("24h");
   const path = `/failures/${encodeURIComponent(id)}`;
-  const asked = useAnswer<OpsGroupAnswer>(path, new URLSearchParams({ window }));
+  const { asked, isGone, again } = useGroup(path, id, window);
   const bulk = useSignal<"retry" | "delete" | undefined>(undefined);
   const canary = place.value.query.get("canary");
-  useFresh(asked.again, EVERY);
-  const isGone = asked.problem?.status === 404;
   const left = isGone ? 0 : asked.answer?.count ?? 0;
   const retryRest = may("retryBulk") ? () => (bulk.value = "retry") : undefined;
   return (
@@ -40,7 +58,7 @@ export function FailureGroup({ id }: { id: string }) {
         <span class="grow" />
         <WindowChoice fallback="24h" />
       </div>
-      {canary !== null && <CanaryView key={canary} id={canary} fingerprint={id} left={left} retryRest={retryRest} onEnd={asked.again} />}
+      {canary !== null && <CanaryView key={canary} id={canary} fingerprint={id} left={left} retryRest={retryRest} onEnd={again} />}
       {isGone ? <Gone window={window} /> : (
         <Answered asked={asked}>{(group) => <Group group={group} window={window} path={path} ask={(action) => (bulk.value = action)} />}</Answered>
       )}
@@ -49,7 +67,7 @@ export function FailureGroup({ id }: { id: string }) {
           action={bulk.value} target={{ filter: { failed: id } }}
           close={() => {
             bulk.value = undefined;
-            asked.again();
+            again();
           }}
         />
       )}

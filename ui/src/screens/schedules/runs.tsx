@@ -27,12 +27,11 @@ export function Edges({ edges, timezone }: { edges: readonly OpsEdge[]; timezone
   const changes = useMemo(() => clockChanges(timezone, now.peek()), [timezone]);
   const quiet = changes.filter(({ day }) => !edges.some((edge) => edge.local.startsWith(day)));
   if (edges.length === 0 && quiet.length === 0) return <p class="faint">The clocks of {visible(timezone)} do not change within 400 days.</p>;
-  return (
-    <ul class="edges">
-      {edges.map((edge) => <li key={edge.at} class="banner warn"><span aria-hidden="true">{edge.kind === "skipped" ? "⤼" : "⟲"}</span> {visible(edge.effect)} <span class="faint">(<When at={edge.at} />)</span></li>)}
-      {quiet.map(({ day, direction }) => <li key={day} class="banner">{longDay(day)}: the clocks go {direction}; no time of it is skipped or repeated.</li>)}
-    </ul>
-  );
+  const lines = [
+    ...edges.map((edge) => [edge.local, <li key={edge.at} class="banner warn"><span aria-hidden="true">{edge.kind === "skipped" ? "⤼" : "⟲"}</span> {visible(edge.effect)} <span class="faint">(<When at={edge.at} />)</span></li>] as const),
+    ...quiet.map(({ day, direction }) => [day, <li key={day} class="banner">{longDay(day)}: the clocks go {direction}; no time of it is skipped or repeated.</li>] as const),
+  ];
+  return <ul class="edges">{lines.sort(([a], [b]) => (a < b ? -1 : 1)).map(([, line]) => line)}</ul>;
 }
 
 function longDay(day: string): string {

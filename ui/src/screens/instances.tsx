@@ -1,0 +1,92 @@
+// Who processes jobs: alive, stopping, silent or stopped, and what each runs.
+import { useMemo } from "preact/hooks";
+import type { OpsInstance, OpsInstanceList } from "../api.gen";
+import { instancesWays } from "../copyops";
+import { Answered, useAnswer } from "../parts/asking";
+import { CopyAs } from "../parts/copy";
+import { useFresh } from "../parts/fresh";
+import { Slots } from "../parts/queues";
+import { Table, type Column } from "../parts/table";
+import { When } from "../parts/when";
+import { tally } from "../releases";
+import { change, place, root } from "../router";
+import { plural, shortId, visible } from "../text";
+import { Heard, hostOf, instanceHref, RunningJob, State } from "./instances/parts";
+
+export function Instances() {
+  const asked = useAnswer<OpsInstanceList>("/instances");
+  useFresh(asked.again, 2_000);
+  return (
+    <section>
+      <div class="bar">
+        <h1>Instances</h1>
+        <span class="grow" />
+        <label class="choice">
+          Show
+          <select value={place.value.query.get("state") ?? ""} onChange={(event) => change({ state: event.currentTarget.value || undefined })}>
+            <option value="">all</option><option value="running">alive</option><option>stopping</option><option>silent</option><option>stopped</option>
+          </select>
+        </label>
+        <CopyAs ways={() => [instancesWays(root())]} />
+      </div>
+      <Answered asked={asked}>{(answer) => <Shown answer={answer} />}</Answered>
+    </section>
+  );
+}
+
+function Shown({ answer: { instances, serverTime } }: { answer: OpsInstanceList }) {
+  const state = place.value.query.get("state");
+  const rows = state === null ? instances : instances.filter((each) => each.state === state);
+  const columns = useMemo(() => columnsOf(serverTime), [serverTime]);
+  if (instances.length === 0) return <p class="empty">No instance has processed jobs within the last 24 hours. Start one with <code>monque worker MODULE:ATTR</code>.</p>;
+  return (
+    <>
+      <Mixed what="releases" values={instances.filter(isAlive).map((each) => each.release)} />
+      <Mixed what="versions of Monque" values={instances.filter(isAlive).map((each) => each.version)} />
+      <Table caption={captionOf(instances)} columns={columns} rows={rows} keyOf={(row) => row.id} empty="No instance is in this state." />
+    </>
+  );
+}
+
+function isAlive({ alive, reported }: OpsInstance): boolean {
+  return alive && reported;
+}
+
+/** During a deployment that is as it should be; a day later it is not. */
+function Mixed({ what, values }: { what: string; values: readonly (string | null | undefined)[] }) {
+  const found = tally(values);
+  if (found.length < 2) return null;
+  return <p class="banner warn"><b>! {found.length} {what} run side by side:</b> {found.map(([value, count]) => `${visible(value)} (${plural(count, "instance")})`).join(", ")}.</p>;
+}
+
+function captionOf(instances: readonly OpsInstance[]): string {
+  const states = tally(instances.map((each) => (each.state === "running" ? "alive" : each.state)));
+  return `${plural(instances.length, "instance")}: ${states.map(([state, count]) => `${count} ${state}`).join(", ")}`;
+}
+
+const SHOWN_JOBS = 3;
+
+function columnsOf(at: string): Column<OpsInstance>[] {
+  return [
+    { title: "Instance", cell: (row) => <span><a class="mono" href={instanceHref(row.id)} title={visible(row.id)}>{shortId(row.id)}</a><br /><span class={row.reported ? "faint nowrap" : "faint"}>{hostOf(row)}</span></span> },
+    { title: "State", cell: (row) => <State state={row.state} /> },
+    { title: "Heard of", cell: (row) => <Heard instance={row} /> },
+    { title: "Up since", cell: (row) => <When at={row.startedAt} /> },
+    { title: "Release", cell: (row) => <span>{visible(row.release ?? "–")}<br /><span class="faint nowrap">{visible(row.version ?? "")}</span></span> },
+    { title: "Busy / slots", numeric: true, cell: (row) => row.slots == null ? "–" : <Slots busy={row.busy ?? 0} all={row.slots} /> },
+    { title: "Change stream", cell: (row) => visible(row.changeStream ?? "–") },
+    { title: "Workers", numeric: true, cell: (row) => row.workers?.length ?? "–" },
+    { title: "Runs now", cell: (row) => <Running row={row} at={at} /> },
+  ];
+}
+
+function Running({ row, at }: { row: OpsInstance; at: string }) {
+  const more = row.running.length - SHOWN_JOBS;
+  if (row.running.length === 0) return <span class="faint">nothing</span>;
+  return (
+    <span>
+      {row.running.slice(0, SHOWN_JOBS).map((job) => <div key={job.id}><RunningJob job={job} at={at} /></div>)}
+      {more > 0 && <a href={instanceHref(row.id)}>and {more} more</a>}
+    </span>
+  );
+}

@@ -1,0 +1,73 @@
+// One instance: what it runs, what it can run, and how it is set.
+import type { OpsInstanceAnswer, OpsInstanceWorker } from "../../api.gen";
+import { instanceWays } from "../../copyops";
+import { Answered, useAnswer } from "../../parts/asking";
+import { Copy, CopyAs } from "../../parts/copy";
+import { useFresh } from "../../parts/fresh";
+import { Slots } from "../../parts/queues";
+import { Table, type Column } from "../../parts/table";
+import { When } from "../../parts/when";
+import { href, place, root } from "../../router";
+import { plural, shortened, shortId, visible } from "../../text";
+import { duration } from "../../time";
+import { Heard, hostOf, RunningJob, State } from "./parts";
+
+export function OneInstance() {
+  const id = place.value.query.get("id") ?? "";
+  const asked = useAnswer<OpsInstanceAnswer>("/instance", new URLSearchParams({ id }));
+  useFresh(asked.again, 2_000);
+  return (
+    <section>
+      <p class="crumbs"><a href={href("/instances")}>Instances</a> / {shortId(id)}</p>
+      <Answered asked={asked}>{(instance) => <Whole instance={instance} />}</Answered>
+    </section>
+  );
+}
+
+function Whole({ instance }: { instance: OpsInstanceAnswer }) {
+  const { id, running, workers, settings } = instance;
+  return (
+    <>
+      <div class="bar head">
+        <h1>{instance.reported ? hostOf(instance) : visible(shortened(id, 80))}</h1>
+        <State state={instance.state} />
+        <span><code>{visible(id)}</code> <Copy text={id} what="the id" /></span>
+        <span class="grow" />
+        <CopyAs ways={() => [instanceWays(id, root())]} />
+      </div>
+      <dl class="facts">
+        <div><dt>Heard of</dt><dd><Heard instance={instance} /></dd></div>
+        <div><dt>Up since</dt><dd><When at={instance.startedAt} as="absolute" />, <When at={instance.startedAt} /></dd></div>
+        <div><dt>Release</dt><dd>{visible(instance.release ?? "–")}</dd></div>
+        <div><dt>Monque, Python</dt><dd>{visible(instance.version ?? "–")}, {visible(instance.python ?? "–")}</dd></div>
+        <div><dt>Busy / slots</dt><dd><Slots busy={instance.busy ?? running.length} all={instance.slots ?? 0} /></dd></div>
+        <div><dt>Claimed ahead</dt><dd>{instance.claimedAhead ?? "–"}</dd></div>
+        <div><dt>Change stream</dt><dd>{visible(instance.changeStream ?? "–")}</dd></div>
+      </dl>
+      <div class="bar"><h2>Runs now</h2><a href={href("/jobs", { claimedBy: id, status: "processing" })}>As a list of jobs</a></div>
+      {running.length === 0 ? <p class="faint">Nothing.</p> : <ul class="plain-list">{running.map((job) => <li key={job.id} class="failing"><span><RunningJob job={job} at={instance.serverTime} /></span></li>)}</ul>}
+      {workers != null && <><h2>Workers</h2><Table caption={plural(workers.length, "worker")} columns={WORKERS} rows={workers} keyOf={(row) => row.name} /></>}
+      {settings != null && <Settings settings={settings} />}
+    </>
+  );
+}
+
+const WORKERS: readonly Column<OpsInstanceWorker>[] = [
+  { title: "Name", cell: (row) => <a href={href("/queue", { name: row.name })}>{visible(shortened(row.name, 80))}</a> },
+  { title: "Running / slots", numeric: true, cell: (row) => <Slots busy={row.active} all={row.concurrency} /> },
+  { title: "State", cell: (row) => (row.off ? "switched off" : "on") },
+];
+
+function Settings({ settings }: { settings: Record<string, unknown> }) {
+  return (
+    <>
+      <h2>Settings</h2>
+      <dl class="facts">{Object.entries(settings).map(([name, value]) => <div key={name}><dt>{visible(name.replace(/Ms$/, ""))}</dt><dd>{settingText(name, value)}</dd></div>)}</dl>
+    </>
+  );
+}
+
+function settingText(name: string, value: unknown): string {
+  if (name.endsWith("Ms") && typeof value === "number") return duration(value);
+  return typeof value === "boolean" ? (value ? "yes" : "no") : visible(typeof value === "string" ? value : JSON.stringify(value));
+}

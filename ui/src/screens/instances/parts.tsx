@@ -1,0 +1,40 @@
+// What the list and the page of an instance share.
+import type { OpsInstance } from "../../api.gen";
+import { When } from "../../parts/when";
+import { href } from "../../router";
+import { snapshot } from "../../stream";
+import { shortened, shortId, visible } from "../../text";
+import { jobHref } from "../job/acting";
+
+const STATES: Record<string, [mark: string, tone: string, word: string]> = {
+  running: ["●", "completed", "alive"], stopping: ["■", "stopping", "stopping"], silent: ["?", "owner-silent", "silent"], stopped: ["○", "later", "stopped"],
+};
+
+export function State({ state }: { state: string }) {
+  const [mark, tone, word] = STATES[state] ?? ["•", "later", state];
+  return <span class={`status status-${tone}`}><span aria-hidden="true">{mark}</span> {visible(word)}</span>;
+}
+
+/** The live numbers know of heartbeats first. */
+export function Heard({ instance }: { instance: OpsInstance }) {
+  return <When at={snapshot.value?.instances.get(instance.id)?.seenAt ?? instance.seenAt} />;
+}
+
+export function hostOf({ host, pid, reported }: OpsInstance): string {
+  if (!reported) return "reports nothing (TypeScript, or older)";
+  return `${visible(host ?? "?")}:${pid ?? "?"}`;
+}
+
+export function instanceHref(id: string): string {
+  return href("/instance", { id });
+}
+
+/** A job that runs, and since when. `at` is the time of the answer. */
+export function RunningJob({ job: { id, name, sinceMs, exact }, at }: { job: OpsInstance["running"][number]; at: string }) {
+  return (
+    <>
+      <a href={jobHref(id)}>{visible(shortened(name, 40))} <span class="mono">{shortId(id)}</span></a>{" "}
+      <span class="faint">{sinceMs == null || !exact ? "since an unknown time" : <When at={new Date(Date.parse(at) - sinceMs).toISOString()} />}</span>
+    </>
+  );
+}
