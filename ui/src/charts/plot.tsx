@@ -38,6 +38,7 @@ const RIGHT = 12;
 const TOP = 16;
 const BOTTOM = 22;
 const ROOM_OF_A_TICK = 80;
+const ROOM_OF_A_NAME = 120;
 // A hand trembles: fewer pixels are a click.
 const SHORTEST_DRAG = 6;
 
@@ -68,7 +69,7 @@ export function Plot(given: Ground) {
         ))}
         <TimeAxis from={from} to={to} x={x} y={height - BOTTOM} width={width} />
         {children(x, y, chosen)}
-        {marks.map((mark) => <Release key={mark.at} mark={mark} x={x(Date.parse(mark.at))} bottom={height - BOTTOM} width={width} />)}
+        {marks.map((mark, at) => <Release key={mark.at} at={x(Date.parse(mark.at))} next={x(Date.parse(marks[at + 1]?.at ?? ""))} name={mark.release} bottom={height - BOTTOM} width={width} />)}
         <Chosen steps={steps} cursor={chosen} anchor={anchor.value} x={x} bottom={height - BOTTOM} />
       </svg>
     </div>
@@ -91,12 +92,13 @@ function TimeAxis({ from, to, x, y, width }: { from: number; to: number; x: Scal
   );
 }
 
-function Release({ mark, x, bottom, width }: { mark: Mark; x: number; bottom: number; width: number }) {
-  const atRight = x > width - 120;
+/** A dashed line; its name is left out where the next one would stand on it. */
+function Release({ at, next, name, bottom, width }: { at: number; next: number; name: string; bottom: number; width: number }) {
+  const isRight = at > width - ROOM_OF_A_NAME;
   return (
     <g class="release">
-      <path d={`M${x} ${TOP - 4}V${bottom}`} />
-      <text x={atRight ? x - 4 : x + 4} y={TOP - 5} text-anchor={atRight ? "end" : "start"}>{visible(shortened(mark.release, 16))}</text>
+      <path d={`M${at} ${TOP - 4}V${bottom}`} />
+      {!(next - at < ROOM_OF_A_NAME) && <text x={isRight ? at - 4 : at + 4} y={TOP - 5} text-anchor={isRight ? "end" : "start"}>{visible(shortened(name, 16))}</text>}
     </g>
   );
 }

@@ -2,7 +2,7 @@
 import type { OpsFinding } from "../api.gen";
 import { href } from "../router";
 import { snapshot } from "../stream";
-import { plural, visible } from "../text";
+import { visible } from "../text";
 
 /** Where one sees more of what a check found. */
 const PLACES: Record<string, [path: string, text: string]> = {
@@ -11,6 +11,7 @@ const PLACES: Record<string, [path: string, text: string]> = {
   "paused names": ["/queues", "Open the queues"],
   schedules: ["/schedules", "Open the schedules"],
   "stale jobs": ["/instances", "Open the instances"],
+  "silent instances": ["/instances", "Open the instances"],
   "stuck jobs": ["/jobs?status=processing", "Open what runs"],
 };
 
@@ -45,7 +46,7 @@ function silent(): OpsFinding[] {
   if (names.length === 0) return [];
   const more = names.length > 3 ? ` and ${names.length - 3} more` : "";
   return [{
-    check: "stale jobs", level: "warning", message: `${plural(names.length, "instance is", "instances are")} silent: ${names.slice(0, 3).join(", ")}${more}.`,
+    check: "silent instances", level: "warning", message: `${names.slice(0, 3).join(", ")}${more}`,
     advice: "if the process died, others take its jobs over; start it again",
   }];
 }
