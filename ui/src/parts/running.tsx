@@ -1,49 +1,43 @@
+import { useMemo } from "preact/hooks";
 import type { OpsJob, OpsRecent } from "../api.gen";
 import { href } from "../router";
 import { now } from "../store";
-import { plural, shortId, shortened, visible } from "../text";
+import { shortId, shortened, visible } from "../text";
 import { duration } from "../time";
 import { Status } from "./status";
+import { Table, type Column } from "./table";
 import { Took } from "./when";
 
 /** What runs, the longest first, against how long its kind usually takes. */
 export function RunningNow({ jobs, recent }: { jobs: readonly OpsJob[]; recent: Record<string, OpsRecent> }) {
-  return (
-    <section class="card">
-      <div class="bar"><h2>Running now</h2><span class="grow" /><a href={href("/jobs", { status: "processing" })}>All that runs</a></div>
-      {jobs.length === 0 ? <p class="faint">Nothing runs at the moment.</p> : (
-        <div class="table">
-          <table class="cards">
-            <caption class="hidden-text">{plural(jobs.length, "job")} that run, the longest first</caption>
-            <thead><tr><th scope="col">Job</th><th scope="col" class="number">For</th><th scope="col" class="number">Usual (p95)</th><th scope="col">On</th></tr></thead>
-            <tbody>{jobs.map((job) => <Line key={job.id} job={job} usual={recent[job.name]?.runP95Ms ?? undefined} />)}</tbody>
-          </table>
-        </div>
-      )}
-    </section>
-  );
+  const columns = useMemo(() => columnsOf(recent), [recent]);
+  const caption = <span class="bar"><span>Running now, the longest first</span><span class="grow" /><a href={href("/jobs", { status: "processing" })}>All that runs</a></span>;
+  return <Table caption={caption} columns={columns} rows={jobs} keyOf={(job) => job.id} empty="Nothing runs at the moment." />;
 }
 
-function Line({ job, usual }: { job: OpsJob; usual: number | undefined }) {
+function columnsOf(recent: Record<string, OpsRecent>): Column<OpsJob>[] {
+  const usual = (job: OpsJob) => recent[job.name]?.runP95Ms;
+  return [
+    { title: "Job", cell: Name },
+    { title: "For", numeric: true, cell: (job) => <Age since={job.startedAt} usual={usual(job)} /> },
+    { title: "Usual (p95)", numeric: true, cell: (job) => usual(job) == null ? "–" : <>≈ <Took ms={usual(job)} /></> },
+    { title: "On", cell: (job) => job.claimedBy == null ? "–" : <a class="mono" href={href("/instance", { id: job.claimedBy })}>{shortId(job.claimedBy)}</a> },
+  ];
+}
+
+function Name(job: OpsJob) {
   return (
-    <tr>
-      <th scope="row" data-label="Job">
-        <span>
-          <a href={href(`/jobs/${encodeURIComponent(job.id)}`)}>{visible(shortened(job.name, 60))} <span class="mono">{shortId(job.id)}</span></a>
-          {job.display !== "running" && <> <Status display={job.display} /></>}
-        </span>
-      </th>
-      <td class="number nowrap" data-label="For"><Age since={job.startedAt} usual={usual} /></td>
-      <td class="number nowrap" data-label="Usual (p95)">{usual === undefined ? <span class="faint">–</span> : <span>≈ <Took ms={usual} /></span>}</td>
-      <td data-label="On">{job.claimedBy == null ? "–" : <a class="mono" href={href("/instance", { id: job.claimedBy })}>{shortId(job.claimedBy)}</a>}</td>
-    </tr>
+    <>
+      <a href={href(`/jobs/${encodeURIComponent(job.id)}`)}>{visible(shortened(job.name, 60))} <span class="mono">{shortId(job.id)}</span></a>
+      {job.display !== "running" && <> <Status display={job.display} /></>}
+    </>
   );
 }
 
 /** How long it has run, by the server's clock; far longer than usual is pointed out. */
-function Age({ since, usual }: { since: string | null | undefined; usual: number | undefined }) {
-  if (since == null) return <span class="faint">–</span>;
+function Age({ since, usual }: { since: string | null | undefined; usual: number | null | undefined }) {
+  if (since == null) return <>–</>;
   const age = Math.max(0, now.value - Date.parse(since));
-  const isLong = usual !== undefined && age > 2 * usual && age > 2_000;
-  return <span class={isLong ? "bad-text" : undefined}>{isLong && "! "}{duration(age < 1000 ? age : Math.floor(age / 1000) * 1000)}</span>;
+  const isLong = usual != null && age > 2 * usual && age > 2_000;
+  return <span class={isLong ? "bad-text nowrap" : "nowrap"}>{isLong && "! "}{duration(age < 1000 ? age : Math.floor(age / 1000) * 1000)}</span>;
 }

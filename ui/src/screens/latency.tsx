@@ -4,12 +4,14 @@ import { bounds, columnsAt, lineSteps, percentiles, within } from "../charts/hea
 import { HeatMap } from "../charts/heatmap";
 import type { Layer } from "../charts/legend";
 import { LineChart } from "../charts/lines";
+import { latencyWays } from "../copynumbers";
 import { Answered, useAnswer } from "../parts/asking";
+import { CopyAs } from "../parts/copy";
 import { useFresh } from "../parts/fresh";
 import { Percentiles } from "../parts/percentiles";
 import { RangeNote, rangeOf, setRange } from "../parts/throughput";
 import { WindowChoice, windowOf } from "../parts/windows";
-import { change, go, href, place } from "../router";
+import { change, go, href, place, root } from "../router";
 import { snapshot } from "../stream";
 import { visible } from "../text";
 
@@ -23,7 +25,7 @@ export function Latency() {
   const range = rangeOf();
   return (
     <section>
-      <div class="bar"><h1>Latency</h1><span class="grow" /><NameChoice name={name} /><WindowChoice /></div>
+      <div class="bar"><h1>Latency</h1><span class="grow" /><NameChoice name={name} /><WindowChoice /><CopyAs ways={() => [latencyWays(name, window, root())]} /></div>
       <p class="faint">≈ means about: durations are counted in buckets, five for each power of ten, so a time may be off by half of itself.</p>
       {range !== undefined && <RangeNote range={range} name={name} />}
       <Answered asked={asked}>

@@ -7,6 +7,7 @@ import { FirstSteps } from "../parts/firststeps";
 import { useFresh } from "../parts/fresh";
 import { QueueTable } from "../parts/queues";
 import { RunningNow } from "../parts/running";
+import { Tiles, type Tile } from "../parts/tiles";
 import { Throughput } from "../parts/throughput";
 import { Warnings } from "../parts/warnings";
 import { lastOf, WindowChoice, windowOf, type Window } from "../parts/windows";
@@ -41,7 +42,7 @@ function Shown({ answer, window }: { answer: OpsOverview; window: Window }) {
     <>
       <Warnings found={answer.warnings} />
       {isEmpty && <FirstSteps />}
-      <Tiles totals={now.totals} series={answer.series} window={window} />
+      <Tiles tiles={tilesOf(now.totals, answer.series, window)} />
       <Throughput series={answer.series} />
       <h2 class="hidden-text">Queues</h2>
       <QueueTable rows={[...now.rows.values()]} recent={recent} />
@@ -63,20 +64,11 @@ const TILES = [
   ["cancelled", "cancelled", { status: "cancelled" }],
 ] as const;
 
-function Tiles({ totals, series, window }: { totals: Snapshot["totals"]; series: OpsSeries; window: Window }) {
-  return (
-    <ul class="tiles" aria-label="Jobs by state">
-      {TILES.map(([key, word, query]) => (
-        <li key={key}>
-          <a class={`tile tile-${key}`} href={href("/jobs", query)}>
-            <span>{word}</span>
-            <b>{totals[key] == null ? "–" : count(totals[key])}</b>
-            <span class="faint">{changeText(key, totals[key], series)}<span class="hidden-text"> in {lastOf(window)}</span></span>
-          </a>
-        </li>
-      ))}
-    </ul>
-  );
+function tilesOf(totals: Snapshot["totals"], series: OpsSeries, window: Window): Tile[] {
+  return TILES.map(([key, word, query]) => ({
+    word, value: totals[key] == null ? "–" : count(totals[key]), to: href("/jobs", query),
+    more: <>{changeText(key, totals[key], series)}<span class="hidden-text"> in {lastOf(window)}</span></>,
+  }));
 }
 
 /** How the number changed in the window: what ended badly in it, or what waits now against what waited then. */

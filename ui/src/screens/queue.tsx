@@ -1,17 +1,20 @@
 // Everything of one job name.
 import type { OpsGroupList, OpsQueue, OpsServer } from "../api.gen";
 import { Answered, useAnswer } from "../parts/asking";
+import { CopyAs } from "../parts/copy";
 import { Failing } from "../parts/failing";
 import { useFresh } from "../parts/fresh";
 import { mayPause, PauseButton, PauseNote } from "../parts/pausing";
 import { Percentiles } from "../parts/percentiles";
 import { Slots } from "../parts/queues";
 import { Table, type Column } from "../parts/table";
+import { Tiles } from "../parts/tiles";
 import { Throughput } from "../parts/throughput";
 import { When } from "../parts/when";
 import { Explained } from "../parts/why";
 import { WindowChoice, windowOf, type Window } from "../parts/windows";
-import { href, place } from "../router";
+import { queueWays } from "../copynumbers";
+import { href, place, root } from "../router";
 import { me } from "../store";
 import { snapshot } from "../stream";
 import { JobList } from "./jobs/joblist";
@@ -35,7 +38,8 @@ function One({ name }: { name: string }) {
         <h1><span class="faint">Queue</span> {visible(name)}</h1>
         <span class="grow" />
         <WindowChoice />
-        {mayPause() && asked.answer !== undefined && asked.answer.pause == null && <PauseButton name={name} done={asked.again} />}
+        <CopyAs ways={() => queueWays(name, asked.answer?.pause != null, root())} />
+        {mayPause() && asked.answer !== undefined && asked.answer.pause == null && <PauseButton name={name} verb="Pause" done={asked.again} />}
       </div>
       <Answered asked={asked}>{(queue) => <Shown queue={queue} window={window} again={asked.again} />}</Answered>
     </section>
@@ -66,22 +70,20 @@ function Shown({ queue, window, again }: { queue: OpsQueue; window: Window; agai
 function Numbers({ queue }: { queue: OpsQueue }) {
   const live = snapshot.value?.rows.get(queue.name) ?? queue;
   const { stored } = queue;
-  const jobs = (query: Record<string, string>) => href("/jobs", { name: queue.name, ...query });
-  const tiles: [word: string, value: string, to: string, more?: string][] = [
-    ["due", count(live.due), jobs({ status: "pending", due: "now" }), live.due > 0 ? `oldest ${duration(live.oldestDueMs)}` : "none waits"],
-    ["later", count(live.later), jobs({ status: "pending", due: "later" })],
-    ["running", `${live.processing} / ${live.slots || "–"}`, jobs({ status: "processing" }), "of the slots"],
-    ["failed", count(stored?.failed ?? live.failed ?? 0), jobs({ status: "failed" })],
-    ["cancelled", stored == null ? "–" : count(stored.cancelled), jobs({ status: "cancelled" })],
-    ["completed", stored == null ? "–" : count(stored.completed), jobs({ status: "completed" })],
-  ];
+  const jobs = (status: string, due?: string) => href("/jobs", { name: queue.name, status, due });
+  const known = (value: number | null | undefined) => (value == null ? "–" : count(value));
   return (
     <>
-      <ul class="tiles" aria-label="Jobs by state">
-        {tiles.map(([word, value, to, more]) => (
-          <li key={word}><a class="tile" href={to}><span>{word}</span><b>{value}</b><span class="faint">{more ?? "\u00a0"}</span></a></li>
-        ))}
-      </ul>
+      <Tiles
+        tiles={[
+          { word: "due", value: count(live.due), to: jobs("pending", "now"), more: live.due > 0 ? `oldest ${duration(live.oldestDueMs)}` : "none waits" },
+          { word: "later", value: count(live.later), to: jobs("pending", "later") },
+          { word: "running", value: `${live.processing} / ${live.slots || "–"}`, to: jobs("processing"), more: "of the slots" },
+          { word: "failed", value: known(stored?.failed ?? live.failed), to: jobs("failed") },
+          { word: "cancelled", value: known(stored?.cancelled), to: jobs("cancelled") },
+          { word: "completed", value: known(stored?.completed), to: jobs("completed") },
+        ]}
+      />
       <p class="faint">{stored == null ? "Counting all stored jobs takes too long here." : <>{count(stored.total)} stored in all, counted <When at={stored.countedAt} />.</>}</p>
     </>
   );

@@ -1,12 +1,14 @@
 // All job names with their live numbers, and what is paused.
 import { useMemo } from "preact/hooks";
 import type { OpsQueueList } from "../api.gen";
+import { queueWays } from "../copynumbers";
 import { Answered, useAnswer } from "../parts/asking";
+import { CopyAs } from "../parts/copy";
 import { useFresh } from "../parts/fresh";
-import { mayPause, PauseButton, PauseNote, ResumeButton } from "../parts/pausing";
+import { mayPause, PauseButton, PauseNote } from "../parts/pausing";
 import { QueueTable, Zero } from "../parts/queues";
 import type { Column } from "../parts/table";
-import { href } from "../router";
+import { href, root } from "../router";
 import type { QueueRow } from "../snapshot";
 import { snapshot } from "../stream";
 
@@ -17,7 +19,7 @@ export function Queues() {
   useFresh(asked.again, EVERY);
   return (
     <section>
-      <div class="bar"><h1>Queues</h1><span class="grow" />{mayPause() && <PauseButton name={null} done={asked.again} />}</div>
+      <div class="bar"><h1>Queues</h1><span class="grow" /><CopyAs ways={() => queueWays(undefined, asked.answer?.pauses.some((each) => each.name === null) === true, root())} />{mayPause() && <PauseButton name={null} verb="Pause" done={asked.again} />}</div>
       <Answered asked={asked}>{(answer) => <Shown answer={answer} again={asked.again} />}</Answered>
     </section>
   );
@@ -51,7 +53,7 @@ function moreColumns(again: () => void, allPaused: boolean): Column<QueueRow>[] 
   if (!mayPause()) return [failed];
   const pause: Column<QueueRow> = {
     title: "Actions",
-    cell: (row) => !row.paused ? <PauseButton name={row.name} done={again} /> : allPaused ? <span class="faint">all are paused</span> : <ResumeButton name={row.name} done={again} />,
+    cell: (row) => row.paused && allPaused ? <span class="faint">all are paused</span> : <PauseButton name={row.name} verb={row.paused ? "Resume" : "Pause"} done={again} />,
   };
   return [failed, pause];
 }
