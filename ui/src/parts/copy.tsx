@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { copy } from "../clipboard";
 import type { Way } from "../copyas";
-import { visible } from "../text";
+import { shown, visible } from "../text";
 import { Dialog } from "./dialog";
 
 /** A small button that copies a value; `what` is named to those who do not see the mark, and in the toast. */
@@ -49,7 +49,7 @@ function Ways({ way }: { way: Way }) {
         return text !== undefined && (
           <div key={key} class="way" data-way={key}>
             <span>{label}</span>
-            <pre tabIndex={0}>{text}</pre>
+            <pre tabIndex={0}>{shown(text)}</pre>
             <Copy text={text} what={`${way.title.toLowerCase()} as ${label === "Link" ? "a link" : label}`} label="Copy" />
           </div>
         );

@@ -7,6 +7,7 @@ import { listWays } from "../../copyas";
 import { Answered, useAnswer } from "../../parts/asking";
 import { CopyAs } from "../../parts/copy";
 import { change, place, root } from "../../router";
+import { me } from "../../store";
 import { plural, visible } from "../../text";
 import { BULK_ACTIONS } from "./bulk";
 import { chosenColumns, ChooseColumns } from "./columns";
@@ -66,7 +67,10 @@ export function JobList({ title, name }: { title: ComponentChildren; name?: stri
 }
 
 function orderOf(page: URLSearchParams): { limit: number; sort: string; descending: boolean } {
-  return { limit: Number(page.get("limit") ?? 50), sort: page.get("sort") ?? "id", descending: page.get("order") !== "asc" };
+  const status = page.getAll("status");
+  // The server has an index for jobs that ended badly, and lists them by when they did.
+  const usual = status.length > 0 && status.every((each) => each === "failed" || each === "cancelled") && me.value?.offers["failures"] === true ? "updatedAt" : "id";
+  return { limit: Number(page.get("limit") ?? 50), sort: page.get("sort") ?? usual, descending: page.get("order") !== "asc" };
 }
 
 function captionOf(answer: OpsJobList): string {
