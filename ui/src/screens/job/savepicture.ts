@@ -1,6 +1,6 @@
 // Save a picture of the page as a file. Its colours come from the style sheet, so they are written into the copy.
 
-const STYLES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-family", "font-size"];
+const STYLES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "paint-order", "font-family", "font-size"];
 
 export function saveSvg(picture: SVGSVGElement, name: string): void {
   save(new Blob([standalone(picture)], { type: "image/svg+xml" }), `${name}.svg`);

@@ -143,7 +143,8 @@ export interface Axis {
 
 // Each stretch of time can be seen and pointed at, however short it is.
 const LEAST = 4;
-const BETWEEN_TICKS = 64;
+// The room of a letter on the axis.
+const LETTER = 6.5;
 
 /** A true scale, on which long stretches without a run are compressed: together they get about as much room as the runs. */
 export function axisOf(line: TimeLine, width: number): Axis {
@@ -178,16 +179,17 @@ function placeOf(at: number, edges: readonly number[], places: readonly number[]
   return to === from ? left : left + ((at - from) / (to - from)) * (right - left);
 }
 
-/** How long after the beginning, at edges that are far enough from each other. */
+/** How long after the beginning, at edges whose texts do not touch; the first text is the time of the beginning. */
 function ticksOf(edges: readonly number[], places: readonly number[], width: number): Axis["ticks"] {
   const found: Axis["ticks"] = [];
-  let free = BETWEEN_TICKS;
+  let free = LETTER * 18;
   for (const [index, edge] of edges.entries()) {
     const x = places[index] as number;
-    if (index > 0 && x >= free && x <= width - BETWEEN_TICKS / 2) {
-      found.push({ x, text: `+${duration(edge - (edges[0] as number))}` });
-      free = x + BETWEEN_TICKS;
-    }
+    const text = `+${duration(edge - (edges[0] as number))}`;
+    const half = (text.length * LETTER) / 2;
+    if (x - half < free || x + half > width) continue;
+    found.push({ x, text });
+    free = x + half + 2 * LETTER;
   }
   return found;
 }

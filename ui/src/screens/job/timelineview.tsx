@@ -86,7 +86,7 @@ function Picture({ line, width, picture, said, job }: PictureGiven) {
       </defs>
       <g transform={`translate(${LEFT} 0)`}>
         <text class="axis-text" x="0" y="12">{absolute(line.from, zone.value, now.value)}</text>
-        {axis.ticks.filter((tick) => tick.x > 130).map((tick) => (
+        {axis.ticks.map((tick) => (
           <g key={tick.x}>
             <line class="axis" x1={tick.x} x2={tick.x} y1={TOP - 6} y2={height - 6} />
             <text class="axis-text" x={tick.x} y="12" text-anchor="middle">{tick.text}</text>
@@ -132,7 +132,7 @@ function SegmentView({ lane, segment, axis, y, tabIndex, said }: SegmentGiven) {
   const [left, right] = [axis.x(from), axis.x(to)];
   const room = right - left;
   const length = duration(to - from);
-  const label = kind === "run" && outcome !== undefined && room > 110 ? `${outcome} ${length}` : length;
+  const label = kind === "run" && outcome !== undefined && room > 110 ? `${outcome.replace("_", " ")} ${length}` : length;
   const broken = room > 60 && axis.breaks.some((each) => each.from >= from && each.to <= to);
   return (
     <g role="img" tabIndex={tabIndex} class={`segment ${kind} ${kind === "run" ? `ended-${outcome}` : ""}`} aria-label={sentence(lane, segment)} {...telling(said, sentence(lane, segment))}>
