@@ -1,6 +1,7 @@
 import type { OpsGroup } from "../api.gen";
 import { TrendBars } from "../charts/bars";
 import { href } from "../router";
+import { me } from "../store";
 import { shortened, visible } from "../text";
 import { count } from "../time";
 import { When } from "./when";
@@ -12,7 +13,7 @@ export function Failing({ groups, window, name }: { groups: readonly OpsGroup[];
   return (
     <section class="card">
       <div class="bar"><h2>Failing in {lastOf(window)}</h2><span class="grow" /><a href={all}>All groups</a></div>
-      {groups.length === 0 && <p class="faint">Nothing failed for good.</p>}
+      {groups.length === 0 && <p class="faint">{me.value?.offers["failures"] === false ? "Failures cannot be listed without the index monque_failed." : "Nothing failed for good."}</p>}
       <ul class="plain-list">{groups.map((group) => <Line key={group.fingerprint} group={group} window={window} />)}</ul>
     </section>
   );

@@ -44,6 +44,9 @@ function Shown({ answer, window }: { answer: OpsOverview; window: Window }) {
       {isEmpty && <FirstSteps />}
       <Tiles tiles={tilesOf(now.totals, answer.series, window)} />
       <Throughput series={answer.series} />
+      {answer.running.some((job) => job.claimedBy != null && !now.instances.has(job.claimedBy)) && (
+        <p class="faint">Some jobs run on instances that report nothing (TypeScript, or older): their runs are not counted above.</p>
+      )}
       <h2 class="hidden-text">Queues</h2>
       <QueueTable rows={[...now.rows.values()]} recent={recent} />
       <div class="columns">
