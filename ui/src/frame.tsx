@@ -10,7 +10,7 @@ import { Refused } from "./parts/asking";
 import { href, place } from "./router";
 import { find, type Screen } from "./screens";
 import { overlay } from "./shortcuts";
-import { dismiss, identify, me, now, theme, toasts, zone, type Theme } from "./store";
+import { dismiss, identify, may, me, now, theme, toasts, zone, type Theme } from "./store";
 import { failing, heardAt, live, newVersion, paused, snapshot, togglePause, trouble } from "./stream";
 import { visible } from "./text";
 import { duration } from "./time";
@@ -48,7 +48,8 @@ export function App() {
 }
 
 /** The key of the element makes another thing of the same screen begin anew. */
-function View({ screen: { view: Content }, id }: { screen: Screen; id: string }) {
+function View({ screen: { view: Content, needs, title }, id }: { screen: Screen; id: string }) {
+  if (needs !== undefined && !may(needs)) return <section><h1>{title}</h1><p class="empty">You may not see this.</p></section>;
   return <Content id={id} />;
 }
 

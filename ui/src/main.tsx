@@ -1,6 +1,7 @@
 import { render } from "preact";
 import { App } from "./frame";
 import { listen } from "./router";
+import { sayWhatOthersDo } from "./others";
 import { rememberPlaces } from "./recent";
 import { listenKeys } from "./shortcuts";
 import { start } from "./stream";
@@ -9,5 +10,6 @@ import "./styles.css";
 listen();
 listenKeys();
 rememberPlaces();
+sayWhatOthersDo();
 start();
 render(<App />, document.getElementById("app") as HTMLElement);

@@ -86,7 +86,7 @@ function Sentence({ group, window, release }: { group: OpsGroup; window: Window;
 /** "new since release 4f2a" */
 export function IsNew({ group, release }: { group: OpsGroup; release: string | undefined }) {
   if (!group.isNew) return null;
-  return <span class="flag bad">new since {release === undefined ? "the last release" : `release ${visible(shortened(release, 24))}`}</span>;
+  return <> <span class="flag bad">new since {release === undefined ? "the last release" : `release ${visible(shortened(release, 24))}`}</span></>;
 }
 
 export function share(group: OpsGroup): string {

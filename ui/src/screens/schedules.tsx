@@ -59,7 +59,7 @@ function ordered(schedules: readonly OpsSchedule[], text: string, by: string, do
 const COLUMNS: readonly Column<OpsSchedule>[] = [
   { title: "Schedule", sort: "name", cell: (row) => <a href={href(`/schedules/${encodeURIComponent(row.id)}`)} title={visible(nameOf(row))}>{visible(shortened(nameOf(row), 60))}</a> },
   { title: "State", cell: (row) => <State schedule={row} /> },
-  { title: "Runs", cell: (row) => <span><Rule schedule={row} /></span> },
+  { title: "Runs", cell: (row) => <span><Rule schedule={row} />{row.nextRuns.length === 0 && <> <span class="faint">{visible(row.timezone ?? "UTC")}</span></>}</span> },
   { title: "Next run", sort: "next", cell: (row) => <span><NextRun schedule={row} /></span> },
   { title: "Last run", cell: (row) => <span>{row.lastRun == null ? <span class="faint">–</span> : <><Outcome outcome={row.lastRun.outcome} /><br /><When at={row.lastRun.at} /></>}</span> },
   { title: "Last 10", cell: (row) => <OutcomeBars outcomes={row.outcomes ?? []} /> },
