@@ -12,7 +12,8 @@ export default defineConfig({
     emptyOutDir: true,
     target: "es2022",
     assetsInlineLimit: 0, // the page's policy allows no data: URL but images
-    modulePreload: { polyfill: false },
+    modulePreload: false,
+    cssCodeSplit: false, // one file of styles; screens that are fetched later need no other
     license: { fileName: "LICENSES.md" },
     rollupOptions: { output: { entryFileNames: "assets/[name]-[hash].js", assetFileNames: "assets/[name]-[hash][extname]" } },
   },
