@@ -61,6 +61,16 @@ chaos: .venv/ready ## break everything for a while and check what comes of it: m
 docs: .venv/ready ## build the documentation into site/
 	@$(PY) -m zensical build --clean --strict
 
+ui: .venv/ready ## build the pages of the dashboard into the package (needs Node 20.19 or newer)
+	@cd ui && npm ci --silent --no-audit --no-fund
+	@$(PY) ui/make_types.py
+	@cd ui && npm run --silent check && npm run --silent test && npm run --silent build
+
+ui-dev: .venv/ready ## serve the pages with reload, beside a running `monque web` (or the one at MONQUE_API)
+	@cd ui && npm ci --silent --no-audit --no-fund
+	@$(PY) ui/make_types.py
+	@cd ui && npm run --silent dev
+
 build: .venv/ready ## the wheel and the sdist, in dist/
 	@$(PY) -m hatchling build
 
@@ -71,4 +81,4 @@ pins: ## write requirements/dev.txt anew (needs uv)
 clean: ## remove what was built
 	@rm -rf .venv dist site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.*
 
-.PHONY: help setup demo test lint format coverage bench bench-compare trace chaos docs build pins clean
+.PHONY: help setup demo test lint format coverage bench bench-compare trace chaos docs ui ui-dev build pins clean

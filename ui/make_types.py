@@ -20,7 +20,8 @@ def main(target: Path) -> None:
     """Write the file."""
     models = [each for name in ops.__all__ if _is_model(each := getattr(ops, name))]
     _, schema = models_json_schema(
-        [(model, "serialization" if issubclass(model, Dto) else "validation") for model in models], by_alias=True
+        [(model, "serialization" if issubclass(model, Dto) else "validation") for model in models],
+        by_alias=True,
     )
     found = schema["$defs"]
     texts = [_interface(name, found[name]) for name in sorted(found)]
