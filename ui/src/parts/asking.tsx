@@ -20,6 +20,12 @@ export function useAnswer<T>(path: string | undefined, query?: URLSearchParams):
   const round = useSignal(0);
   const key = `${path}?${query ?? ""}`;
   const lastPath = useRef(path);
+  const wanted = useRef(false);
+  const done = () => {
+    asking.value = false;
+    if (wanted.current) round.value += 1;
+    wanted.current = false;
+  };
   useEffect(() => {
     if (path === undefined) return;
     if (lastPath.current !== path) answer.value = undefined;
@@ -28,12 +34,13 @@ export function useAnswer<T>(path: string | undefined, query?: URLSearchParams):
     asking.value = true;
     get<T>(path, query, stop.signal).then(
       (given) => {
-        [answer.value, problem.value, asking.value] = [given, undefined, false];
+        [answer.value, problem.value] = [given, undefined];
+        done();
       },
       (error: unknown) => {
         if (stop.signal.aborted) return;
         problem.value = problemOf(error);
-        asking.value = false;
+        done();
       },
     );
     return () => stop.abort();
@@ -43,7 +50,9 @@ export function useAnswer<T>(path: string | undefined, query?: URLSearchParams):
     problem: problem.value,
     asking: asking.value,
     again: () => {
-      round.value += 1;
+      // Who asks more often than a slow server answers must not end each question before its answer.
+      if (asking.value && path !== undefined) wanted.current = true;
+      else round.value += 1;
     },
   };
 }

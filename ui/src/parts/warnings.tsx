@@ -2,7 +2,7 @@
 import type { OpsFinding } from "../api.gen";
 import { href } from "../router";
 import { snapshot } from "../stream";
-import { visible } from "../text";
+import { shortened, visible } from "../text";
 
 /** Where one sees more of what a check found. */
 const PLACES: Record<string, [path: string, text: string]> = {
@@ -31,7 +31,7 @@ function Warning({ finding: { check, level, message, advice } }: { finding: OpsF
   const [path, text] = PLACES[check] ?? [];
   return (
     <li class={`banner ${level === "error" ? "bad" : "warn"}`}>
-      <b>{level === "error" ? "✕ Error" : "! Warning"}: {visible(check)}.</b> {visible(message)}
+      <b>{level === "error" ? "✕ Error" : "! Warning"}: {visible(check)}.</b> {visible(shortened(message, 300))}
       {advice != null && <span class="advice"> → {visible(advice)}</span>}
       {path !== undefined && <> <a href={href(path)}>{text}</a></>}
     </li>
