@@ -24,7 +24,7 @@ const COLUMNS: readonly Column[] = [
   { key: "when", title: "When", cell: (job) => <Moment job={job} /> },
   { key: "attempts", title: "Attempts", number: true, cell: attemptsOf },
   { key: "duration", title: "Duration", number: true, cell: (job) => <Took ms={ranFor(job)} /> },
-  { key: "instance", title: "Instance", cell: (job) => job.claimedBy == null ? <span class="faint">–</span> : <a href={href("/instance", { id: job.claimedBy })}>{visible(shortened(job.claimedBy, 14))}</a> },
+  { key: "instance", title: "Instance", cell: (job) => job.claimedBy == null ? <span class="faint">–</span> : <a href={href("/instance", { id: job.claimedBy })}>{visible(shortened(job.claimedBy, 9))}</a> },
   { key: "reason", title: "Reason", cell: (job) => <span class="line" title={visible(reasonOf(job))}>{visible(shortened(reasonOf(job), 90))}</span> },
   { key: "payload", title: "Payload", cell: (job) => <code class="line">{visible(previewOf(job))}</code> },
 ];

@@ -1,0 +1,68 @@
+// The time filter: which time of a job, from when and until when. Presets become times, so that a link stays what it is.
+import { useSignal } from "@preact/signals";
+import { fromField, toField } from "../../datefield";
+import { place } from "../../router";
+import { now, zone } from "../../store";
+import type { Parts } from "./filter";
+import { refilter } from "./refilter";
+
+const FIELDS = [["createdAt", "created"], ["updatedAt", "changed"], ["nextRunAt", "due"]] as const;
+const HOUR = 3_600_000;
+const PRESETS = [[HOUR / 4, "last 15 min"], [HOUR, "last hour"], [24 * HOUR, "last 24 h"], [7 * 24 * HOUR, "last 7 days"]] as const;
+
+export function TimeRange() {
+  const { query } = place.value;
+  const used = FIELDS.find(([field]) => query.has(`${field}From`) || query.has(`${field}To`))?.[0];
+  const chosen = useSignal<string>(used ?? "");
+  const field = used ?? chosen.value;
+  const set = (to: string, from?: number, until?: number) => {
+    chosen.value = to;
+    const parts: Parts = {};
+    for (const [each] of FIELDS) parts[`${each}From`] = parts[`${each}To`] = undefined;
+    if (to !== "") Object.assign(parts, { [`${to}From`]: iso(from), [`${to}To`]: iso(until) });
+    refilter(parts);
+  };
+  const [from, until] = [momentOf(query, `${field}From`), momentOf(query, `${field}To`)];
+  return (
+    <>
+      <label class="choice">
+        Time
+        <select value={field} onChange={(event) => set(event.currentTarget.value, from, until)}>
+          <option value="">any</option>
+          {FIELDS.map(([value, word]) => <option key={value} value={value}>{word}</option>)}
+        </select>
+      </label>
+      {field !== "" && (
+        <>
+          <MomentField label="From" at={from} onChange={(at) => set(field, at, until)} />
+          <MomentField label="To" at={until} onChange={(at) => set(field, from, at)} />
+          <label class="choice">
+            <span class="hidden-text">Preset</span>
+            <select value="" onChange={(event) => set(field, now.value - Number(event.currentTarget.value), undefined)}>
+              <option value="">last…</option>
+              {PRESETS.map(([span, words]) => <option key={span} value={span}>{words}</option>)}
+            </select>
+          </label>
+        </>
+      )}
+    </>
+  );
+}
+
+function MomentField({ label, at, onChange }: { label: string; at: number | undefined; onChange: (at: number | undefined) => void }) {
+  return (
+    <label class="choice">
+      {label}
+      <input type="datetime-local" step={1} value={at === undefined ? "" : toField(at, zone.value)} onChange={(event) => onChange(fromField(event.currentTarget.value, zone.value))} />
+    </label>
+  );
+}
+
+function momentOf(query: URLSearchParams, key: string): number | undefined {
+  const at = Date.parse(query.get(key) ?? "");
+  return Number.isNaN(at) ? undefined : at;
+}
+
+function iso(at: number | undefined): string | undefined {
+  return at === undefined ? undefined : new Date(at).toISOString();
+}
