@@ -1,8 +1,8 @@
 import { Copy } from "./copy";
 
-const LINES = `async with Monque("mongodb://localhost:27017/shop") as monque:
-    await monque.enqueue("send-email", {"to": "ada@example.org"})
-    await monque.run_until_idle()`;
+const LINES = `from monque import Monque
+async with Monque("mongodb://localhost:27017/shop") as monque:
+    await monque.enqueue("send-email", {"to": "ada@example.org"})`;
 
 /** What an empty collection shows: the way to the first job. */
 export function FirstSteps() {

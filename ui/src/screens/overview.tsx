@@ -43,7 +43,7 @@ function Shown({ answer, window }: { answer: OpsOverview; window: Window }) {
       <Warnings found={answer.warnings} />
       {isEmpty && <FirstSteps />}
       <Tiles tiles={tilesOf(now.totals, answer.series, window)} />
-      <Throughput series={answer.series} />
+      {!isEmpty && <Throughput series={answer.series} />}
       {answer.running.some((job) => job.claimedBy != null && !now.instances.has(job.claimedBy)) && (
         <p class="faint">Some jobs run on instances that report nothing (TypeScript, or older): their runs are not counted above.</p>
       )}
