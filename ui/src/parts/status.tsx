@@ -1,22 +1,16 @@
-const MARKS: Record<string, [mark: string, word: string]> = {
-  due: ["●", "due"],
-  later: ["◷", "later"],
-  retrying: ["↺", "retrying"],
-  waiting: ["◌", "waiting"],
-  running: ["▶", "running"],
-  stopping: ["■", "stopping"],
-  "owner-silent": ["?", "owner silent"],
-  completed: ["✓", "completed"],
-  failed: ["✕", "failed"],
-  cancelled: ["⊘", "cancelled"],
+const MARKS: Record<string, string> = {
+  due: "●", later: "◷", retrying: "↺", waiting: "◌", running: "▶", stopping: "■", "owner-silent": "?", completed: "✓", failed: "✕", cancelled: "⊘",
+  // of schedules and their runs
+  active: "●", paused: "❚❚", "never-ran": "◌", late: "!", skipped: "⤼", stored: "＋",
+  // of instances
+  alive: "●", silent: "?", stopped: "○",
 };
 
-/** The state of a job as a mark and a word: no meaning by colour alone. */
+/** The state of a job, a schedule, a run or an instance as a mark and a word: no meaning by colour alone. */
 export function Status({ display, recurring = false }: { display: string; recurring?: boolean }) {
-  const [mark, word] = MARKS[display] ?? ["•", display];
   return (
     <span class={`status status-${display}`}>
-      <span aria-hidden="true">{mark}</span> {word}
+      <span aria-hidden="true">{MARKS[display] ?? "•"}</span> {display.replace("-", " ")}
       {recurring && <span title="recurring" role="img" aria-label="recurring"> ↻</span>}
     </span>
   );

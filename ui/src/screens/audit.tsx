@@ -8,7 +8,7 @@ import { CopyAs } from "../parts/copy";
 import { useFresh } from "../parts/fresh";
 import { usePress } from "../parts/press";
 import { Table, type Column } from "../parts/table";
-import { When } from "../parts/when";
+import { TRAIL_COLUMNS } from "../parts/trail";
 import { change, href, place, root } from "../router";
 import { say } from "../store";
 import { plural, shortened, shortId, visible } from "../text";
@@ -65,19 +65,10 @@ function Page({ answer: { entries, nextCursor } }: { answer: OpsAuditPage }) {
 }
 
 const COLUMNS: readonly Column<OpsAuditEntry>[] = [
-  { title: "When", cell: (entry) => <span><When at={entry.at} as="absolute" /></span> },
-  { title: "Who", cell: (entry) => <span><Only part="actor" value={entry.actor} /> <span class="faint">{visible(entry.via)}{entry.address != null && `, ${visible(entry.address)}`}</span></span> },
-  { title: "What", cell: (entry) => <Only part="action" value={entry.action} /> },
+  ...TRAIL_COLUMNS.filter((column) => column.title !== "Change"),
   { title: "On what", cell: (entry) => <OnWhat entry={entry} /> },
-  { title: "How many", numeric: true, cell: (entry) => entry.count == null ? <span class="faint">–</span> : <span>{entry.count.toLocaleString("en-GB")}{(entry.errors ?? 0) > 0 && `, ${entry.errors} refused`}</span> },
-  { title: "Outcome", cell: (entry) => <span class={entry.outcome === "done" ? undefined : "bad-text"}>{entry.outcome === "done" ? "✓" : "✕"} {visible(entry.outcome)}</span> },
-  { title: "Note", cell: (entry) => visible(entry.note ?? "") },
+  { title: "How many", numeric: true, cell: ({ count, errors }) => count == null ? <span class="faint">–</span> : `${count.toLocaleString("en-GB")}${(errors ?? 0) > 0 ? `, ${errors} refused` : ""}` },
 ];
-
-/** A value that is a link to all that has it. */
-function Only({ part, value }: { part: string; value: string }) {
-  return <a href={href("/audit", { [part]: value })}>{visible(shortened(value, 60))}</a>;
-}
 
 function OnWhat({ entry: { jobId, name, filter, before, after } }: { entry: OpsAuditEntry }) {
   const detail = filter ?? (before == null && after == null ? undefined : { before, after });

@@ -6,12 +6,13 @@ import { Answered, useAnswer } from "../parts/asking";
 import { CopyAs } from "../parts/copy";
 import { useFresh } from "../parts/fresh";
 import { Slots } from "../parts/queues";
+import { Status } from "../parts/status";
 import { Table, type Column } from "../parts/table";
 import { When } from "../parts/when";
 import { tally } from "../releases";
 import { change, place, root } from "../router";
 import { plural, shortId, visible } from "../text";
-import { Heard, hostOf, instanceHref, RunningJob, State } from "./instances/parts";
+import { Heard, hostOf, instanceHref, RunningJob, stateOf } from "./instances/parts";
 
 export function Instances() {
   const asked = useAnswer<OpsInstanceList>("/instances");
@@ -24,7 +25,7 @@ export function Instances() {
         <label class="choice">
           Show
           <select value={place.value.query.get("state") ?? ""} onChange={(event) => change({ state: event.currentTarget.value || undefined })}>
-            <option value="">all</option><option value="running">alive</option><option>stopping</option><option>silent</option><option>stopped</option>
+            <option value="">all</option>{["alive", "stopping", "silent", "stopped"].map((each) => <option key={each}>{each}</option>)}
           </select>
         </label>
         <CopyAs ways={() => [instancesWays(root())]} />
@@ -36,7 +37,7 @@ export function Instances() {
 
 function Shown({ answer: { instances, serverTime } }: { answer: OpsInstanceList }) {
   const state = place.value.query.get("state");
-  const rows = state === null ? instances : instances.filter((each) => each.state === state);
+  const rows = state === null ? instances : instances.filter((each) => stateOf(each) === state);
   const columns = useMemo(() => columnsOf(serverTime), [serverTime]);
   if (instances.length === 0) return <p class="empty">No instance has processed jobs within the last 24 hours. Start one with <code>monque worker MODULE:ATTR</code>.</p>;
   return (
@@ -60,7 +61,7 @@ function Mixed({ what, values }: { what: string; values: readonly (string | null
 }
 
 function captionOf(instances: readonly OpsInstance[]): string {
-  const states = tally(instances.map((each) => (each.state === "running" ? "alive" : each.state)));
+  const states = tally(instances.map(stateOf));
   return `${plural(instances.length, "instance")}: ${states.map(([state, count]) => `${count} ${state}`).join(", ")}`;
 }
 
@@ -69,7 +70,7 @@ const SHOWN_JOBS = 3;
 function columnsOf(at: string): Column<OpsInstance>[] {
   return [
     { title: "Instance", cell: (row) => <span><a class="mono" href={instanceHref(row.id)} title={visible(row.id)}>{shortId(row.id)}</a><br /><span class={row.reported ? "faint nowrap" : "faint"}>{hostOf(row)}</span></span> },
-    { title: "State", cell: (row) => <State state={row.state} /> },
+    { title: "State", cell: (row) => <Status display={stateOf(row)} /> },
     { title: "Heard of", cell: (row) => <Heard instance={row} /> },
     { title: "Up since", cell: (row) => <When at={row.startedAt} /> },
     { title: "Release", cell: (row) => <span>{visible(row.release ?? "–")}<br /><span class="faint nowrap">{visible(row.version ?? "")}</span></span> },

@@ -6,11 +6,10 @@ import { Answered, useAnswer } from "../parts/asking";
 import { CopyAs } from "../parts/copy";
 import { useFresh } from "../parts/fresh";
 import { Table, type Column } from "../parts/table";
-import { When } from "../parts/when";
 import { change, href, place, root } from "../router";
 import { plural, shortened, visible } from "../text";
 import { Lanes, nameOf } from "./schedules/lanesview";
-import { NextRun, Outcome, OutcomeBars, Rule, State, stateOf } from "./schedules/parts";
+import { LastRun, NextRun, OutcomeBars, Rule, State, stateOf } from "./schedules/parts";
 import "./schedules/schedules.css";
 
 export function Schedules() {
@@ -61,6 +60,6 @@ const COLUMNS: readonly Column<OpsSchedule>[] = [
   { title: "State", cell: (row) => <State schedule={row} /> },
   { title: "Runs", cell: (row) => <span><Rule schedule={row} />{row.nextRuns.length === 0 && <> <span class="faint">{visible(row.timezone ?? "UTC")}</span></>}</span> },
   { title: "Next run", sort: "next", cell: (row) => <span><NextRun schedule={row} /></span> },
-  { title: "Last run", cell: (row) => <span>{row.lastRun == null ? <span class="faint">–</span> : <><Outcome outcome={row.lastRun.outcome} /><br /><When at={row.lastRun.at} /></>}</span> },
+  { title: "Last run", cell: (row) => <LastRun schedule={row} /> },
   { title: "Last 10", cell: (row) => <OutcomeBars outcomes={row.outcomes ?? []} /> },
 ];

@@ -5,12 +5,13 @@ import { Answered, useAnswer } from "../../parts/asking";
 import { Copy, CopyAs } from "../../parts/copy";
 import { useFresh } from "../../parts/fresh";
 import { Slots } from "../../parts/queues";
+import { Status } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { When } from "../../parts/when";
 import { href, place, root } from "../../router";
 import { plural, shortened, shortId, visible } from "../../text";
 import { duration } from "../../time";
-import { Heard, hostOf, RunningJob, State } from "./parts";
+import { Heard, hostOf, RunningJob, stateOf } from "./parts";
 
 export function OneInstance() {
   const id = place.value.query.get("id") ?? "";
@@ -30,7 +31,7 @@ function Whole({ instance }: { instance: OpsInstanceAnswer }) {
     <>
       <div class="bar head">
         <h1>{instance.reported ? hostOf(instance) : visible(shortened(id, 80))}</h1>
-        <State state={instance.state} />
+        <Status display={stateOf(instance)} />
         <span><code>{visible(id)}</code> <Copy text={id} what="the id" /></span>
         <span class="grow" />
         <CopyAs ways={() => [instanceWays(id, root())]} />

@@ -6,13 +6,9 @@ import { snapshot } from "../../stream";
 import { shortened, shortId, visible } from "../../text";
 import { jobHref } from "../job/acting";
 
-const STATES: Record<string, [mark: string, tone: string, word: string]> = {
-  running: ["●", "completed", "alive"], stopping: ["■", "stopping", "stopping"], silent: ["?", "owner-silent", "silent"], stopped: ["○", "later", "stopped"],
-};
-
-export function State({ state }: { state: string }) {
-  const [mark, tone, word] = STATES[state] ?? ["•", "later", state];
-  return <span class={`status status-${tone}`}><span aria-hidden="true">{mark}</span> {visible(word)}</span>;
+/** The state in one word: one that runs is alive. */
+export function stateOf({ state }: OpsInstance): string {
+  return state === "running" ? "alive" : visible(state);
 }
 
 /** The live numbers know of heartbeats first. */

@@ -1,5 +1,6 @@
 // What the list and the page of a schedule share.
 import type { OpsOutcome, OpsRun, OpsSchedule } from "../../api.gen";
+import { Status } from "../../parts/status";
 import { When } from "../../parts/when";
 import { now, zone } from "../../store";
 import { plural, visible } from "../../text";
@@ -39,36 +40,21 @@ function isSameClock({ at, local }: OpsRun): boolean {
   return local.startsWith(new Date(moment.getTime() - shift).toISOString().slice(0, 19));
 }
 
-const STATES: Record<string, [mark: string, tone: string]> = {
-  active: ["●", "completed"], paused: ["❚❚", "retrying"], running: ["▶", "running"], "never ran": ["◌", "later"], late: ["!", "failed"],
-};
-
+/** The state as a list shows it. */
 export function stateOf({ state, late, neverRan }: OpsSchedule): string {
-  if (state !== "active") return state;
-  return late === true ? "late" : neverRan === true ? "never ran" : state;
+  if (state !== "active") return visible(state);
+  return late === true ? "late" : neverRan === true ? "never-ran" : state;
 }
 
-/** The state as a mark and a word. */
 export function State({ schedule }: { schedule: OpsSchedule }) {
-  const state = stateOf(schedule);
-  const [mark, tone] = STATES[state] ?? ["•", "later"];
-  const due = schedule.nextRuns[0];
-  return (
-    <span>
-      <span class={`status status-${tone}`}><span aria-hidden="true">{mark}</span> {visible(state)}</span>
-      {schedule.late === true && due !== undefined && <><br /><span class="faint">due <When at={due.at} /></span></>}
-      {schedule.pausedAt != null && <><br /><span class="faint"><When at={schedule.pausedAt} /></span></>}
-    </span>
-  );
+  const since = schedule.late === true ? schedule.nextRuns[0]?.at : schedule.pausedAt;
+  return <span><Status display={stateOf(schedule)} />{since != null && <><br /><span class="faint"><When at={since} /></span></>}</span>;
 }
 
-const MARKS: Record<string, string> = { completed: "✓", failed: "✕", cancelled: "⊘", skipped: "⤼", stored: "＋" };
-
-/** How a run ended, as a mark and a word. */
-export function Outcome({ outcome }: { outcome: string | null | undefined }) {
-  if (outcome == null) return <span class="faint">–</span>;
-  const tone = outcome === "stored" ? "due" : outcome;
-  return <span class={`status status-${tone}`}><span aria-hidden="true">{MARKS[outcome] ?? "•"}</span> {visible(outcome)}</span>;
+/** How the last run ended, and when. */
+export function LastRun({ schedule: { lastRun } }: { schedule: OpsSchedule }) {
+  if (lastRun == null) return <span class="faint">–</span>;
+  return <span>{lastRun.outcome != null && <Status display={visible(lastRun.outcome)} />} <When at={lastRun.at} /></span>;
 }
 
 const HEIGHT = 30;

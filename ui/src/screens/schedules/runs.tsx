@@ -1,5 +1,6 @@
 import { useMemo } from "preact/hooks";
 import type { OpsEdge, OpsRun } from "../../api.gen";
+import { Table, type Column } from "../../parts/table";
 import { When } from "../../parts/when";
 import { now } from "../../store";
 import { visible } from "../../text";
@@ -8,18 +9,12 @@ import { localOf } from "./parts";
 
 /** Times to come: by the schedule's clocks, by the reader's, and how soon. */
 export function Runs({ runs, timezone, caption }: { runs: readonly OpsRun[]; timezone: string; caption: string }) {
-  if (runs.length === 0) return <p class="faint">No run is to come.</p>;
-  return (
-    <div class="table short" tabIndex={0} role="region" aria-label={caption}>
-      <table class="cards">
-        <caption>{caption}</caption>
-        <thead><tr><th scope="col">In {visible(timezone)}</th><th scope="col">Here</th><th scope="col">How soon</th></tr></thead>
-        <tbody>
-          {runs.map((run) => <tr key={run.at}><th scope="row" data-label="There" class="number-left">{localOf(run)}</th><td data-label="Here"><When at={run.at} as="absolute" /></td><td data-label="How soon"><When at={run.at} /></td></tr>)}
-        </tbody>
-      </table>
-    </div>
-  );
+  const columns = useMemo<Column<OpsRun>[]>(() => [
+    { title: `In ${visible(timezone)}`, cell: (run) => <span class="number-left">{localOf(run)}</span> },
+    { title: "Here", cell: (run) => <When at={run.at} as="absolute" /> },
+    { title: "How soon", cell: (run) => <When at={run.at} /> },
+  ], [timezone]);
+  return <div class="runs" tabIndex={0} role="region" aria-label={caption}><Table caption={caption} columns={columns} rows={runs} keyOf={(run) => run.at} empty="No run is to come." /></div>;
 }
 
 /** What the next changes of the clocks do to a schedule, also where that is nothing. */
