@@ -18,14 +18,18 @@ test("runs are asked for only where those of the list end before the lane", () =
 });
 
 test("runs that are too near to each other are one band", () => {
-  const found = bandsOf(schedule([0, 10, 20, HOUR]), [], 24 * HOUR, 60_000);
+  const found = bandsOf(schedule([0, 10, 20, HOUR]), [], 0, 24 * HOUR, 60_000);
   assert.deepEqual(found, [{ from: 0, to: 20, runs: 3 }, { from: HOUR, to: HOUR, runs: 1 }]);
 });
 
+test("runs that have passed are on no lane", () => {
+  assert.deepEqual(bandsOf(schedule([HOUR]), [0, 1, HOUR, 2 * HOUR], 10, 24 * HOUR, 60_000).map((each) => each.from), [HOUR, 2 * HOUR]);
+});
+
 test("intervals need no question", () => {
-  assert.equal(bandsOf(schedule([0], { everyMs: HOUR }), [], 10 * HOUR, 60_000).length, 11);
-  assert.deepEqual(bandsOf(schedule([5], { everyMs: 7_000 }), [], HOUR, 60_000), [{ from: 5, to: HOUR, runs: undefined }]);
-  assert.deepEqual(bandsOf(schedule([], { everyMs: 7_000 }), [], HOUR, 60_000), []);
+  assert.equal(bandsOf(schedule([0], { everyMs: HOUR }), [], 0, 10 * HOUR, 60_000).length, 11);
+  assert.deepEqual(bandsOf(schedule([5], { everyMs: 7_000 }), [], 0, HOUR, 60_000), [{ from: 5, to: HOUR, runs: undefined }]);
+  assert.deepEqual(bandsOf(schedule([], { everyMs: 7_000 }), [], 0, HOUR, 60_000), []);
 });
 
 test("a lane says where the known runs end", () => {

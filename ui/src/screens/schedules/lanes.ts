@@ -27,11 +27,11 @@ export function timesOf(runs: readonly { at: string }[]): number[] {
   return runs.map((run) => Date.parse(run.at));
 }
 
-/** The bands of a schedule until then, with `closest` milliseconds between any two. `known` are previewed runs. */
-export function bandsOf(schedule: OpsSchedule, known: readonly number[], until: number, closest: number): Band[] {
+/** The bands of a schedule between two times, at least `closest` milliseconds apart. `known` are previewed runs. */
+export function bandsOf(schedule: OpsSchedule, known: readonly number[], from: number, until: number, closest: number): Band[] {
   const listed = timesOf(schedule.nextRuns);
   const every = schedule.everyMs;
-  if (every == null) return joined((known.length > listed.length ? known : listed).filter((at) => at <= until), closest);
+  if (every == null) return joined((known.length > listed.length ? known : listed).filter((at) => at >= from && at <= until), closest);
   const first = listed[0];
   if (first === undefined || first > until) return [];
   if (every < closest) return [{ from: first, to: until, runs: undefined }];

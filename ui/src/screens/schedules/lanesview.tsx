@@ -22,7 +22,7 @@ export function Lanes({ schedules }: { schedules: readonly OpsSchedule[] }) {
   const from = Math.floor(now.value / 60_000) * 60_000;
   const x = linear(from, from + DAY, 1, width - 1);
   const shown = all.value ? schedules : schedules.slice(0, MOST_LANES);
-  const known = usePreviews(shown, from + DAY);
+  const known = usePreviews(shown, from);
   return (
     <section aria-labelledby="lanes">
       <h2 id="lanes">Next 24 hours</h2>
@@ -30,10 +30,10 @@ export function Lanes({ schedules }: { schedules: readonly OpsSchedule[] }) {
         <span class="faint">{zone.value === "utc" ? "UTC" : "local time"}</span>
         <div ref={box}><Axis x={x} from={from} width={width} /></div>
         {shown.map((schedule) => {
-          const runs = known.get(keyOf(schedule)) ?? [];
+          const runs = known.get(keyOf(schedule, from)) ?? [];
           return (
             <Lane key={schedule.id} schedule={schedule} width={width} x={x} until={knownUntil(schedule, runs, from + DAY)}
-              bands={bandsOf(schedule, runs, from + DAY, (DAY / width) * CLOSEST_PX)} />
+              bands={bandsOf(schedule, runs, from, from + DAY, (DAY / width) * CLOSEST_PX)} />
           );
         })}
       </div>
@@ -93,28 +93,23 @@ export function nameOf({ name, key }: OpsSchedule): string {
   return key == null || key === name ? name : `${name} · ${key}`;
 }
 
-function keyOf({ cron, timezone }: OpsSchedule): string {
-  return `${timezone} ${cron}`;
+const HOUR = 3_600_000;
+
+/** What a preview depends on. As the hours pass, it must reach further. */
+function keyOf({ cron, timezone }: OpsSchedule, from: number): string {
+  return `${Math.floor(from / HOUR)} ${timezone} ${cron}`;
 }
 
-/** Runs beyond those of the list, asked for once an expression and zone, one after the other. */
-function usePreviews(schedules: readonly OpsSchedule[], until: number): ReadonlyMap<string, number[]> {
+/** Runs beyond those of the list, asked for once an hour, expression and zone, one after the other. */
+function usePreviews(schedules: readonly OpsSchedule[], from: number): ReadonlyMap<string, number[]> {
   const known = useSignal<ReadonlyMap<string, number[]>>(new Map());
-  const missing = schedules.find((each) => wanted(each, until) > 0 && isOld(known.value.get(keyOf(each)), until));
-  const next = missing && keyOf(missing);
+  const missing = schedules.find((each) => wanted(each, from + DAY) > 0 && !known.value.has(keyOf(each, from)));
+  const key = missing && keyOf(missing, from);
   useEffect(() => {
-    if (missing === undefined) return;
-    const body = { cron: missing.cron, timezone: missing.timezone ?? "UTC", count: wanted(missing, until) };
-    const keep = (times: number[]) => (known.value = new Map(known.value).set(keyOf(missing), times));
-    act<OpsSchedulePreview>("POST", "/schedules/preview", body).then((found) => keep(timesOf(found.nextRuns)), () => keep([until]));
-  }, [next, known.value]);
+    if (missing === undefined || key === undefined) return;
+    const body = { cron: missing.cron, timezone: missing.timezone ?? "UTC", count: wanted(missing, from + DAY + HOUR) };
+    const keep = (times: number[]) => (known.value = new Map(known.value).set(key, times));
+    act<OpsSchedulePreview>("POST", "/schedules/preview", body).then((found) => keep(timesOf(found.nextRuns)), () => keep([]));
+  }, [key]);
   return known.value;
-}
-
-// As the hours pass, the known runs must reach further.
-const SLACK = 3_600_000;
-
-function isOld(times: readonly number[] | undefined, until: number): boolean {
-  const last = times?.at(-1);
-  return last === undefined || (times !== undefined && times.length < 1_000 && last < until - SLACK);
 }
