@@ -11,7 +11,7 @@ import { go, href, place } from "./router";
 import { overlay } from "./shortcuts";
 import { say, shortcuts, theme, zone } from "./store";
 import { paused, togglePause } from "./stream";
-import { visible } from "./text";
+import { shortened, visible } from "./text";
 
 interface Entry {
   kind: string;
@@ -123,5 +123,5 @@ function useFound(text: string): Entry[] {
       stop.abort();
     };
   }, [text]);
-  return found.value.map((each) => ({ kind: each.kind === "name" ? "queue" : each.kind, label: visible(each.label), run: () => go(PLACES[each.kind](each)) }));
+  return found.value.map((each) => ({ kind: each.kind === "name" ? "queue" : each.kind, label: visible(shortened(each.label, 120)), run: () => go(PLACES[each.kind](each)) }));
 }

@@ -12,7 +12,7 @@ import { When } from "../parts/when";
 import { tally } from "../releases";
 import { change, place, root } from "../router";
 import { plural, shortId, visible } from "../text";
-import { Heard, hostOf, instanceHref, RunningJob, stateOf } from "./instances/parts";
+import { Heard, hostOf, instanceHref, RunningJob, short, stateOf } from "./instances/parts";
 
 export function Instances() {
   const asked = useAnswer<OpsInstanceList>("/instances");
@@ -37,16 +37,24 @@ export function Instances() {
 
 function Shown({ answer: { instances, serverTime } }: { answer: OpsInstanceList }) {
   const state = place.value.query.get("state");
-  const rows = state === null ? instances : instances.filter((each) => stateOf(each) === state);
+  const by = place.value.query.get("sort") === "longest" ? "longest" : "state";
+  const found = state === null ? instances : instances.filter((each) => stateOf(each) === state);
+  const rows = by === "longest" ? found.toSorted((a, b) => longest(b) - longest(a)) : found;
   const columns = useMemo(() => columnsOf(serverTime), [serverTime]);
   if (instances.length === 0) return <p class="empty">No instance has processed jobs within the last 24 hours. Start one with <code>monque worker MODULE:ATTR</code>.</p>;
   return (
     <>
       <Mixed what="releases" values={instances.filter(isAlive).map((each) => each.release)} />
       <Mixed what="versions of Monque" values={instances.filter(isAlive).map((each) => each.version)} />
-      <Table caption={captionOf(instances)} columns={columns} rows={rows} keyOf={(row) => row.id} empty="No instance is in this state." />
+      <Table caption={captionOf(instances)} columns={columns} rows={rows} keyOf={(row) => row.id} empty="No instance is in this state."
+        order={{ by, down: by === "longest" }} onOrder={(order) => change({ sort: order.by === "longest" ? "longest" : undefined }, "replace")} />
     </>
   );
+}
+
+/** How long the longest of its jobs has run. */
+function longest({ running }: OpsInstance): number {
+  return Math.max(-1, ...running.map((job) => job.sinceMs ?? 0));
 }
 
 function isAlive({ alive, reported }: OpsInstance): boolean {
@@ -57,7 +65,7 @@ function isAlive({ alive, reported }: OpsInstance): boolean {
 function Mixed({ what, values }: { what: string; values: readonly (string | null | undefined)[] }) {
   const found = tally(values);
   if (found.length < 2) return null;
-  return <p class="banner warn"><b>! {found.length} {what} run side by side:</b> {found.map(([value, count]) => `${visible(value)} (${plural(count, "instance")})`).join(", ")}.</p>;
+  return <p class="banner warn"><b>! {found.length} {what} run side by side:</b> {found.map(([value, count]) => `${short(value)} (${plural(count, "instance")})`).join(", ")}.</p>;
 }
 
 function captionOf(instances: readonly OpsInstance[]): string {
@@ -69,15 +77,14 @@ const SHOWN_JOBS = 3;
 
 function columnsOf(at: string): Column<OpsInstance>[] {
   return [
-    { title: "Instance", cell: (row) => <span><a class="mono" href={instanceHref(row.id)} title={visible(row.id)}>{shortId(row.id)}</a><br /><span class={row.reported ? "faint nowrap" : "faint"}>{hostOf(row)}</span></span> },
+    { title: "Instance", sort: "state", cell: (row) => <span><a class="mono" href={instanceHref(row.id)} title={visible(row.id)}>{shortId(row.id)}</a><br /><span class="faint room">{hostOf(row)}</span></span> },
     { title: "State", cell: (row) => <Status display={stateOf(row)} /> },
-    { title: "Heard of", cell: (row) => <Heard instance={row} /> },
-    { title: "Up since", cell: (row) => <When at={row.startedAt} /> },
-    { title: "Release", cell: (row) => <span>{visible(row.release ?? "–")}<br /><span class="faint nowrap">{visible(row.version ?? "")}</span></span> },
+    { title: "Heard of", cell: (row) => <span><Heard instance={row} /><br /><span class="faint">up since <When at={row.startedAt} /></span></span> },
+    { title: "Release", cell: (row) => <span>{short(row.release)}<br /><span class="faint room">{short(row.version)}</span></span> },
     { title: "Busy / slots", numeric: true, cell: (row) => row.slots == null ? "–" : <Slots busy={row.busy ?? 0} all={row.slots} /> },
-    { title: "Change stream", cell: (row) => visible(row.changeStream ?? "–") },
+    { title: "Change stream", cell: (row) => short(row.changeStream) },
     { title: "Workers", numeric: true, cell: (row) => row.workers?.length ?? "–" },
-    { title: "Runs now", cell: (row) => <Running row={row} at={at} /> },
+    { title: "Runs now", sort: "longest", cell: (row) => <Running row={row} at={at} /> },
   ];
 }
 

@@ -7,9 +7,9 @@ import { CopyAs } from "../parts/copy";
 import { useFresh } from "../parts/fresh";
 import { Table, type Column } from "../parts/table";
 import { change, href, place, root } from "../router";
-import { plural, shortened, visible } from "../text";
-import { Lanes, nameOf } from "./schedules/lanesview";
-import { LastRun, NextRun, OutcomeBars, Rule, State, stateOf } from "./schedules/parts";
+import { plural, visible } from "../text";
+import { Lanes } from "./schedules/lanesview";
+import { LastRun, nameOf, NextRun, OutcomeBars, Rule, State, stateOf } from "./schedules/parts";
 import "./schedules/schedules.css";
 
 export function Schedules() {
@@ -50,13 +50,13 @@ function Shown({ schedules }: { schedules: readonly OpsSchedule[] }) {
 }
 
 function ordered(schedules: readonly OpsSchedule[], text: string, by: string, down: boolean): OpsSchedule[] {
-  const found = schedules.filter((each) => `${nameOf(each)} ${each.timezone} ${stateOf(each)} ${each.cron}`.toLowerCase().includes(text));
+  const found = schedules.filter((each) => `${each.name} ${each.key} ${each.timezone} ${stateOf(each)} ${each.cron}`.toLowerCase().includes(text));
   if (by === "next") found.sort((a, b) => ((a.nextRuns[0]?.at ?? "9") < (b.nextRuns[0]?.at ?? "9") ? -1 : 1));
   return down ? found.reverse() : found;
 }
 
 const COLUMNS: readonly Column<OpsSchedule>[] = [
-  { title: "Schedule", sort: "name", cell: (row) => <a href={href(`/schedules/${encodeURIComponent(row.id)}`)} title={visible(nameOf(row))}>{visible(shortened(nameOf(row), 60))}</a> },
+  { title: "Schedule", sort: "name", cell: (row) => <a href={href(`/schedules/${encodeURIComponent(row.id)}`)} title={nameOf(row, 200)}>{nameOf(row, 60)}</a> },
   { title: "State", cell: (row) => <State schedule={row} /> },
   { title: "Runs", cell: (row) => <span><Rule schedule={row} />{row.nextRuns.length === 0 && <> <span class="faint">{visible(row.timezone ?? "UTC")}</span></>}</span> },
   { title: "Next run", sort: "next", cell: (row) => <span><NextRun schedule={row} /></span> },

@@ -4,7 +4,7 @@ import { useAnswer } from "../../parts/asking";
 import { useFresh } from "../../parts/fresh";
 import { Status } from "../../parts/status";
 import { When } from "../../parts/when";
-import { plural, shortId, visible } from "../../text";
+import { plural, shortened, shortId, visible } from "../../text";
 import { jobHref } from "../job/acting";
 import { verdict } from "./canary";
 
@@ -33,7 +33,7 @@ export function CanaryView({ id, fingerprint, left, retryRest, onEnd }: Given) {
     <section class={`canary ${found.tone}`} aria-label="Canary" role="status">
       <p>
         <strong>{found.sentence}</strong>{" "}
-        <a href={jobHref(id)}>{visible(job.name)} <span class="mono">{shortId(id)}</span></a> <Status display={job.display} /> <When at={job.finishedAt ?? job.nextRunAt} />
+        <a href={jobHref(id)}>{visible(shortened(job.name, 60))} <span class="mono">{shortId(id)}</span></a> <Status display={job.display} /> <When at={job.finishedAt ?? job.nextRunAt} />
       </p>
       {found.tone === "bad" && job.failureReason != null && <p class="faint">{visible(job.failureReason)}</p>}
       {found.tone === "good" && left > 0 && retryRest !== undefined && (

@@ -121,7 +121,7 @@ function Group({ group, window, path, ask }: Given) {
 function CanaryButton({ path }: { path: string }) {
   const { busy, press } = usePress(async () => {
     const sent = await act<OpsCanary>("POST", `${path}/canary`, {});
-    say({ tone: "good", text: `Retried ${visible(sent.name)} ${shortId(sent.id)} as a canary.`, link: { href: jobHref(sent.id), text: "Open" } });
+    say({ tone: "good", text: `Retried ${visible(shortened(sent.name, 60))} ${shortId(sent.id)} as a canary.`, link: { href: jobHref(sent.id), text: "Open" } });
     change({ canary: sent.id });
   });
   return <button type="button" class="primary" disabled={busy} onClick={press}>Retry one as a canary</button>;

@@ -4,22 +4,22 @@ import { useEffect } from "preact/hooks";
 import { get } from "../../api";
 import type { OpsJob, OpsJobAnswer } from "../../api.gen";
 import { When } from "../../parts/when";
-import { shortId, shown, visible } from "../../text";
+import { shortened, shortId, shown, visible } from "../../text";
 import { jobHref } from "../job/acting";
 
 type Line = [label: string, cell: (job: OpsJobAnswer | OpsJob) => preact.ComponentChildren, differs?: boolean];
 
 const LINES: readonly Line[] = [
-  ["Name", (job) => visible(job.name)],
+  ["Name", (job) => visible(shortened(job.name, 80))],
   ["Failed", (job) => <When at={job.finishedAt ?? job.updatedAt} />],
   ["Attempts", (job) => `${job.failCount} of ${job.maxAttempts}`],
   ["Instance", (job) => instanceOf(job)],
-  ["Reason", (job) => <pre>{shown(job.failureReason ?? "–")}</pre>],
+  ["Reason", (job) => <pre tabIndex={0}>{shown(job.failureReason ?? "–")}</pre>],
 ];
 
 export function Samples({ samples, differingKeys }: { samples: readonly OpsJob[]; differingKeys: readonly string[] | undefined }) {
   const jobs = useWhole(samples);
-  const differing: Line[] = (differingKeys ?? []).map((key) => [`payload.${visible(key)}`, (job) => <pre>{shown(valueAt(job, key))}</pre>, true]);
+  const differing: Line[] = (differingKeys ?? []).map((key) => [`payload.${visible(shortened(key, 40))}`, (job) => <pre tabIndex={0}>{shown(valueAt(job, key))}</pre>, true]);
   const hidden = samples.some((job) => job.payloadHidden === true);
   const rest: Line[] = hidden ? [] : [["Payload", (job) => <Whole job={job} />]];
   return (
@@ -27,7 +27,7 @@ export function Samples({ samples, differingKeys }: { samples: readonly OpsJob[]
       <table class="cards">
         <caption>
           {samples.length === 1 ? "The newest of them" : `${samples.length} of them side by side`}
-          {differing.length > 0 && <span class="faint"> (payloads differ in {(differingKeys ?? []).map(visible).join(", ")})</span>}
+          {differing.length > 0 && <span class="faint"> (payloads differ in {(differingKeys ?? []).map((key) => visible(shortened(key, 40))).join(", ")})</span>}
         </caption>
         <thead>
           <tr>

@@ -11,7 +11,7 @@ import { When } from "../../parts/when";
 import { href, place, root } from "../../router";
 import { plural, shortened, shortId, visible } from "../../text";
 import { duration } from "../../time";
-import { Heard, hostOf, RunningJob, stateOf } from "./parts";
+import { Heard, hostOf, RunningJob, short, stateOf } from "./parts";
 
 export function OneInstance() {
   const id = place.value.query.get("id") ?? "";
@@ -32,18 +32,18 @@ function Whole({ instance }: { instance: OpsInstanceAnswer }) {
       <div class="bar head">
         <h1>{instance.reported ? hostOf(instance) : visible(shortened(id, 80))}</h1>
         <Status display={stateOf(instance)} />
-        <span><code>{visible(id)}</code> <Copy text={id} what="the id" /></span>
+        <span><code>{visible(shortened(id, 80))}</code> <Copy text={id} what="the id" /></span>
         <span class="grow" />
         <CopyAs ways={() => [instanceWays(id, root())]} />
       </div>
       <dl class="facts">
         <div><dt>Heard of</dt><dd><Heard instance={instance} /></dd></div>
         <div><dt>Up since</dt><dd><When at={instance.startedAt} as="absolute" />, <When at={instance.startedAt} /></dd></div>
-        <div><dt>Release</dt><dd>{visible(instance.release ?? "–")}</dd></div>
-        <div><dt>Monque, Python</dt><dd>{visible(instance.version ?? "–")}, {visible(instance.python ?? "–")}</dd></div>
+        <div><dt>Release</dt><dd>{short(instance.release)}</dd></div>
+        <div><dt>Monque, Python</dt><dd>{short(instance.version)}, {short(instance.python)}</dd></div>
         <div><dt>Busy / slots</dt><dd><Slots busy={instance.busy ?? running.length} all={instance.slots ?? 0} /></dd></div>
         <div><dt>Claimed ahead</dt><dd>{instance.claimedAhead ?? "–"}</dd></div>
-        <div><dt>Change stream</dt><dd>{visible(instance.changeStream ?? "–")}</dd></div>
+        <div><dt>Change stream</dt><dd>{short(instance.changeStream)}</dd></div>
       </dl>
       <div class="bar"><h2>Runs now</h2><a href={href("/jobs", { claimedBy: id, status: "processing" })}>As a list of jobs</a></div>
       {running.length === 0 ? <p class="faint">Nothing.</p> : <ul class="plain-list">{running.map((job) => <li key={job.id} class="failing"><span><RunningJob job={job} at={instance.serverTime} /></span></li>)}</ul>}

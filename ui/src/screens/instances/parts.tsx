@@ -18,7 +18,12 @@ export function Heard({ instance }: { instance: OpsInstance }) {
 
 export function hostOf({ host, pid, reported }: OpsInstance): string {
   if (!reported) return "reports nothing (TypeScript, or older)";
-  return `${visible(host ?? "?")}:${pid ?? "?"}`;
+  return `${short(host ?? "?")}:${pid ?? "?"}`;
+}
+
+/** Instances describe themselves: their texts may be of any length. */
+export function short(text: string | null | undefined): string {
+  return visible(shortened(text ?? "–", 40));
 }
 
 export function instanceHref(id: string): string {

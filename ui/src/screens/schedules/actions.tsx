@@ -5,17 +5,16 @@ import { Confirm } from "../../parts/confirm";
 import { usePress } from "../../parts/press";
 import { go, href } from "../../router";
 import { say } from "../../store";
-import { visible } from "../../text";
 import { withNote } from "../job/actions";
 import { jobHref } from "../job/acting";
 import { Edit } from "./edit";
-import { nameOf } from "./lanesview";
+import { nameOf } from "./parts";
 
 /** What this reader may do with a schedule; the server says it. */
 export function ScheduleActions({ schedule, again }: { schedule: OpsScheduleAnswer; again: () => void }) {
   const asking = useSignal<"pause" | "edit" | "delete" | undefined>(undefined);
   const path = `/schedules/${encodeURIComponent(schedule.id)}`;
-  const name = visible(nameOf(schedule));
+  const name = nameOf(schedule);
   const close = () => (asking.value = undefined);
   const runNow = usePress(async () => {
     const job = await act<OpsJobAnswer>("POST", `${path}/run-now`, {});

@@ -7,7 +7,7 @@ import { Confirm } from "../../parts/confirm";
 import { say } from "../../store";
 import { visible } from "../../text";
 import { wish } from "./editing";
-import { nameOf } from "./lanesview";
+import { nameOf } from "./parts";
 import { Edges, Runs } from "./runs";
 
 interface Given {
@@ -27,9 +27,9 @@ export function Edit({ schedule, path, close, again }: Given) {
   const mayPayload = schedule.payloadHidden !== true && schedule.truncated == null;
   const asked = wish(schedule, { cron: cron.value, timezone: timezone.value, payload: payload.value === before ? undefined : payload.value });
   return (
-    <Confirm title={`Edit ${visible(nameOf(schedule))}`} verb="Save" close={close} ready={asked.body !== undefined} run={async (note) => {
+    <Confirm title={`Edit ${nameOf(schedule)}`} verb="Save" close={close} ready={asked.body !== undefined} run={async (note) => {
       await act("PUT", path, { ...asked.body, ...(note === undefined ? {} : { note }) });
-      say({ tone: "good", text: `${visible(nameOf(schedule))} is changed.` });
+      say({ tone: "good", text: `${nameOf(schedule)} is changed.` });
       again();
     }}>
       {isCron && (

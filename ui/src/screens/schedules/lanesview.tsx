@@ -7,9 +7,9 @@ import { useWidth } from "../../charts/plot";
 import { DAY, linear, timeTicks, type Scale } from "../../charts/scale";
 import { href } from "../../router";
 import { now, zone } from "../../store";
-import { shortened, visible } from "../../text";
 import { axisTime, clock } from "../../time";
 import { bandsOf, knownUntil, timesOf, wanted, type Band } from "./lanes";
+import { nameOf } from "./parts";
 
 const HEIGHT = 22;
 const CLOSEST_PX = 4;
@@ -67,7 +67,7 @@ function Lane({ schedule, bands, x, width, until }: Given) {
   const words = schedule.state === "paused" ? "paused" : bands.length === 0 ? "no run in the next 24 hours" : bands.map(wordsOf).slice(0, 12).join(", ");
   return (
     <>
-      <a href={href(`/schedules/${encodeURIComponent(schedule.id)}`)} title={visible(schedule.name)}>{visible(shortened(nameOf(schedule), 40))}</a>
+      <a href={href(`/schedules/${encodeURIComponent(schedule.id)}`)} title={nameOf(schedule, 200)}>{nameOf(schedule, 40)}</a>
       <svg width={width} height={HEIGHT} role="img" aria-label={words}>
         <path class="grid" d={`M0 ${HEIGHT - 0.5}H${width}`} />
         {bands.map((band) => (
@@ -86,11 +86,6 @@ function wordsOf({ from, to, runs }: Band): string {
   const time = (at: number) => clock(at, zone.value, false);
   if (from === to) return time(from);
   return `${time(from)} to ${time(to)}${runs === undefined ? "" : `, ${runs} runs`}`;
-}
-
-/** A schedule as people call it: by its key only where that is not the name. */
-export function nameOf({ name, key }: OpsSchedule): string {
-  return key == null || key === name ? name : `${name} · ${key}`;
 }
 
 const HOUR = 3_600_000;

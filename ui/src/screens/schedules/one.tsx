@@ -16,8 +16,7 @@ import { Errors } from "../job/errors";
 import { Tree } from "../job/payload";
 import { ScheduleActions } from "./actions";
 import { changes } from "./editing";
-import { nameOf } from "./lanesview";
-import { Clocks, LastRun, Rule, State } from "./parts";
+import { Clocks, LastRun, nameOf, Rule, State } from "./parts";
 import { Edges, Runs } from "./runs";
 
 export function OneSchedule({ id }: { id: string }) {
@@ -38,7 +37,7 @@ function Whole({ schedule, again }: { schedule: OpsScheduleAnswer; again: () => 
   return (
     <>
       <div class="bar head">
-        <h1>{visible(shortened(nameOf(schedule), 120))}</h1>
+        <h1>{nameOf(schedule, 120)}</h1>
         <State schedule={schedule} />
         <span class="grow" />
         <ScheduleActions schedule={schedule} again={again} />

@@ -3,8 +3,13 @@ import type { OpsOutcome, OpsRun, OpsSchedule } from "../../api.gen";
 import { Status } from "../../parts/status";
 import { When } from "../../parts/when";
 import { now, zone } from "../../store";
-import { plural, visible } from "../../text";
+import { plural, shortened, visible } from "../../text";
 import { absolute, duration } from "../../time";
+
+/** A schedule as people call it: by its key only where that is not the name. */
+export function nameOf({ name, key }: OpsSchedule, most = 80): string {
+  return visible(shortened(key == null || key === name ? name : `${name} · ${key}`, most));
+}
 
 /** When it runs, in words and as it was declared. */
 export function Rule({ schedule: { cron, words, everyMs } }: { schedule: OpsSchedule }) {
