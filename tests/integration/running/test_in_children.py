@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -272,13 +273,20 @@ async def test_a_child_that_is_killed_while_it_starts_is_replaced(
     assert (job.attempt, job.fail_count) == (1, 0)
 
 
+def wait_for_death(pid: int) -> None:
+    """Block until a child of this process is gone, and leave its exit code to whoever waits for it."""
+    with suppress(ChildProcessError):  # somebody has waited for it already
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+
 async def test_an_idle_child_that_was_killed_gets_no_job(make_monque: Make) -> None:
     monque = make_monque(options=ONE_CHILD)
     register(monque, in_child.pid_of)
     await monque.start()
     first = await result_of(monque, in_child.pid_of)
 
-    os.kill(first, signal.SIGKILL)  # nobody has told the instance when the next job comes
+    os.kill(first, signal.SIGKILL)
+    wait_for_death(first)  # here, so that nobody has told the instance when the next job comes
     second = await monque.enqueue("pid_of", store_result=True)
     await monque.wait_for(second.id, timeout=SOON)
 

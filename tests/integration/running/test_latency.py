@@ -360,7 +360,12 @@ async def test_an_idle_instance_claims_a_single_job_without_a_poll(
 @pytest.mark.parametrize("names", [1, 200], ids=["one name", "many names"])
 @pytest.mark.parametrize("stored_by", ["itself", "another"])
 async def test_a_lone_job_costs_two_commands_however_many_jobs_of_the_future_its_name_has(
-    server: EmbeddedMongo, database: Database, make_monque: Make, stored_by: str, names: int
+    server: EmbeddedMongo,
+    database: Database,
+    make_monque: Make,
+    caplog: pytest.LogCaptureFixture,
+    stored_by: str,
+    names: int,
 ) -> None:
     """One to claim it and one to settle it, beside its insert; also while more future jobs are stored."""
     another = await make_monque().open()
@@ -380,7 +385,9 @@ async def test_a_lone_job_costs_two_commands_however_many_jobs_of_the_future_its
             await events.wait("job:complete", count)
         sent = Counter(commands)
 
-    assert sent["find"] + sent["update"] == 0, sent
+    # If this machine stood still, a heartbeat followed at once, which looks for requests.
+    stalls = sum("stood still" in record.getMessage() for record in caplog.records)
+    assert sent["find"] + sent["update"] <= stalls, sent
     assert sent["findAndModify"] == 10, sent
     assert sent["insert"] == (5 if stored_by == "itself" else 0), sent
 
