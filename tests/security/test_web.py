@@ -142,7 +142,7 @@ async def test_without_the_one_right_nothing_happens_and_nothing_is_told(
         async with dashboard(watched, auth=lambda _, actor=actor: actor, allow_enqueue=True) as board:
             await try_all(board, traffic, [route], target, 403)
     assert await collection.find().to_list() == [job]
-    await trail(watched, "refused", len(WRITING))
+    await trail(watched, "refused", len(NEEDING))
 
 
 async def test_a_hook_that_denies_is_obeyed(
@@ -155,7 +155,7 @@ async def test_a_hook_that_denies_is_obeyed(
     async with dashboard(watched, auth=lambda _: ACTOR, authorize=authorize, allow_enqueue=True) as board:
         await try_all(board, traffic, NEEDING, str(job["_id"]), 403)
     assert await collection.find().to_list() == [job]
-    await trail(watched, "refused", len(WRITING))
+    await trail(watched, "refused", len(NEEDING))
 
 
 async def test_a_hook_that_denies_one_target_is_obeyed(
@@ -196,7 +196,7 @@ async def test_a_hook_that_raises_denies_and_its_text_is_told_to_nobody(
         for answer in await try_all(board, traffic, NEEDING, str(job["_id"]), 500):
             assert "0815" not in answer.text
     assert await collection.find().to_list() == [job]
-    await trail(watched, "failed", len(WRITING))
+    await trail(watched, "failed", len(NEEDING))
 
 
 CROSS_SITE: list[dict[str, str]] = [

@@ -239,7 +239,7 @@ class Dashboard:
         if route.opens:
             await self._life.open()
         for right in route.rights:
-            doing = (route.doing or right.value) if route.writes else None
+            doing = route.doing or right.value
             job_id = part[:64] if route.part == "id" else None
             await surface.admit(caller, right, doing=doing, job_id=job_id)
         query = read_query(request.scope["query_string"], route.query)

@@ -66,8 +66,9 @@ class Bulk(Acting):
 
     async def ops_bulk_preview(self, caller: Caller, body: OpsBulkPreviewBody) -> OpsBulkPreview:
         """`POST /bulk/preview`: what would happen, and the time that the action is to be about."""
-        await self._demand(caller, Action.READ)
-        await self._demand_all(caller, body.action)
+        async with self._audited(caller, Deed(action=f"{body.action}Bulk"), only_failures=True):
+            await self._demand(caller, Action.READ)
+            await self._demand_all(caller, body.action)
         now = self._now()
         chosen = await self._chosen(caller, body, now)
         counts = JobCounts(count=0, by_status={}, by_name={})

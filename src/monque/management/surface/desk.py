@@ -105,7 +105,7 @@ class Desk:
         Args:
             caller: Who it is; what is decided here is not asked again for the same caller.
             action: The right that is needed.
-            doing: What the trail calls it, if it is no read.
+            doing: What the trail calls it if it is refused; None leaves it out of the trail.
             job_id: The job that it is about, for the trail.
 
         Raises:
