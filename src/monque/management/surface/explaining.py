@@ -59,7 +59,9 @@ class Explaining(Numbers):
         ]
         sentence = self._error_text(found.sentence) or ""
         if sees_texts and (alike := await self._alike(job)):
-            evidence.append(_evidence("failed the same way", f"{alike:,} others", _group_link(job)))
+            evidence.append(
+                _evidence("its group of failures", f"{alike:,} more, of all job names", _group_link(job))
+            )
         shown: dict[str, Any] = {} if found.since is None else {"since": iso(found.since)}
         return OpsExplanation(
             code=found.code,
