@@ -158,6 +158,14 @@ DRAINING = [
         targets=(Target(at_least=0.7),),
     ),
     Scenario(
+        name="drain-failures",
+        title="drain, with the use failures",
+        measure=_drain(uses=("failures",)),
+        twin=_drain(),
+        beside="without its index",
+        targets=(Target(at_least=0.95),),
+    ),
+    Scenario(
         name="drain-trends",
         title="drain, worker_concurrency=1000, with trends and the register",
         measure=_drain(worker_concurrency=1_000),
