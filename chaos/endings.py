@@ -147,7 +147,10 @@ def _counted(
         return
     since = max(record.revived_after, default=0)
     failures = sum(1 for entry in entries if entry["outcome"] in _FAILURES and entry["attempt"] > since)
-    if failures != document["failCount"]:
+    # What a failed call left behind, while its job went on for a later one, was never run itself. It
+    # remembers the failures of the calls before it, too.
+    is_left_behind = not record.runs and failures > document["failCount"]
+    if failures != document["failCount"] and not is_left_behind:
         says = f"has counted {document['failCount']} failures, and remembers {failures}"
         yield of(ledger, record, "history", says)
 

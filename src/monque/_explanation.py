@@ -18,11 +18,13 @@ class Evidence:
         value: The fact as text.
         link: What it leads to, for whoever draws links: `job:ID`, `instance:ID`, `queue:NAME` or
             `schedule:ID`.
+        at: The moment that the text names, for whoever shows it in the reader's own time zone.
     """
 
     label: str
     value: str
     link: str | None = None
+    at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,11 +29,13 @@ class RecentRun:
 
     *at* is when it ended, *duration* how long its handler ran in its last attempt. *outcome* is `completed`,
     `failed` (for good), `cancelled`, `skipped`, or `stored`: with `as_jobs` each run is a job of its own.
+    *job_id* is that job, or the one that keeps a failed run to be retried; None for other runs.
     """
 
     at: datetime
     duration: timedelta
     outcome: RunOutcome
+    job_id: ObjectId | None = None
 
 
 class Times(Protocol):

@@ -377,6 +377,7 @@ class BulkResult:
             apply to.
         next: Of a call with a *limit*: where the next piece begins, to be given as *after*; None if there is
             none.
+        job_ids: Of a call with a *limit*: the ids of the jobs that it was about, without the skipped ones.
     """
 
     count: int
@@ -384,6 +385,7 @@ class BulkResult:
     requested: int = 0
     skipped: int = 0
     next: ObjectId | None = None
+    job_ids: list[Any] = field(default_factory=list)
 
 
 def check_choice(label: str, value: object, choices: Any) -> None:

@@ -184,6 +184,23 @@ def test_a_failure_that_the_job_remembers_and_did_not_count(tale: Tale) -> None:
     assert tale.only_violation().says == "unlucky has counted 0 failures, and remembers 1"
 
 
+def test_what_a_failed_call_left_behind_remembers_the_calls_before_it(tale: Tale) -> None:
+    entries = [{"attempt": number, "outcome": "retried"} for number in (1, 2)]
+    entries.append({"attempt": 3, "outcome": "failed"})
+    tale.tell(3.0, "ann", "failed", job="left", attempt=3, will_retry=False, fail_count=2)
+    tale.found("left", attempt=3, status="failed", failCount=2, history=entries)
+
+    assert [violation for violation in tale.verdict() if violation.rule == "history"] == []
+
+
+def test_what_a_failed_call_left_behind_remembers_as_many_failures_as_it_counts(tale: Tale) -> None:
+    tale.tell(3.0, "ann", "failed", job="left", attempt=3, will_retry=False, fail_count=2)
+    tale.found("left", attempt=3, status="failed", failCount=2, history=[{"attempt": 3, "outcome": "failed"}])
+
+    says = [violation.says for violation in tale.verdict() if violation.rule == "history"]
+    assert says == ["left has counted 2 failures, and remembers 1"]
+
+
 def test_a_run_that_is_remembered_twice(tale: Tale) -> None:
     tale.store(3.0, "unlucky")
     tale.failing("unlucky", 1)

@@ -62,6 +62,7 @@ class Proxy:
         self._port = 0
         self._links: set[_Link] = set()
         self._traps: list[Trap] = []
+        self._frozen = False
 
     async def __aenter__(self) -> Self:
         await self.restore()
@@ -87,6 +88,11 @@ class Proxy:
         for link in self._links:
             link.silent = not (spare_monitors and link.is_monitor)
 
+    def freeze(self) -> None:
+        """Nothing comes through any more, as of a process that is stopped: new connections are taken, too."""
+        self._frozen = True
+        self.silence()
+
     async def cut(self) -> None:
         """Close every connection and refuse new ones."""
         if self._server is not None:
@@ -98,6 +104,7 @@ class Proxy:
 
     async def restore(self) -> None:
         """Take connections again, on the same port."""
+        self._frozen = False
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
         self._port = self._server.sockets[0].getsockname()[1]
 
@@ -115,6 +122,7 @@ class Proxy:
             writer.close()
             return
         link = _Link((reader, writer), upstream, self._traps)
+        link.silent = self._frozen
         self._links.add(link)
         try:
             await link.run()

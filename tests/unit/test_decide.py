@@ -147,10 +147,12 @@ def test_a_schedule_keeps_how_each_run_ended(which: Any, outcome: Outcome, how: 
     """Whatever becomes of the schedule: it goes on, it has ended, or it cannot be continued."""
     options = replace(OPTIONS, attempt_history=0 if outcome.error is None else 3)
     known: Any = {**schedule(), **which}
-    then = decide(known, outcome, options, lambda: NOW).then
+    transition = decide(known, outcome, options, lambda: NOW)
 
+    then = transition.then
     kept = then[-1]["$set"]["recentRuns"] if isinstance(then, list) else then["$push"]["recentRuns"]
-    expected = ended(how)
+    left = {} if transition.leaves is None else {"jobId": transition.leaves["_id"]}
+    expected = {**ended(how), **left}
     assert kept in (
         {"$each": [expected], "$slice": -10},
         {"$slice": [{"$concatArrays": [RUNS, [{"$literal": expected}]]}, -10]},

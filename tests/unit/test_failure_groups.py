@@ -68,9 +68,9 @@ def test_a_trend_has_24_bars_over_the_window() -> None:
 def test_a_group_is_new_if_it_was_first_seen_after_the_newest_release() -> None:
     [old] = grouped([failed("X", minutes=1), failed("X", minutes=30)])
     [new] = grouped([failed("X", minutes=1)])
-    marks = [mark.started_at for mark in releases([instance("a", minutes=60), instance("b", minutes=10)])]
+    marks = releases([instance("a", minutes=60), instance("b", minutes=10)])
 
-    assert (old.is_new(marks), new.is_new(marks), new.is_new([])) == (False, True, False)
+    assert (old.new_since(marks), new.new_since(marks), new.new_since([])) == (None, "b", None)
 
 
 def test_a_release_mark_is_the_first_start_of_that_release() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -73,6 +73,7 @@ class Auditing:
         action: str,
         outcome: Outcome,
         job_id: ObjectId | str | None = None,
+        job_ids: Sequence[ObjectId | str] = (),
         name: str | None = None,
         filter: JobFilter | Mapping[str, Any] | None = None,  # noqa: A002 - as in other methods
         count: int | None = None,
@@ -87,7 +88,8 @@ class Auditing:
 
         It never fails what was done: an entry that cannot be stored is in the log of `monque.audit` all the
         same. Values of payloads and unique keys in a filter are replaced; of a job its state and times are
-        kept, of a schedule its times.
+        kept, of a schedule its times. *job_ids* are the jobs of an action on many: `audit(job=…)` finds the
+        entry for each of them.
 
         Examples:
             >>> job = await monque.cancel_job(job.id)
@@ -101,6 +103,7 @@ class Auditing:
             action=action,
             outcome=outcome,
             job_id=job_id,
+            job_ids=list(job_ids),
             name=name,
             filter=filter,
             count=count,
@@ -120,5 +123,6 @@ def _log(entry: Mapping[str, Any]) -> None:
     """One line an action. Texts stand in quotes, so that no line break of theirs begins another line."""
     level = logging.INFO if entry["outcome"] == "done" else logging.WARNING
     if logger.isEnabledFor(level):
-        shown = " ".join(f"{field}={value!r}" for field, value in entry.items())
-        logger.log(level, "%s", shown, extra={f"audit_{field}": value for field, value in entry.items()})
+        told = {field: value for field, value in entry.items() if field != "jobIds"}  # hundreds of them
+        shown = " ".join(f"{field}={value!r}" for field, value in told.items())
+        logger.log(level, "%s", shown, extra={f"audit_{field}": value for field, value in told.items()})

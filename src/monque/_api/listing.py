@@ -34,8 +34,8 @@ async def read_page(
     found, more = await operations.read_page(collection, listing, start, direction, limit, payload_limit)
     back: Direction = "backward" if direction == "forward" else "forward"
     if found:
-        first = listing.position_of(found[0], direction)
-        last = listing.position_of(found[-1], direction)
+        first = listing.position_of(operations.exact(found[0]), direction)
+        last = listing.position_of(operations.exact(found[-1]), direction)
     elif start is not None:
         first = last = replace(start, beyond=direction)
     else:

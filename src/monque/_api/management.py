@@ -257,7 +257,13 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
             count = await operations.set_priority_many(store.collection, piece.query, priority=priority)
         if count and priority:
             self._processing.wake_all(urgent=True)
-        return BulkResult(count=count, errors=[], skipped=piece.skipped("pending"), next=piece.next)
+        return BulkResult(
+            count=count,
+            errors=[],
+            skipped=piece.skipped("pending"),
+            next=piece.next,
+            job_ids=piece.met("pending"),
+        )
 
     async def _begin_priorities(self, store: Store, priority: int) -> None:
         """A job that was stored without a priority may get one: the use begins with it."""
@@ -373,8 +379,14 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
             count, requested = await acting.cancel_many(store, piece.query, running=running, reason=reason)
         if count:
             self._bus.emit(JobsCancelled(count=count))
-        skipped = piece.skipped(*applicable)
-        return BulkResult(count=count, errors=[], requested=requested, skipped=skipped, next=piece.next)
+        return BulkResult(
+            count=count,
+            errors=[],
+            requested=requested,
+            skipped=piece.skipped(*applicable),
+            next=piece.next,
+            job_ids=piece.met(*applicable),
+        )
 
     async def retry_jobs(
         self,
@@ -405,8 +417,13 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
         if count:
             self._processing.wake_all()
             self._bus.emit(JobsRetried(count=count))
-        skipped = piece.skipped("failed", "cancelled")
-        return BulkResult(count=count, errors=errors, skipped=skipped, next=piece.next)
+        return BulkResult(
+            count=count,
+            errors=errors,
+            skipped=piece.skipped("failed", "cancelled"),
+            next=piece.next,
+            job_ids=piece.met("failed", "cancelled"),
+        )
 
     async def delete_jobs(
         self,
@@ -436,7 +453,7 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
             count = await operations.delete_many(store.collection, piece.query)
         if count:
             self._bus.emit(JobsDeleted(count=count))
-        return BulkResult(count=count, errors=[], next=piece.next)
+        return BulkResult(count=count, errors=[], next=piece.next, job_ids=piece.met())
 
     def _waits(self) -> Waits:
         return self._opening.here().context.waits

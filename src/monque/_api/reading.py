@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 import pymongo
-from pymongo.errors import PyMongoError, ServerSelectionTimeoutError
+from pymongo.errors import OperationFailure, PyMongoError, ServerSelectionTimeoutError
 
 from monque._errors import ReadTimeoutError, driver_errors
 from monque._rules import check_duration
@@ -31,7 +31,11 @@ def reading(doing: str, max_time: timedelta | None = None) -> Iterator[None]:
         except PyMongoError as error:
             if not error.timeout or isinstance(error, ServerSelectionTimeoutError):
                 raise
-            raise ReadTimeoutError(
-                f"could not {doing} within {seconds:g} s; ask for less: one name, one status, fewer jobs or "
-                "a shorter time"
-            ) from error
+            raise ReadTimeoutError(f"could not {doing} within {seconds:g} s; {_advice(error)}") from error
+
+
+def _advice(error: PyMongoError) -> str:
+    """The server itself ends a read that takes too long, just before our time is up."""
+    if isinstance(error, OperationFailure):
+        return "ask for less: one name, one status, fewer jobs or a shorter time"
+    return "the database did not answer at all: it hangs, or has too much to do; ask again later"

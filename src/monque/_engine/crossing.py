@@ -21,6 +21,7 @@ import bson
 from monque._attempts import set_remote_trace, trace_of
 from monque._errors import RemoteError
 from monque._raised import text_of
+from monque._store import decoding
 from monque._store.document import NAIVE_CODEC_OPTIONS, Document, made_aware
 from monque._workers.address import MAIN, MAIN_OF_CHILD
 from monque._workers.results import Kept
@@ -44,7 +45,7 @@ def encode(message: Mapping[str, Any]) -> bytes:
 
 def decode(data: bytes) -> Document:
     """The message in these bytes."""
-    return bson.decode(data, codec_options=NAIVE_CODEC_OPTIONS)
+    return decoding.decode(data, NAIVE_CODEC_OPTIONS)
 
 
 def claim_of(message: Document) -> Any:

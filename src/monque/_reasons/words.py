@@ -87,7 +87,7 @@ def due_evidence(job: Job[Any], facts: Facts) -> tuple[Evidence, ...]:
     if job.next_run_at is None:
         return ()
     since = f"{clock(job.next_run_at, facts.now, seconds=True)} ({span(waited(job, facts))})"
-    return (Evidence(label="due since", value=since, link=f"queue:{job.name}"),)
+    return (Evidence(label="due since", value=since, link=f"queue:{job.name}", at=job.next_run_at),)
 
 
 def failure_evidence(job: Job[Any]) -> tuple[Evidence, ...]:

@@ -2,8 +2,10 @@
 
 It is a collection of its own beside the jobs:
 
-    {_id, at, actor, via, action, outcome, jobId?, name?, filter?, count?, errors?, before?, after?, note?,
-     address?, requestId?, expireAt}
+    {_id, at, actor, via, action, outcome, jobId?, jobIds?, name?, filter?, count?, errors?, before?, after?,
+     note?, address?, requestId?, expireAt}
+
+`jobIds` are the jobs of one piece of an action on many: what was done to a job is found by either.
 
 The trail is a service, never a condition: whoever may not write to it still acts. The first write creates the
 collection, and its indexes unless `Options.create_indexes` is False.
@@ -37,6 +39,7 @@ from monque._job import Job
 from monque._raised import storable
 from monque._rules import ids_meant
 from monque._schedule import Schedule
+from monque._store import decoding
 from monque._store.document import EARLIEST, Document, milliseconds, time_of
 from monque._time.clock import elapsed
 from monque._views import JobFilter
@@ -66,6 +69,18 @@ _LONGEST_TEXT = 1_000
 _DEEPEST = 6
 _MOST_VALUES = 200
 
+# Ids of jobs that an entry keeps: as many as the largest piece has.
+_MOST_JOBS = 10_000
+
+# What the command line and the management API once called the same actions by different names. Entries that
+# have the old ones are shown, and found, under the new ones.
+_RENAMED = {
+    "pauseSchedule": "schedule-pause",
+    "resumeSchedule": "schedule-resume",
+    "triggerSchedule": "schedule-run-now",
+    "priority": "prioritize",
+}
+
 HIDDEN = "•••"
 """Stands for a value that must not be in the trail."""
 
@@ -74,6 +89,11 @@ INDEXES = [
         {"jobId": 1, "at": DESCENDING},
         name="monque_audit_job",
         partialFilterExpression={"jobId": {"$exists": True}},
+    ),
+    IndexModel(
+        {"jobIds": 1, "at": DESCENDING},
+        name="monque_audit_jobs",
+        partialFilterExpression={"jobIds": {"$exists": True}},
     ),
     IndexModel({"at": DESCENDING}, name="monque_audit_at"),
     IndexModel({"expireAt": 1}, name="monque_audit_expiry", expireAfterSeconds=0),
@@ -131,12 +151,14 @@ class AuditTrail:
         """Entries of some times; if it is one time, by their ids."""
         is_one_time = "$eq" in at
         ids = {} if below is None else {"$lt": below}
-        return await self._collection.find(
+        return await decoding.find(
+            self._collection,
             # What somebody wrote with another kind of id, or without a date, has no place in the order.
             {**which.query(), "at": at, "_id": {"$type": "objectId", **ids}},
+            {"jobIds": 0},  # hundreds of them, which nobody reads
             sort={"_id": DESCENDING} if is_one_time else {"at": DESCENDING},
             limit=limit,
-        ).to_list()
+        )
 
     async def _create_indexes(self) -> None:
         if not self._indexes_wanted:
@@ -175,9 +197,13 @@ class Which:
 
     def query(self) -> Document:
         """The query for them, without their time."""
-        query: Document = {} if self.job is None else {"jobId": {"$in": ids_meant(self.job)}}
-        named = {"actor": self.actor, "action": self.action}
-        return query | {field: {"$eq": value} for field, value in named.items() if value is not None}
+        meant = {"$in": [] if self.job is None else ids_meant(self.job)}
+        query: Document = {} if self.job is None else {"$or": [{"jobId": meant}, {"jobIds": meant}]}
+        if self.actor is not None:
+            query["actor"] = {"$eq": self.actor}
+        if self.action is not None:
+            query["action"] = {"$in": _names_of(self.action)}
+        return query
 
     def write_cursor(self, place: Place) -> str:
         """Encode a place as text that only the same question accepts."""
@@ -226,7 +252,13 @@ def new_entry(**given: Any) -> Document:
     return {name: value for name, value in named.items() if value is not None}
 
 
-_FIELDS = {"job_id": "jobId", "request_id": "requestId"}
+_FIELDS = {"job_id": "jobId", "job_ids": "jobIds", "request_id": "requestId"}
+
+
+def _names_of(action: str) -> list[str]:
+    """The names under which an action may be stored, whichever of them is asked for."""
+    name = _RENAMED.get(action, action)
+    return [name, *(old for old, new in _RENAMED.items() if new == name)]
 
 
 def to_entry(document: Mapping[str, Any]) -> AuditEntry:
@@ -241,7 +273,7 @@ def to_entry(document: Mapping[str, Any]) -> AuditEntry:
         at=time_of(document, "at") or _EPOCH,
         actor=str(document.get("actor", "")),
         via=str(document.get("via", "")),
-        action=str(document.get("action", "")),
+        action=_RENAMED.get(action := str(document.get("action", "")), action),
         outcome=str(document.get("outcome", "")),
         job_id=document.get("jobId"),
         name=given("name", str),
@@ -265,6 +297,8 @@ def _kept(name: str, value: Any) -> Any:
         value = _schedule_fields(value)
     if name == "filter" and isinstance(value, Mapping):
         value = _without_secrets(value)
+    if name == "job_ids":
+        return [_meant(each) for each in value[:_MOST_JOBS]] if value else None
     return _meant(value) if name == "job_id" else plain(value)
 
 

@@ -15,7 +15,7 @@ from pymongo.errors import WriteError
 
 from monque._connect.deadlines import limited
 from monque._options import Options
-from monque._store import transitions
+from monque._store import decoding, transitions
 from monque._store.candidates import Candidates
 from monque._store.document import Claim, Document, key_of, made_aware
 from monque._store.idle_names import IdleNames, aware_or_none
@@ -165,7 +165,7 @@ class Claimer:
         """Whether a job of one of these names is due."""
         due = {"status": "pending", "name": {"$in": names}, "nextRunAt": {"$lte": self._clock.now()}}
         with limited():
-            return await self._collection.find_one(due, {"_id": 1}) is not None
+            return await decoding.find_one(self._collection, due, {"_id": 1}) is not None
 
     async def _take(self, chosen: list[Any], slots: Iterable[str]) -> list[Claim]:
         """Claim those of the chosen jobs that are still pending and due; poll ahead for the next claim."""
@@ -205,9 +205,9 @@ class Claimer:
 
     async def _owned(self, job_ids: list[Any]) -> list[Claim]:
         """Those of the jobs that are ours now, the earliest first."""
-        claims: list[Claim] = await self._naive.find(
-            self._mine(job_ids), hint="_id_", batch_size=_ALL_AT_ONCE
-        ).to_list()
+        claims: list[Claim] = await decoding.find(
+            self._naive, self._mine(job_ids), hint="_id_", batch_size=_ALL_AT_ONCE
+        )
         # They come in the order of their ids, and stay in it where they are due at the same time.
         claims.sort(key=_due)
         return [_with_aware_data(claim) for claim in claims]
@@ -226,7 +226,7 @@ class Claimer:
         for job_id in odd:
             if key_of(job_id) in won or self._refused.add(job_id, now=self._now()) != _MISSES:
                 continue
-            if await self._collection.find_one(with_id(job_id), {"_id": 1}) is None:
+            if await decoding.find_one(self._collection, with_id(job_id), {"_id": 1}) is None:
                 report_unclaimable(job_id, "no query matches its _id")
             else:
                 self._refused.remove(job_id)  # others were faster each time

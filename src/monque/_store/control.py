@@ -18,11 +18,12 @@ from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
 from bson import Int64
-from pymongo import ReturnDocument
+from bson.errors import InvalidBSON
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import OperationFailure
 
 from monque._pause import Pause
+from monque._store import decoding
 from monque._store.document import Document, milliseconds, time_of
 
 SUFFIX = "_control"
@@ -86,7 +87,7 @@ class ControlDocument:
         Not with a linearizable read concern, which waits for the next flush of the journal: a tenth of a
         second. A primary that was deposed and does not know it may answer; `Control` sees to that.
         """
-        return settings_of(await self._collection.find_one(_THE_DOCUMENT))
+        return settings_of(await decoding.find_one(self._collection, _THE_DOCUMENT))
 
     async def read_if_allowed(self) -> Settings:
         """As `read`; nothing is set if the user may not read it."""
@@ -126,15 +127,16 @@ class ControlDocument:
         """End the pause of a name, or that of all names; return False if there was none at *now*."""
         of_all = "$$REMOVE" if name is None else _ALL_KEPT
         stages: list[Document] = [{"$set": {"all": of_all, "paused": _kept(besides=name)}}]
-        before = settings_of(await self._collection.find_one_and_update(_THE_DOCUMENT, stages))
+        try:
+            before = settings_of(await self._collection.find_one_and_update(_THE_DOCUMENT, stages))
+        except InvalidBSON:  # it is changed; what was there before, nobody can tell any more
+            return await self.read(), True
         ended = before.pauses.get(name)
         after = {each: pause for each, pause in before.pauses.items() if each != name}
         return replace(before, pauses=after), ended is not None and not ended.is_over(now)
 
     async def _write(self, stages: list[Document]) -> Settings:
-        after = await self._collection.find_one_and_update(
-            _THE_DOCUMENT, stages, upsert=True, return_document=ReturnDocument.AFTER
-        )
+        after = await decoding.find_one_and_update(self._collection, _THE_DOCUMENT, stages, upsert=True)
         return settings_of(after)
 
 

@@ -6,15 +6,16 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, NoReturn, TypeAlias
 
-from pymongo import InsertOne, ReturnDocument, UpdateOne
+from pymongo import InsertOne, UpdateOne
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure
 
 from monque._errors import JobStateError, PayloadError
 from monque._status import Enqueued, JobStatus
-from monque._store import transitions, unique, windows
+from monque._store import decoding, transitions, unique, windows
 from monque._store.document import TOO_LARGE, Document, is_recurring, status_of
 from monque._store.store import Store
 from monque._store.terms import Terms
@@ -133,10 +134,10 @@ async def _accept(
             raise
     else:
         return new, Enqueued.NEW
-    if (accepted := await store.collection.find_one(windows.open_window(new))) is not None:
+    if (accepted := await decoding.find_one(store.collection, windows.open_window(new))) is not None:
         return accepted, Enqueued.THROTTLED
     freed = await store.collection.update_one(windows.ended_window(new), windows.FREED, session=session)
-    holder = await store.collection.find_one(unique.holder_of(new))
+    holder = await decoding.find_one(store.collection, unique.holder_of(new))
     if freed.modified_count or holder is None:
         return None
     return await _held(store, new, holder, terms, session)
@@ -150,7 +151,7 @@ async def _accept_in_transaction(
     So the job that was accepted is looked for first: outside of the transaction's snapshot, and then in it,
     where an earlier call of this very transaction may have stored it.
     """
-    find_one = store.collection.find_one
+    find_one = partial(decoding.find_one, store.collection)
     if (accepted := await find_one(windows.open_window(new))) is not None:
         return accepted, Enqueued.THROTTLED
     if (seen := await find_one(windows.open_window(new), session=session)) is not None:
@@ -207,7 +208,7 @@ async def _replace_in_transaction(
     So the holder is read first, outside of the transaction's snapshot. Without one, this very transaction
     may have stored it.
     """
-    holder = await store.collection.find_one(unique.holder_of(new))
+    holder = await decoding.find_one(store.collection, unique.holder_of(new))
     if holder is not None and (is_recurring(holder) or status_of(holder) is JobStatus.PROCESSING):
         return await _note(store, new, terms, session)
     replaced = await _perform(store, change, session)
@@ -234,7 +235,7 @@ async def _note(
         ) from error
     if noted is not None:
         return noted, Enqueued.AGAIN
-    holder = await store.collection.find_one(unique.holder_of(new))
+    holder = await decoding.find_one(store.collection, unique.holder_of(new))
     if holder is not None and is_recurring(holder) and terms.replaces:
         _refuse_schedule(new, holder)
     return None
@@ -253,10 +254,9 @@ def _refuse_schedule(new: Document, holder: Document) -> NoReturn:
 async def _perform(
     store: Store, change: Transition, session: AsyncClientSession | None, *, upsert: bool = False
 ) -> Document | None:
-    stored: Document | None = await store.collection.find_one_and_update(
-        change.when, change.then, upsert=upsert, return_document=ReturnDocument.AFTER, session=session
+    return await decoding.find_one_and_update(
+        store.collection, change.when, change.then, upsert=upsert, session=session
     )
-    return stored
 
 
 def _key(document: Document) -> tuple[str, str]:

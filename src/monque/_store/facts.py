@@ -15,7 +15,7 @@ from monque._diagnosis import Diagnosis, DueJobs, IndexState, IndexView, UseView
 from monque._job import Job
 from monque._options import Options
 from monque._schedule import Schedule
-from monque._store import indexes, operations, reads, transitions
+from monque._store import decoding, indexes, operations, reads, transitions
 from monque._store.document import Document, name_of
 from monque._store.hints import Watch, WatchUnavailableError
 from monque._store.indexes import Use
@@ -75,7 +75,7 @@ async def _has_transactions(store: Store) -> bool:
     try:
         client = store.collection.database.client
         async with client.start_session() as session, await session.start_transaction():
-            await store.collection.find_one({}, {"_id": 1}, session=session)
+            await decoding.find_one(store.collection, {}, {"_id": 1}, session=session)
     except (OperationFailure, DriverConfigurationError):
         return False
     return True
@@ -181,8 +181,8 @@ async def _count(store: Store, query: Document) -> int:
 async def _stuck(store: Store) -> list[Job[Any]]:
     """Jobs that run though they were told to stop a while ago, or somebody asked for it."""
     stuck = transitions.stuck(asked_before=store.clock.now() - _STUCK_AFTER)
-    found = store.collection.find(stuck, sort={"updatedAt": 1}, limit=_MOST_STALE)
-    return [to_job(document) async for document in found]
+    found = await decoding.find(store.collection, stuck, sort={"updatedAt": 1}, limit=_MOST_STALE)
+    return [to_job(document) for document in found]
 
 
 async def _never_ran(store: Store, *, now: datetime) -> list[Schedule]:
@@ -191,8 +191,8 @@ async def _never_ran(store: Store, *, now: datetime) -> list[Schedule]:
 
 
 async def _stale(store: Store) -> list[Job[Any]]:
-    found = store.collection.find(store.stale(), sort={"updatedAt": 1}, limit=_MOST_STALE)
-    return [to_job(document) async for document in found]
+    found = await decoding.find(store.collection, store.stale(), sort={"updatedAt": 1}, limit=_MOST_STALE)
+    return [to_job(document) for document in found]
 
 
 async def _due(store: Store, *, now: datetime) -> list[DueJobs]:

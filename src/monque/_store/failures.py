@@ -10,7 +10,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import OperationFailure
 
 from monque._status import JobStatus
-from monque._store import uses
+from monque._store import decoding, uses
 from monque._store.document import EARLIEST, EXACT_CODEC_OPTIONS, Document, count_of, name_of, status_of
 from monque._store.indexes import FAILED, USES
 from monque._views import FailedJob
@@ -67,9 +67,9 @@ async def _find(
     }
     exact = collection.with_options(codec_options=EXACT_CODEC_OPTIONS)
     order = {"updatedAt": -1, "_id": -1}
-    return await exact.find(
-        query, fields, sort=order, limit=limit, hint=_INDEX_NAME, batch_size=limit
-    ).to_list()
+    return await decoding.find(
+        exact, query, fields, sort=order, limit=limit, hint=_INDEX_NAME, batch_size=limit
+    )
 
 
 # What the server says of `$substrCP` if a text is not UTF-8: others may store such.

@@ -9,11 +9,15 @@ from datetime import datetime
 from typing import Any
 
 from bson import ObjectId
+from bson.errors import InvalidBSON
+from bson.raw_bson import RawBSONDocument
 from pymongo.asynchronous.change_stream import AsyncChangeStream
+from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import OperationFailure, PyMongoError
 
 from monque._connect.deadlines import limited
-from monque._store.document import PARKED
+from monque._store.decoding import RAW, decode
+from monque._store.document import CODEC_OPTIONS, PARKED
 from monque._store.store import Store
 
 # How long the server holds a getMore open when nothing happens. With twice of it, a dead connection is
@@ -61,6 +65,10 @@ _PIPELINE: list[dict[str, Any]] = [
 ]
 
 
+# An update without a time asks for a poll of all names: it finds whatever a stream has missed.
+_ANY_CHANGE: Mapping[str, Any] = {"operationType": "update", "status": "pending"}
+
+
 @dataclass(frozen=True, slots=True)
 class Hint:
     """A job of *name* (None: of any name) may be due at *run_at* (None: now).
@@ -92,6 +100,7 @@ class Watch:
 
     def __init__(self, stream: AsyncChangeStream[Any], store: Store, primary: tuple[str, int] | None) -> None:
         self._stream = stream
+        self._collection = store.collection
         self._client = store.collection.database.client
         self._primary = primary
 
@@ -99,11 +108,7 @@ class Watch:
     async def open(cls, store: Store) -> Watch:
         """Open the stream. It misses nothing from then on, until it breaks."""
         try:
-            with limited(None):
-                async with asyncio.timeout(_PATIENCE):
-                    stream = await store.collection.watch(_PIPELINE, max_await_time_ms=_AWAIT_MILLISECONDS)
-        except TimeoutError:
-            raise PyMongoError("the server does not open a change stream") from None
+            stream = await _open(store.collection)
         except OperationFailure as error:
             if error.code in _UNAVAILABLE:
                 raise WatchUnavailableError(str(error)) from error
@@ -145,9 +150,27 @@ class Watch:
                 if asyncio.get_running_loop().time() > patience:
                     raise PyMongoError("the change stream went silent")
             with limited(None):
-                return waiting.result()
+                change = waiting.result()
+        except InvalidBSON:
+            await self._read_raw()
+            return _ANY_CHANGE
         finally:
             _abandon(waiting)
+        return decode(change.raw, CODEC_OPTIONS) if isinstance(change, RawBSONDocument) else change
+
+    async def _read_raw(self) -> None:
+        """Open the stream anew, without the driver's decoding: there is a change that it refuses."""
+        await self.close()
+        self._stream = await _open(self._collection.with_options(codec_options=RAW))
+
+
+async def _open(collection: AsyncCollection[Any]) -> AsyncChangeStream[Any]:
+    try:
+        with limited(None):
+            async with asyncio.timeout(_PATIENCE):
+                return await collection.watch(_PIPELINE, max_await_time_ms=_AWAIT_MILLISECONDS)
+    except TimeoutError:
+        raise PyMongoError("the server does not open a change stream") from None
 
 
 def hint_of(change: Mapping[str, Any]) -> Hint | CancelHint | None:

@@ -6,15 +6,18 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
+from bson.errors import InvalidBSON
 from pymongo import ReturnDocument, UpdateOne
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError, WriteError
 
 from monque._connect.deadlines import under_deadline
+from monque._store import decoding
 from monque._store.batching import Batching
 from monque._store.document import Document
 from monque._store.unique import (
@@ -79,6 +82,11 @@ class Inserter:
                     return_document=ReturnDocument.AFTER,
                     session=session,
                 )
+            except InvalidBSON:
+                # The driver does not decode the answer. The job is stored, or another one holds its key.
+                holder = await self._find_stored(document, session)
+                if holder is None:
+                    continue  # that one has ended meanwhile
             except DuplicateKeyError as error:
                 # Two upserts raced and the other one won; or its job ended just after it did. Each time
                 # round somebody has made progress, so this ends, unless the index is not ours.
@@ -89,6 +97,10 @@ class Inserter:
                 continue
             assert holder is not None  # noqa: S101 - an upsert returns a document
             return holder
+
+    async def _find_stored(self, document: Document, session: AsyncClientSession | None) -> Document | None:
+        ours = await decoding.find_one(self._collection, {"_id": document["_id"]}, session=session)
+        return ours or await decoding.find_one(self._collection, holder_of(document), session=session)
 
     async def _insert_together(self, documents: list[Document]) -> Sequence[Exception | None]:
         """Write what several calls of `insert` brought; None for each that was stored, else its error."""
@@ -166,7 +178,8 @@ class Inserter:
 
     async def _holders(self, documents: list[Document]) -> dict[tuple[str, str], Document]:
         found: dict[tuple[str, str], Document] = {}
-        async for holder in self._collection.find({"$or": [holder_of(document) for document in documents]}):
+        these = {"$or": [holder_of(document) for document in documents]}
+        for holder in await decoding.find(self._collection, these):
             for name, key in product(_elements(holder["name"]), _elements(holder["uniqueKey"])):
                 found[name, key] = holder
         return found
@@ -180,7 +193,7 @@ class Inserter:
         transaction's snapshot: one committed after the snapshot was taken counts, one that ended since
         does not.
         """
-        find_one = self._collection.find_one
+        find_one = partial(decoding.find_one, self._collection)
         holder = await find_one(holder_of(document))
         if holder is not None:
             return holder

@@ -6,16 +6,16 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
-import bson
 from bson import ObjectId
 from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.errors import InvalidBSON
 from bson.raw_bson import RawBSONDocument
 from pymongo import UpdateOne
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import BulkWriteError, DuplicateKeyError, ExecutionTimeout, WriteError
 
 from monque._errors import AggregationTimeoutError
-from monque._store import transitions
+from monque._store import decoding, transitions
 from monque._store.document import CODEC_OPTIONS, EXACT_CODEC_OPTIONS, PAYLOAD_SIZE, Document
 from monque._store.reads import Listing, Position, Stretch, beyond_id, with_id
 from monque._store.unique import duplicates, is_key_taken
@@ -35,10 +35,8 @@ _KEYLESS: Document = {"uniqueKey": {"$exists": False}}
 _IN_PAGES: Document = {"history.trace": 0, "log": 0}
 
 # Keeps times as stored, to the millisecond: a cursor that is made from a clamped time would lead nowhere.
-_EXACT: CodecOptions[RawBSONDocument] = CodecOptions(
-    document_class=RawBSONDocument,
-    datetime_conversion=DatetimeConversion.DATETIME_MS,
-    unicode_decode_error_handler="replace",
+_EXACT_TIMES: CodecOptions[Document] = CodecOptions(
+    datetime_conversion=DatetimeConversion.DATETIME_MS, unicode_decode_error_handler="replace"
 )
 
 
@@ -51,10 +49,10 @@ async def read_page(
     payload_limit: int | None,
 ) -> tuple[list[RawBSONDocument], bool]:
     """The documents beyond a position, in the order of reading, and whether there are more."""
-    exact = collection.with_options(codec_options=_EXACT)
+    raw = collection.with_options(codec_options=decoding.RAW)
     found: list[RawBSONDocument] = []
     for stretch in listing.stretches(position, direction):
-        found += await _read_stretch(exact, stretch, limit + 1 - len(found), payload_limit)
+        found += await _read_stretch(raw, stretch, limit + 1 - len(found), payload_limit)
         if len(found) > limit:
             break
     return found[:limit], len(found) > limit
@@ -94,18 +92,23 @@ async def read_earliest(
     collection: AsyncCollection[Document], query: Document, *, skip: int, limit: int
 ) -> list[Document]:
     """The jobs that match, the earliest first."""
-    exact = collection.with_options(codec_options=_EXACT)
-    found = await exact.find(
+    raw = collection.with_options(codec_options=decoding.RAW)
+    found = await raw.find(
         query, _IN_PAGES, sort={"nextRunAt": 1, "_id": 1}, skip=skip, limit=limit
     ).to_list()
     return [decoded(document) for document in found]
 
 
+def exact(document: RawBSONDocument) -> Document:
+    """Decode a document with times as stored, for its place in a list."""
+    return decoding.decode(document.raw, _EXACT_TIMES)
+
+
 def decoded(document: RawBSONDocument) -> Document:
     """Decode a document as everywhere else, but with its exact `_id`, by which users ask for the job."""
-    found = bson.decode(document.raw, CODEC_OPTIONS)
+    found = decoding.decode(document.raw, CODEC_OPTIONS)
     if type(found["_id"]) is not ObjectId:
-        found["_id"] = bson.decode(document.raw, EXACT_CODEC_OPTIONS)["_id"]
+        found["_id"] = decoding.decode(document.raw, EXACT_CODEC_OPTIONS)["_id"]
     return found
 
 
@@ -114,7 +117,7 @@ async def is_there_any(
 ) -> bool:
     """Whether any job lies beyond a position."""
     for query, order in listing.stretches_behind(position, direction):
-        if await collection.find_one(query, {"_id": 1}, sort=order) is not None:
+        if await decoding.find_one(collection, query, {"_id": 1}, sort=order) is not None:
             return True
     return False
 
@@ -130,10 +133,8 @@ async def aggregate(
     limit = _STATISTICS_LIMIT if max_time is None else max_time
     more: dict[str, Any] = {} if hint is None else {"hint": hint}
     try:
-        cursor = await collection.aggregate(
-            pipeline, maxTimeMS=max(limit // timedelta(milliseconds=1), 1), allowDiskUse=True, **more
-        )
-        return await cursor.to_list()
+        within = max(limit // timedelta(milliseconds=1), 1)
+        return await decoding.aggregate(collection, pipeline, maxTimeMS=within, allowDiskUse=True, **more)
     except ExecutionTimeout as error:
         raise AggregationTimeoutError(
             f"the statistics took longer than {limit.total_seconds():g} s; "
@@ -166,7 +167,7 @@ async def read_schedules(collection: AsyncCollection[Document], name: str | None
     }
     if name is not None:
         query["name"] = {"$eq": name}
-    return await collection.find(query, sort={"name": 1, "uniqueKey": 1}).to_list()
+    return await decoding.find(collection, query, sort={"name": 1, "uniqueKey": 1})
 
 
 async def cancel_many(
@@ -227,7 +228,8 @@ async def _batches(collection: AsyncCollection[Document], query: Document) -> As
     last: Document = {}
     exact = collection.with_options(codec_options=EXACT_CODEC_OPTIONS)
     while True:
-        found = await exact.find({"$and": [query, last]}, {"_id": 1}, sort={"_id": 1}, limit=_BATCH).to_list()
+        rest = {"$and": [query, last]}
+        found = await decoding.find(exact, rest, {"_id": 1}, sort={"_id": 1}, limit=_BATCH)
         if not found:
             return
         yield [document["_id"] for document in found]
@@ -240,10 +242,25 @@ async def _retry_batch(
     writes = [UpdateOne({**with_id(job_id), **transition.when}, transition.then) for job_id in ids]
     try:
         return (await collection.bulk_write(writes, ordered=False)).modified_count, []
+    except InvalidBSON:  # a key is taken, and the driver does not decode that key
+        return await _retry_each(collection, ids, transition)
     except BulkWriteError as error:
         refused = duplicates(error).items()
         taken = [BulkError(job_id=ids[place], error=_why_refused(refusal)) for place, refusal in refused]
         return error.details["nModified"], taken
+
+
+async def _retry_each(
+    collection: AsyncCollection[Document], ids: list[Any], transition: transitions.Transition
+) -> tuple[int, list[BulkError]]:
+    changed, taken = 0, list[BulkError]()
+    for job_id in ids:
+        try:
+            query = {**with_id(job_id), **transition.when}
+            changed += await decoding.find_one_and_update(collection, query, transition.then) is not None
+        except DuplicateKeyError as error:
+            taken.append(BulkError(job_id=job_id, error=_why_refused(error)))
+    return changed, taken
 
 
 def _why_refused(refusal: WriteError) -> str:
@@ -258,8 +275,8 @@ async def retry_one(
     """Put one job back if it is still in *status*; return the error if its key is taken."""
     transition = transitions.retry_by_operator(spread=timedelta(0))
     try:
-        return await collection.find_one_and_update(
-            {**with_id(job_id), "status": status}, transition.then, return_document=True
+        return await decoding.find_one_and_update(
+            collection, {**with_id(job_id), "status": status}, transition.then
         )
     except DuplicateKeyError as error:
         if not is_key_taken(error.details):

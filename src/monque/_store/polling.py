@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from pymongo.asynchronous.collection import AsyncCollection
 
+from monque._store import decoding
 from monque._store.document import EARLIEST, PARKED, Document, Entry
 from monque._store.idle_names import NEVER
 from monque._store.indexes import ACTIVE
@@ -121,14 +122,15 @@ class Poller:
         query: Document = {"status": "pending", "name": {"$in": names}, "nextRunAt": _ANY_DATE}
         if self._without_arrays:
             query["$nor"] = _NO_ARRAYS
-        found: list[Any] = await self._collection.find(
+        found: list[Any] = await decoding.find(
+            self._collection,
             query,
             {"_id": 1, "name": 1, "nextRunAt": 1},
             limit=limit,
             batch_size=limit,  # all in one answer; the default would ask again after the first hundred
             hint=self._hint,
             **how,
-        ).to_list()
+        )
         if self._without_arrays:
             return found
         odd = [entry for entry in found if type(entry["name"]) is list or type(entry["nextRunAt"]) is list]

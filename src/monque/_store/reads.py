@@ -22,6 +22,7 @@ from bson.errors import BSONError
 from monque._errors import InvalidCursorError
 from monque._rules import ids_meant
 from monque._status import CancelledBy, JobStatus
+from monque._store.decoding import decode
 from monque._store.document import EARLIEST, PARKED, Document, name_of
 from monque._views import Direction, JobCounts, JobFilter, QueueDepth, QueueStats, Sort
 
@@ -331,10 +332,10 @@ def _read_place(place: bytes, *, by_id: bool) -> Position | None:
         _, milliseconds, job_id = _PLACE.unpack(place)
         return Position(ObjectId(job_id), None if by_id else DatetimeMS(milliseconds), beyond=_SIDES[side])
     try:
-        where = bson.decode(place[1:], _EXACT)
+        where = decode(place[1:], _EXACT)
         beyond = _SIDES[side - len(_SIDES)]
         return Position(where["id"], where["value"], beyond, where["apart"]) if len(where) == 3 else None
-    except (BSONError, LookupError):
+    except (BSONError, LookupError, RecursionError):
         return None
 
 

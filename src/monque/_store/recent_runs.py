@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from bson import Int64
+from bson import Int64, ObjectId
 
 from monque._schedule import RecentRun, RunOutcome
 from monque._store.document import Document, count_of, milliseconds, time_of
@@ -54,7 +54,12 @@ def recent_runs_of(document: Mapping[str, Any]) -> tuple[RecentRun, ...]:
     stored = document.get(_FIELD)
     entries = stored if isinstance(stored, list) else []
     return tuple(
-        RecentRun(at=at, duration=timedelta(milliseconds=count_of(entry, "ms")), outcome=entry["outcome"])
+        RecentRun(
+            at=at,
+            duration=timedelta(milliseconds=count_of(entry, "ms")),
+            outcome=entry["outcome"],
+            job_id=job_id if isinstance(job_id := entry.get("jobId"), ObjectId) else None,
+        )
         for entry in entries
         if isinstance(entry, Mapping)
         if (at := time_of(entry, "at")) is not None and isinstance(entry.get("outcome"), str)

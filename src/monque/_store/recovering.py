@@ -11,7 +11,7 @@ from pymongo.errors import WriteError
 from monque._attempts import HistoryEntry
 from monque._connect.deadlines import limited
 from monque._options import Options
-from monque._store import recent_runs, transitions
+from monque._store import decoding, recent_runs, transitions
 from monque._store.document import Document, count_of
 from monque._store.reads import with_id
 from monque._store.refused import change_one
@@ -34,7 +34,7 @@ async def find_stale(store: Store) -> list[Document]:
     """At most `STALE_AT_ONCE` jobs of dead owners, each with the fields of `transitions.stale_fields`."""
     fields = transitions.stale_fields(max_crashes=store.options.max_retries)
     with limited():
-        return await store.exact.find(store.stale(), fields, limit=STALE_AT_ONCE).to_list()
+        return await decoding.find(store.exact, store.stale(), fields, limit=STALE_AT_ONCE)
 
 
 def is_schedule(found: Document) -> bool:
@@ -104,7 +104,7 @@ async def cancel(store: Store, found: Document) -> Document | None:
 async def whole_stale(store: Store, found: Document) -> Document | None:
     """The whole document of a stale job; None if its owner lives after all."""
     with limited():
-        document = await store.collection.find_one({"_id": found["_id"], **store.stale()})
+        document = await decoding.find_one(store.collection, {"_id": found["_id"], **store.stale()})
     return document and {**document, "_id": found["_id"]}
 
 
@@ -158,7 +158,7 @@ async def prune(store: Store, status: str, older_than: timedelta) -> int:
     removed = 0
     while True:
         with limited():
-            found = await store.exact.find(old, {"_id": 1}, limit=_PRUNE_AT_ONCE).to_list()
+            found = await decoding.find(store.exact, old, {"_id": 1}, limit=_PRUNE_AT_ONCE)
             if not found:
                 return removed
             these = {"_id": {"$in": [document["_id"] for document in found]}, **old}

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+from bson.errors import InvalidBSON
 from pymongo import ReturnDocument
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import OperationFailure, WriteConcernError
 
+from monque._store import decoding
 from monque._store.document import Document, key_of
 
 logger = logging.getLogger("monque")
@@ -99,13 +101,15 @@ async def change_one(
     """
     try:
         return await collection.find_one_and_update(query, update, return_document=ReturnDocument.AFTER)
+    except InvalidBSON:  # it is changed, and holds something that the driver does not decode
+        return await decoding.find_one(collection, changed or {"_id": query["_id"]})
     except WriteConcernError:
         raise
     except OperationFailure:
         result = await collection.update_one(query, update)
         if changed is None and not result.matched_count:
             return None
-        return await collection.find_one(changed or {"_id": query["_id"]})
+        return await decoding.find_one(collection, changed or {"_id": query["_id"]})
 
 
 def report_unclaimable(job_id: Any, why: str) -> None:

@@ -8,7 +8,7 @@ import bson
 from pymongo.asynchronous.client_session import AsyncClientSession
 
 from monque._errors import JobStateError
-from monque._store import transitions, unique
+from monque._store import decoding, transitions, unique
 from monque._store.document import (
     Document,
     count_of,
@@ -45,7 +45,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 async def find_schedule(store: Store, name: str, key: str) -> Document | None:
     """The active schedule of this name and key."""
     holder = unique.holder_of({"name": name, "uniqueKey": key})
-    return await store.collection.find_one({**holder, "repeatInterval": {"$ne": None}})
+    return await decoding.find_one(store.collection, {**holder, "repeatInterval": {"$ne": None}})
 
 
 async def insert_or_update_schedule(
@@ -64,7 +64,7 @@ async def insert_or_update_schedule(
 
 
 async def _find_active(store: Store, wanted: Document, session: AsyncClientSession | None) -> Document | None:
-    return await store.collection.find_one(unique.holder_of(wanted), {"_id": 1}, session=session)
+    return await decoding.find_one(store.collection, unique.holder_of(wanted), {"_id": 1}, session=session)
 
 
 async def _find_ended(store: Store, wanted: Document, session: AsyncClientSession | None) -> Document | None:
@@ -80,7 +80,7 @@ async def _find_ended(store: Store, wanted: Document, session: AsyncClientSessio
         "status": "completed",
         "repeatInterval": wanted["repeatInterval"],
     }
-    found = await store.collection.find(ended, session=session).to_list()
+    found = await decoding.find(store.collection, ended, session=session)
     return next((each for each in found if is_same_declaration(each, wanted)), None)
 
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 import pymongo
+from bson.errors import InvalidBSON
 from pymongo import ReturnDocument
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
@@ -17,7 +18,7 @@ from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError
 from monque._connect.deadlines import limited
 from monque._progress import Report
 from monque._status import JobStatus
-from monque._store import reporting, transitions
+from monque._store import decoding, reporting, transitions
 from monque._store.batching import Batching
 from monque._store.document import TOO_LARGE, Claim, Document, is_cancel_requested, key_of
 from monque._store.reads import with_id
@@ -115,8 +116,8 @@ class Settler:
                 when = group.query
                 result = await self._collection.update_many(when, group.transition.then, hint="_id_")
                 if result.matched_count < len(group.claims):
-                    found = self._collection.find(when, {"_id": 1}, hint="_id_")
-                    kept = {key_of(document["_id"]) async for document in found}
+                    found = await decoding.find(self._collection, when, {"_id": 1}, hint="_id_")
+                    kept = {key_of(document["_id"]) for document in found}
                     lost += [claim for claim in group.claims if key_of(claim["_id"]) not in kept]
         return lost
 
@@ -128,8 +129,9 @@ class Settler:
             result = await self._collection.bulk_write(updates, ordered=False)
             if result.matched_count == len(claims):
                 return []
-            found = self._collection.find({"$or": [write.when for write in writes]}, {"_id": 1}, hint="_id_")
-            kept = {key_of(document["_id"]) async for document in found}
+            these = {"$or": [write.when for write in writes]}
+            found = await decoding.find(self._collection, these, {"_id": 1}, hint="_id_")
+            kept = {key_of(document["_id"]) for document in found}
         return [claim for claim in claims if key_of(claim["_id"]) not in kept]
 
     async def _send(self, batch: list[Settlement]) -> Sequence[Answer]:
@@ -182,7 +184,7 @@ class Settler:
             document = await self._update(claim, transition.when, transition.lean)
         if document is not None:
             return document
-        document = await self._collection.find_one(with_id(claim["_id"]))
+        document = await decoding.find_one(self._collection, with_id(claim["_id"]))
         if transitions.was_settled(claim, transition, document):
             return document
         if transition.leaves is not None:
@@ -192,9 +194,12 @@ class Settler:
     async def _update(
         self, claim: Claim, when: Document, update: Document | list[Document]
     ) -> Document | None:
-        return await self._collection.find_one_and_update(
-            {"_id": claim["_id"], **when}, update, return_document=ReturnDocument.AFTER
-        )
+        try:
+            return await self._collection.find_one_and_update(
+                {"_id": claim["_id"], **when}, update, return_document=ReturnDocument.AFTER
+            )
+        except InvalidBSON:
+            return None  # the job is settled; it is read next, whatever it holds
 
     async def _settle_many(self, batch: Sequence[Settlement]) -> list[Answer]:
         """Settle in one write. Completions are not read back if all of them matched."""
@@ -205,8 +210,9 @@ class Settler:
         )
         if matched == len(batch) and completes_all:
             return [_NOT_READ_BACK] * len(batch)
-        found = self._collection.find({"_id": {"$in": [each.claim["_id"] for each in batch]}}, _READ_BACK)
-        after = {key_of(document["_id"]): document async for document in found}
+        these = {"_id": {"$in": [each.claim["_id"] for each in batch]}}
+        found = await decoding.find(self._collection, these, _READ_BACK)
+        after = {key_of(document["_id"]): document for document in found}
         return [_answer(each, after.get(key_of(each.claim["_id"]))) for each in batch]
 
     async def _write(self, groups: list[_Group]) -> int:
@@ -228,7 +234,7 @@ async def find_requests(collection: AsyncCollection[Document], claims: Sequence[
         "cancel.by": "operator",
     }
     with limited():
-        found = await collection.find(query, {"attempt": 1, "cancel": 1}, hint="_id_").to_list()
+        found = await decoding.find(collection, query, {"attempt": 1, "cancel": 1}, hint="_id_")
     return [cast("Claim", document) for document in found if is_cancel_requested(document)]
 
 
@@ -262,7 +268,7 @@ async def spawn(collection: AsyncCollection[Document], job: Document) -> bool:
     try:
         await collection.insert_one(job)
     except DuplicateKeyError:
-        return await collection.find_one({"_id": job["_id"]}, {"_id": 1}) is not None
+        return await decoding.find_one(collection, {"_id": job["_id"]}, {"_id": 1}) is not None
     return True
 
 
@@ -272,7 +278,7 @@ async def remove_left(collection: AsyncCollection[Document], left: Document) -> 
     Then another instance was faster: the id follows from the claim, so both mean the same document.
     """
     given_up = {"_id": left["scheduleId"], "failedRunId": left["_id"]}
-    if await collection.find_one(given_up, {"_id": 1}) is None:
+    if await decoding.find_one(collection, given_up, {"_id": 1}) is None:
         await collection.delete_one({"_id": left["_id"], "status": "failed"})
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from bson import ObjectId, Regex
 from bson.codec_options import CodecOptions
-from pymongo import IndexModel, MongoClient, ReadPreference, ReturnDocument, WriteConcern
+from pymongo import IndexModel, MongoClient, ReadPreference, WriteConcern
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
@@ -20,7 +20,7 @@ from pymongo.read_concern import ReadConcern
 from monque._connect.sessions import Call, join
 from monque._errors import ConfigurationError
 from monque._options import Options
-from monque._store import indexes, transitions
+from monque._store import decoding, indexes, transitions
 from monque._store.claiming import Claimer
 from monque._store.companions import Companions
 from monque._store.control import SUFFIX, ControlDocument
@@ -124,7 +124,7 @@ class Store:
 
     async def get(self, job_id: Any, session: AsyncClientSession | None = None) -> Document | None:
         """The document with this id."""
-        return await self.collection.find_one(with_id(job_id), session=session)
+        return await decoding.find_one(self.collection, with_id(job_id), session=session)
 
     async def get_majority(self, job_id: Any) -> Document | None:
         """Read with majority concern: a deposed primary could return a write that is rolled back."""
@@ -145,24 +145,21 @@ class Store:
     async def holder(self, document: Document) -> Document | None:
         """The active job with this document's name and key, whatever these hold."""
         same = {field: {"$eq": document.get(field)} for field in ("name", "uniqueKey")}
-        return await self.collection.find_one({**holder_of(document), **same})
+        return await decoding.find_one(self.collection, {**holder_of(document), **same})
 
     async def change(
         self, job_id: Any, transition: Transition, session: AsyncClientSession | None = None
     ) -> Document | None:
         """Perform a transition on one job; the document after it, or None if it did not apply."""
-        return await self.collection.find_one_and_update(
-            {**with_id(job_id), **transition.when},
-            transition.then,
-            return_document=ReturnDocument.AFTER,
-            session=session,
+        return await decoding.find_one_and_update(
+            self.collection, {**with_id(job_id), **transition.when}, transition.then, session=session
         )
 
     async def is_alive_elsewhere(self, besides: Iterable[ObjectId]) -> bool:
         """Whether a job claimed under our instance id has a fresh heartbeat (and is not one of *besides*)."""
         claimed = {"status": "processing", "claimedBy": self.instance_id, "_id": {"$nin": list(besides)}}
         alive = {**claimed, "$nor": [self.stale()]}
-        return await self.collection.find_one(alive, {"_id": 1}) is not None
+        return await decoding.find_one(self.collection, alive, {"_id": 1}) is not None
 
     def stale(self) -> Document:
         """Match the jobs whose owner is dead by now."""
@@ -178,7 +175,7 @@ async def _by_key(
 ) -> dict[bytes, Document]:
     # No `_id` is a pattern; in an `$in` it would match texts.
     these = [job_id for job_id in ids if not isinstance(job_id, Regex | re.Pattern)]
-    found = await collection.find({"_id": {"$in": these}}, fields, hint="_id_").to_list()
+    found = await decoding.find(collection, {"_id": {"$in": these}}, fields, hint="_id_")
     return {key_of(document["_id"]): document for document in found}
 
 

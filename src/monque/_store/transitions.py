@@ -321,6 +321,8 @@ def _keeping(transition: Transition, claim: Mapping[str, Any], ended: Document |
     """A transition of a schedule that also keeps the run that has *ended* among its recent ones."""
     if ended is None:
         return transition
+    if (beside := transition.leaves or transition.spawns) is not None:
+        ended = {**ended, "jobId": beside["_id"]}
     lean = transition.lean
     return replace(
         transition,

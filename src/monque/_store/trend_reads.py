@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pymongo.asynchronous.collection import AsyncCollection
 
-from monque._store import trends
+from monque._store import decoding, trends
 from monque._store.document import Document
 from monque._store.operations import aggregate
 from monque._store.trends import HOUR, Kind, between
@@ -47,7 +47,8 @@ async def last_folded(
     """When the last hour begins that was added up from its minutes."""
     limit = None if max_time is None else max(max_time // timedelta(milliseconds=1), 1)
     hours = {"_id": {"$gte": {"r": "h"}, "$lt": {"r": "i"}}}
-    return trends.hour_of(await collection.find_one(hours, {"_id": 1}, sort={"_id": -1}, max_time_ms=limit))
+    last = await decoding.find_one(collection, hours, {"_id": 1}, sort={"_id": -1}, max_time_ms=limit)
+    return trends.hour_of(last)
 
 
 def stretches(span: Span, folded: datetime | None) -> list[tuple[Kind, datetime, datetime]]:

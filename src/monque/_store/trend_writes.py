@@ -6,11 +6,10 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from pymongo import ReturnDocument
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import BulkWriteError, PyMongoError
 
-from monque._store import trends
+from monque._store import decoding, trends
 from monque._store.companion import WRITE_LIMIT, Companion
 from monque._store.document import Document
 from monque._store.trend_reads import last_folded
@@ -67,11 +66,8 @@ async def _run(collection: AsyncCollection[Document], stages: list[Document]) ->
 async def take_lease(companion: Companion, instance_id: str) -> bool:
     """Take the lease, or keep it; False if another instance holds it."""
     lease = await companion.write(
-        lambda into: into.find_one_and_update(
-            trends.LEASE,
-            trends.take_lease(instance_id),
-            upsert=True,
-            return_document=ReturnDocument.AFTER,
+        lambda into: decoding.find_one_and_update(
+            into, trends.LEASE, trends.take_lease(instance_id), upsert=True
         )
     )
     return trends.is_held_by(instance_id, lease)

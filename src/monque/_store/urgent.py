@@ -15,6 +15,7 @@ from typing import Any
 
 from pymongo.asynchronous.collection import AsyncCollection
 
+from monque._store import decoding
 from monque._store.contention import spread
 from monque._store.document import EARLIEST, Entry
 from monque._store.indexes import URGENT
@@ -164,14 +165,15 @@ class Urgent:
 
     async def _read(self, names: list[str], limit: int, now: datetime) -> Sequence[Entry]:
         due = {"$gte": EARLIEST, "$lte": now}
-        found: list[Any] = await self._collection.find(
+        found: list[Any] = await decoding.find(
+            self._collection,
             {"status": "pending", "name": {"$in": names}, "priority": {"$gte": 1}, "nextRunAt": due},
             {"_id": 1, "name": 1, "nextRunAt": 1, "priority": 1},
             sort={"priority": -1, "nextRunAt": 1, "_id": 1},
             limit=limit,
             batch_size=limit,  # all in one answer
             hint=self._hint,
-        ).to_list()
+        )
         return found
 
 

@@ -11,7 +11,8 @@ import pytest
 from bson import ObjectId
 from pymongo.errors import AutoReconnect
 
-from monque import ConfigurationError, InvalidCursorError, JobFilter, Monque
+from monque import ConfigurationError, InvalidCursorError, Job, JobFilter, Monque
+from monque._store.audit import Which
 from support.aliases import Database, Make
 from support.options import QUICK
 
@@ -56,11 +57,29 @@ async def test_the_first_write_creates_the_collection_with_its_indexes(
     assert {name: index["key"] for name, index in indexes.items()} == {
         "_id_": [("_id", 1)],
         "monque_audit_job": [("jobId", 1), ("at", -1)],
+        "monque_audit_jobs": [("jobIds", 1), ("at", -1)],
         "monque_audit_at": [("at", -1)],
         "monque_audit_expiry": [("expireAt", 1)],
     }
     assert indexes["monque_audit_job"]["partialFilterExpression"] == {"jobId": {"$exists": True}}
     assert indexes["monque_audit_expiry"]["expireAfterSeconds"] == 0
+
+
+async def test_an_action_on_many_jobs_is_found_for_each_of_them(
+    monque: Monque, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    jobs = [await monque.enqueue("work") for _ in range(3)]
+    with caplog.at_level("INFO", "monque.audit"):
+        await monque.record_action(**DONE | {"action": "retryBulk", "job_ids": [job.id for job in jobs[:2]]})
+    await monque.record_action(**DONE | {"action": "retry", "job_id": jobs[0].id})
+
+    async def actions(job: Job[Any]) -> list[str]:
+        return [entry.action for entry in (await monque.audit(job=job)).entries]
+
+    assert [await actions(job) for job in jobs] == [["retry", "retryBulk"], ["retryBulk"], []]
+    assert str(jobs[1].id) not in caplog.text
+    found = await database["monque_jobs_audit"].find(Which(jobs[1].id).query(), sort={"at": -1}).explain()
+    assert "COLLSCAN" not in str(found["queryPlanner"]["winningPlan"])
 
 
 async def test_with_create_indexes_off_the_trail_has_no_indexes(
@@ -89,6 +108,26 @@ async def test_pages_lead_through_entries_of_one_millisecond(monque: Monque, dat
 
     assert sorted(actor for _, actor in seen) == sorted(entry["actor"] for entry in entries)
     assert [at for at, _ in seen] == sorted((at for at, _ in seen), reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("pauseSchedule", "schedule-pause"),
+        ("resumeSchedule", "schedule-resume"),
+        ("triggerSchedule", "schedule-run-now"),
+        ("priority", "prioritize"),
+    ],
+)
+async def test_an_action_has_one_name_whoever_recorded_it_and_when(
+    monque: Monque, old: str, new: str
+) -> None:
+    for action in (old, new):
+        await monque.record_action(**{**DONE, "action": action})
+
+    for asked in (old, new):
+        entries = (await monque.audit(action=asked)).entries
+        assert [entry.action for entry in entries] == [new, new]
 
 
 async def test_entries_are_chosen_by_job_actor_and_action(monque: Monque) -> None:

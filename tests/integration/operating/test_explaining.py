@@ -148,6 +148,7 @@ async def test_nobody_is_there(monque: Monque, database: Database, collection: C
     assert (found.code, found.certainty) == ("no-instance", "certain")
     assert found.sentence.startswith("No instance has reported since ")
     assert [each.link for each in found.evidence] == ["queue:work", "instance:web-2", "instance:web-1"]
+    assert [each.at is None for each in found.evidence] == [False, True, True]  # due since
 
     await collection.insert_one(claimed("ts-7", name="other"))
     found = await why(monque, job)

@@ -40,12 +40,13 @@ IDS: list[Any] = [
     *("text", "", "a" * 24, 7, 1.5, float("nan"), Int64(2**40), Decimal128("2.5"), True, False, None),
     *(b"bytes", Binary(b"x", 128), START, DatetimeMS(2**62), DatetimeMS(-(2**62)), Timestamp(1, 1)),
     *(Code("x"), MinKey(), MaxKey(), ObjectId("c" * 24), ObjectId("d" * 24)),
+    *(Binary(b"abc", 3), Binary(b"", 4), Binary(b"x" * 17, 4), {"a": Binary(b"abc", 4)}),
 ]
 VALUES: list[Any] = [
     *(None, "", "text", 7, -1, 2**62, 1.5, float("nan"), float("inf"), True, b"bytes", {}, {"a": 1}),
     *({"$gt": 1}, [], [1], ["pending"], [START], [ago(days=1), 1, "x"], [[START]], ObjectId(), Int64(1)),
     *(Decimal128("1"), Regex("x"), Code("x"), MinKey(), MaxKey(), Timestamp(1, 1), DatetimeMS(2**62)),
-    *(DatetimeMS(-(2**62)), START),
+    *(DatetimeMS(-(2**62)), Binary(b"abc", 3), [{"a": Binary(b"abc", 4)}], START),
 ]
 FIELDS = [
     *("name", "status", "nextRunAt", "failCount", "attempt", "uniqueKey", "failReason", "repeatInterval"),

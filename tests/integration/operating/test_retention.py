@@ -76,14 +76,17 @@ async def test_each_batch_examines_only_its_own_jobs(make_monque: Make, collecti
     await collection.database.command("profile", 2)
     await make_monque(options=Options(retention=Retention(completed=HOUR))).start()
 
-    async def all_are_gone() -> None:
-        assert await collection.count_documents({}) == 0
-
-    await eventually(all_are_gone)
-    await collection.database.command("profile", 0)
     profile = collection.database["system.profile"]
-    deletes = await profile.find({"op": "remove", "ns": collection.full_name}).to_list()
-    assert len(deletes) == 4
+
+    async def all_are_gone() -> list[dict[str, Any]]:
+        """The server notes a command after its last job is gone."""
+        deletes = await profile.find({"op": "remove", "ns": collection.full_name}).to_list()
+        assert len(deletes) == 4
+        return deletes
+
+    deletes = await eventually(all_are_gone)
+    await collection.database.command("profile", 0)
+    assert await collection.count_documents({}) == 0
     assert max(entry["docsExamined"] for entry in deletes) == 1_000
 
 

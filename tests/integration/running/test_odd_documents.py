@@ -352,6 +352,33 @@ async def test_bytes_that_are_not_utf8_harm_no_other_job(
     await collection.delete_many({})
 
 
+async def test_a_binary_that_the_driver_refuses_to_decode_runs_like_any_other(
+    make: Make, collection: Collection, ran: list[Any]
+) -> None:
+    """Alone and in a batch, with a key and without, stored by us and by others."""
+    short = Binary(b"abc", 4)
+    monque = await make(options=STREAMLESS).open()
+    await collection.insert_many([wrong_length(document(data=b"LENGTH!")), document(data={"others": short})])
+    stored = await monque.enqueue("work", {"ours": short})
+    keyed = [await monque.enqueue("work", {"keyed": short}, unique_key="k") for _ in range(2)]
+    await monque.run_until_idle()
+    alone = await monque.enqueue("work", [short])
+    await monque.run_until_idle()
+
+    assert [short] in ran
+    assert {"ours": short} in ran
+    assert {"others": short} in ran
+    assert keyed[0].id == keyed[1].id
+    assert [job.data for job in [await monque.get_job(stored.id)] if job] == [{"ours": short}]
+    assert (await monque.wait_for(alone)).data == [short]
+    assert [job.status async for job in monque.iter_jobs()] == ["completed"] * 5
+
+
+def wrong_length(doc: dict[str, Any]) -> RawBSONDocument:
+    """As a binary of the subtype 2, whose first four bytes should be its length."""
+    return RawBSONDocument(bson.encode(doc).replace(b"\x00LENGTH!", b"\x02LENGTH!"))
+
+
 def broken_text(doc: dict[str, Any]) -> RawBSONDocument:
     return RawBSONDocument(bson.encode(doc).replace(b"BROKEN", b"BR\xff\xfeEN"))
 

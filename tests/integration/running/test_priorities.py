@@ -438,7 +438,9 @@ async def test_where_no_priority_is_used_a_drain_sends_the_commands_that_it_alwa
         finds = await drain(monque, traffic)
         kinds = {next(iter(command)) for command in traffic.commands}
 
-    assert {find["hint"] for find in finds if find["find"] == "monque_jobs"} == {"monque_active", "_id_"}
+    # On a machine that stands still for a while, jobs are released and read back by their ids alone.
+    of_claims = [find for find in finds if find["find"] == "monque_jobs" and set(find["filter"]) != {"_id"}]
+    assert {find["hint"] for find in of_claims} == {"monque_active", "_id_"}
     assert not [find for find in finds if "priority" in find["filter"]]
     assert kinds <= {
         "find",

@@ -494,7 +494,7 @@ TABLE: dict[str, Row] = {
             "history": [ADDED],
             **RAN,
             "updatedAt": STAMP,
-            "recentRuns": [RUN],
+            "recentRuns": [{**RUN, "jobId": OCCURRENCE["_id"]}],
             **NO_CLAIM,
         },
     ),
