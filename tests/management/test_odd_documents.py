@@ -34,6 +34,7 @@ VALUES = [
         ObjectId(),
         Decimal128("NaN"),
         Binary(b"x", 5),
+        Binary(b"abc", 4),
         Regex("a"),
         MinKey(),
         MaxKey(),
@@ -81,3 +82,15 @@ async def test_a_schedule_without_a_time_can_be_looked_at(
     await collection.insert_one(stored)
 
     assert (await surface.ops_schedule(caller(), str(stored["_id"]))).edges is None
+
+
+@pytest.mark.parametrize("odd", [{"_id": " s "}, {"name": " n "}, {"uniqueKey": " k "}, {"uniqueKey": "\t"}])
+async def test_the_list_of_schedules_and_the_page_of_one_agree_on_odd_spaces(
+    surface: Surface, collection: Collection, odd: dict[str, Any]
+) -> None:
+    await collection.insert_one(document(**{"repeatInterval": "30 2 * * *", "uniqueKey": "s", **odd}))
+
+    (listed,) = (await surface.ops_schedules(caller())).schedules
+    shown = await surface.ops_schedule(caller(), listed.id)
+
+    assert (shown.id, shown.name, shown.key) == (listed.id, listed.name, listed.key)

@@ -66,7 +66,7 @@ async def test_each_action_answers_the_job_as_it_is_then(surface: Surface, colle
     assert deleted.dump()["deleted"] is True
     done = [(entry["action"], entry["outcome"]) for entry in reversed(await trail(surface))]
     assert done == [
-        (action, "done") for action in ("reschedule", "priority", "run-now", "cancel", "retry", "delete")
+        (action, "done") for action in ("reschedule", "prioritize", "run-now", "cancel", "retry", "delete")
     ]
 
 

@@ -62,6 +62,23 @@ async def test_pieces_lead_to_an_end_also_when_jobs_refuse(surface: Surface, col
     assert pieces <= 4
 
 
+async def test_a_piece_is_in_the_trail_of_each_job_that_it_changed(
+    surface: Surface, collection: Collection
+) -> None:
+    failed, refusing = document(status="failed"), document(status="failed", uniqueKey="k")
+    waiting = document(uniqueKey="k")
+    await collection.insert_many([failed, refusing, waiting])
+
+    await bulk(surface, action="retry", filter={}, note="smtp is back")
+
+    def trail(job: dict[str, Any]) -> Any:
+        return surface.monque.audit(job=job["_id"])
+
+    [entry] = (await trail(failed)).entries
+    assert (entry.action, entry.count, entry.note) == ("retryBulk", 1, "smtp is back")
+    assert (await trail(refusing)).entries == (await trail(waiting)).entries == []
+
+
 async def test_what_failed_meanwhile_is_not_swept_along(surface: Surface, collection: Collection) -> None:
     before, since = document(status="failed", updatedAt=ago(minutes=2)), document(status="failed")
     await collection.insert_many([before, since])

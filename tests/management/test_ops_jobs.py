@@ -14,7 +14,7 @@ from monque import Job, Monque
 from monque.management import Action, Limits, Surface
 from monque.management.errors import BadRequestError, ForbiddenError, NotFoundError
 from monque.management.job_view import version_of
-from monque.management.ops import OpsJobsQuery, OpsSelection
+from monque.management.ops import OpsAttemptsQuery, OpsJobsQuery, OpsSelection
 from support.aliases import Collection
 from support.callers import caller
 from support.clocks import ago, ahead
@@ -206,6 +206,51 @@ async def test_a_large_payload_is_truncated_and_can_be_downloaded(
     assert "payload" not in shown
     assert "payloadPreview" not in row
     assert whole["payload"] == {"text": "x" * 5_000, "password": "•••"}
+
+
+async def test_attempts_are_paged_by_50_from_the_newest(surface: Surface, collection: Collection) -> None:
+    job = document(status="failed", attempt=2_345, history=[entry(number) for number in range(1, 2_346)])
+    await collection.insert_one(job)
+
+    shown = await one(surface, job["_id"])
+    pages = [numbers(shown)]
+    while len(pages) < 4:
+        page = await attempts(surface, job["_id"], skip=sum(map(len, pages)))
+        assert page["total"] == shown["attemptsTotal"] == 2_345
+        pages.append(numbers(page))
+
+    assert pages == [list(range(2_296 - 50 * at, 2_346 - 50 * at)) for at in range(4)]
+    assert numbers(await attempts(surface, job["_id"], skip=2_340)) == [1, 2, 3, 4, 5]
+    assert numbers(await attempts(surface, job["_id"], skip=2_345)) == []
+    assert numbers(await attempts(surface, job["_id"], skip=999_999)) == []
+    await collection.delete_many({})  # ours have at most 100: somebody else wrote it
+
+
+async def test_attempts_say_no_text_of_an_error_to_those_without_payloads(
+    surface: Surface, collection: Collection
+) -> None:
+    job = document(status="failed", history=[{**entry(1), "message": "marker", "trace": "marker"}])
+    await collection.insert_one(job)
+
+    [seen] = (await attempts(surface, job["_id"]))["attempts"]
+    [hidden] = (await attempts(surface, job["_id"], caller(Action.READ)))["attempts"]
+
+    assert (seen["error"]["message"], seen["error"]["traceback"]) == ("marker", "marker")
+    assert hidden["error"] == {"type": "TimeoutError"}
+
+
+def entry(number: int) -> dict[str, Any]:
+    return {"attempt": number, "by": "web-1", "outcome": "retried", "error": "TimeoutError", "message": ""}
+
+
+def numbers(answer: dict[str, Any]) -> list[int]:
+    return [each["number"] for each in answer["attempts"]]
+
+
+async def attempts(surface: Surface, job_id: Any, who: Any = None, *, skip: int = 0) -> dict[str, Any]:
+    answer = await surface.ops_attempts(who or caller(), str(job_id), OpsAttemptsQuery(skip=skip))
+    shown: dict[str, Any] = json.loads(json.dumps(answer.dump(), allow_nan=False))
+    return shown
 
 
 async def test_previews_are_short_and_redacted(surface: Surface, collection: Collection) -> None:

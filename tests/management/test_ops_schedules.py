@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from monque import Job, Monque
+from monque import Fail, Job, Monque
 from monque.management import Action, Surface
 from monque.management.errors import BadRequestError, ForbiddenError, NotFoundError
 from monque.management.ops import (
@@ -17,6 +17,7 @@ from monque.management.ops import (
     OpsSchedulePreviewBody,
     OpsSchedulePutBody,
 )
+from support.aliases import Collection
 from support.callers import caller
 
 NOTE = OpsNoteBody(note="why")
@@ -57,6 +58,21 @@ async def test_one_schedule_has_its_payload_edges_and_changes(monque: Monque, su
     assert any("02:30 does not exist, it runs at 03:00" in edge["effect"] for edge in shown["edges"])
     assert any("02:30 happens twice, it runs the first time" in edge["effect"] for edge in shown["edges"])
     assert (blind["payload"], blind["payloadHidden"]) == (None, True)
+
+
+async def test_a_schedule_with_a_name_that_we_would_refuse_is_shown(
+    monque: Monque, surface: Surface, collection: Collection
+) -> None:
+    job = await monque.schedule("30 2 * * *", "nightly")
+    odd = {"name": "not ours\r\n", "uniqueKey": "x" * 5_000}
+    await collection.update_one({"_id": job.id}, {"$set": odd})
+
+    [listed] = (await surface.ops_schedules(caller())).dump()["schedules"]
+    shown = (await surface.ops_schedule(caller(), str(job.id))).dump()
+
+    assert listed["name"] == shown["name"] == odd["name"]
+    assert len(shown["nextRuns"]) == 20
+    await collection.delete_many({})
 
 
 async def test_run_now_pause_resume_and_delete(monque: Monque, surface: Surface) -> None:
@@ -121,6 +137,37 @@ async def test_an_edit_is_in_the_trail_with_the_redacted_payload(monque: Monque,
     assert "payload" not in blind.dump()["entries"][-1]["after"]
     assert "marker" not in json.dumps([shown.dump(), page])
     assert (await monque.get_schedule("report")).data == {"token": "marker", "a": 2}
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"note": "why"}, {"cron": "0 0 1 1 *"}, {"timezone": "UTC", "payload": {"a": 1}}], ids=repr
+)
+async def test_an_edit_that_changes_nothing_is_not_in_the_trail(
+    monque: Monque, make_surface: Any, body: dict[str, Any]
+) -> None:
+    job = await monque.schedule("0 0 1 1 *", "report", {"a": 1}, timezone="UTC")
+    surface, schedule_id = make_surface(allow_enqueue=True), str(job.id)
+
+    shown = await surface.ops_schedule_put(caller(), schedule_id, OpsSchedulePutBody(**body))
+    assert (await surface.ops_audit(caller(), OpsAuditQuery(job=schedule_id))).entries == []
+    await surface.ops_schedule_put(caller(), schedule_id, OpsSchedulePutBody(payload={"a": True}))
+
+    assert shown.cron == "0 0 1 1 *"
+    page = await surface.ops_audit(caller(), OpsAuditQuery(job=schedule_id))
+    assert [entry.action for entry in page.entries] == ["schedule-edit"]
+
+
+async def test_the_last_run_names_the_job_that_keeps_it(monque: Monque, surface: Surface) -> None:
+    @monque.worker("report")
+    async def report(job: Job[None]) -> None:
+        raise Fail("no")
+
+    job = await monque.schedule("0 9 * * *", "report")
+    await monque.trigger_schedule("report")
+    await monque.run_until_idle()
+    [failed] = await monque.get_jobs(status="failed")
+
+    assert (await surface.ops_schedule(caller(), str(job.id))).dump()["lastRun"]["jobId"] == str(failed.id)
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,13 @@ PACKAGE = Path(monque.__file__).parent
 BUILTINS = {"eval", "exec", "compile", "__import__"}
 MODULES = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "yaml", "jsonpickle"}
 FUNCTIONS = {("os", "system"), ("os", "popen"), ("builtins", "eval"), ("builtins", "exec")}
-# Imports by a name that is only known at run time: each of these names comes from the program or from the
-# operator's command line, never from a job.
+# Imports by a name that is only known at run time: each of these names comes from the program, its settings
+# or the operator's command line, never from a job.
 IMPORTERS = {
     *("__init__.py", "_workers/address.py"),
     *("cli/commands.py", "cli/target.py", "fastapi/discover.py", "management/__init__.py"),
+    *("django/__init__.py", "django/dashboard.py", "django/serving.py"),
+    "django/management/commands/monque_worker.py",
 }
 # Errors of handlers come from our own child processes, through a socket that nobody else has; never from the
 # database. `test_the_child_is_not_handed_what_a_job_names` shows that a job cannot change what is imported.

@@ -175,7 +175,7 @@ async def test_a_hook_that_denies_one_target_is_obeyed(
 TARGETED = {
     *("listJobs", "getJobStats", "getJob", "cancelJob", "retryJob", "rescheduleJob", "deleteJob"),
     *("cancelJobs", "retryJobs", "deleteJobs"),
-    *("opsJobs", "opsCount", "opsJob", "opsPayload", "opsExplanation"),
+    *("opsJobs", "opsCount", "opsJob", "opsPayload", "opsAttempts", "opsExplanation"),
     *("opsCancel", "opsRetry", "opsReschedule", "opsRunNow", "opsStop", "opsPriority", "opsDelete"),
     *("opsBulkPreview", "opsBulk"),
 }

@@ -49,6 +49,8 @@ def complaint(method: str, path: str, response: Any) -> str | None:
         expected = {media: {"schema": MANAGEMENT_ERROR if is_v1 else PROBLEM}}
     if content_type not in expected:
         return f"the content type is {content_type}, not one of {', '.join(expected)}"
+    if content_type == "application/x-ndjson":
+        return None
     error = next(validator(repr(expected[content_type]["schema"])).iter_errors(response.json()), None)
     return None if error is None else f"{error.instance_path}: {error.message[:500]}"
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from support.programs.child import Child
 
@@ -27,12 +28,26 @@ def free_port() -> int:
 async def program(*command: str, folder: Path, **environment: str) -> AsyncIterator[Child]:
     """Run `python -m ...` in *folder*; killed at the end if it still runs."""
     path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    variables = {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "error", **environment}
+    async with _running("-m", *command, cwd=folder, env=variables) as child:
+        yield child
+
+
+@asynccontextmanager
+async def example(name: str, *arguments: str, data_dir: Path) -> AsyncIterator[Child]:
+    """Run one of `examples/` as its page says, on an embedded MongoDB whose data is in *data_dir*."""
+    variables = {name: value for name, value in os.environ.items() if name != "MONQUE_URI"}
+    variables["MONQUE_DATA_DIR"] = str(data_dir)
+    async with _running(str(TESTS.parent / "examples" / name), *arguments, env=variables) as child:
+        yield child
+
+
+@asynccontextmanager
+async def _running(*arguments: str, **settings: Any) -> AsyncIterator[Child]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        "-m",
-        *command,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "error", **environment},
+        *arguments,
+        **settings,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import base64
+import gzip
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import httpx2
 
+from monque.web.built import Built, File
 from support.documented import check_answer
 
 Client: TypeAlias = httpx2.AsyncClient
 Connect: TypeAlias = Callable[..., Client]
+
+SCRIPT = File("assets/index-a1b2.js", b"let x = 1;", gzip.compress(b"let x = 1;"))
+ICON = File("favicon.svg", b"<svg/>", gzip.compress(b"<svg/>"))
+TINY_PAGES = Built(
+    {each.name: each for each in (SCRIPT, ICON)}, '<head><base href="./" /></head>', version="0123456789ab"
+)
+"""For tests that ask how pages are served: this checkout may have none, or any."""
 
 
 def client_of(app: Any, *, client: str | None = "127.0.0.1", host: str = "localhost", **more: Any) -> Client:

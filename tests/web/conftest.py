@@ -9,8 +9,13 @@ from typing import Any
 import pytest
 
 from monque import Monque
-from monque.web import Dashboard, dashboard
-from support.web import Client, Connect, client_of
+from monque.web import Dashboard, dashboard, pages
+from support.web import TINY_PAGES, Client, Connect, client_of
+
+
+@pytest.fixture(autouse=True)
+def _tiny_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "built", lambda: TINY_PAGES)
 
 
 @pytest.fixture

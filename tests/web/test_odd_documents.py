@@ -30,6 +30,8 @@ ODD: list[Any] = [
         {"$where": 1},
         b"\x00",
         Binary(b"x" * 16, 4),
+        Binary(b"abc", 4),
+        {"a": [Binary(b"", 3)]},
         ObjectId(),
     ),
     *(datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC), Timestamp(1, 1)),
@@ -74,7 +76,7 @@ async def look_at_all(client: Client, odd: list[dict[str, Any]], *, step: int) -
         answer = await send(client, route, str(odd[0]["_id"]))
         assert answer.status_code in (200, 404), f"{route.operation}: {answer.text[:500]}"
     for each in odd[::step]:
-        for path in ("", "/explanation", "/payload"):
+        for path in ("", "/explanation", "/payload", "/attempts"):
             answer = await client.get(f"/api/ops/v1/jobs/{each['_id']}{path}")
             assert answer.status_code in (200, 404), f"{path} {each}: {answer.text[:500]}"
     cursor, pages = None, 0

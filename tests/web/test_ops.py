@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -11,12 +12,14 @@ import pytest
 from bson import ObjectId
 
 from monque import Monque, Trends
+from monque.management.values import iso
 from monque.web import Action, Actor, Limits, dashboard
 from support.aliases import Collection, Make
 from support.clocks import ago
 from support.examples import TIME, routes, send
 from support.jobs import claimed, document
 from support.options import QUICK
+from support.register import in_the_register
 from support.waiting import eventually
 from support.web import Client, Connect
 
@@ -66,7 +69,76 @@ async def test_every_read_answers(full: Monque, connect: Connect, collection: Co
             continue
         answer = await send(api, route, target)
         assert answer.status_code == 200, f"{route.operation}: {answer.text}"
+        if route.media_type != "application/json":
+            continue
         assert answer.json()["serverTime"].endswith("Z"), route.operation
+
+
+async def test_failures_of_a_range_and_their_report(
+    full: Monque, connect: Connect, collection: Collection
+) -> None:
+    api = connect(dashboard(full))
+    register = collection.database[f"{collection.name}_instances"]
+    await register.insert_one(in_the_register("web-1", "work", release="4f2a", startedAt=ago(hours=3)))
+    for hours in (1, 2, 5):
+        await store(collection, status="failed", failReason="ValueError: no 7", updatedAt=ago(hours=hours))
+    between = {"from": iso(ago(hours=6)), "to": iso(ago(hours=4))}
+
+    [then] = (await answer_of(api, "/failures", **between))["groups"]
+    [now] = (await answer_of(api, "/failures", **{"from": iso(ago(hours=3, minutes=-30))}))["groups"]
+
+    assert (then["count"], then["isNew"], now["count"]) == (1, False, 2)
+    assert (now["isNew"], now["newSince"]) == (True, "4f2a")
+    await answer_of(api, "/failures", 400, **{"from": between["to"], "to": between["from"]})
+    report = (await answer_of(api, f"/failures/{now['fingerprint']}/report", window="24h"))["text"]
+    assert report.startswith("# ValueError: no …\n\n- 3 jobs (work)\n- first seen ")
+    assert report.endswith("\n```\nValueError: no 7\n```\n")
+
+
+async def test_latency_of_a_range(full: Monque, connect: Connect) -> None:
+    api = connect(dashboard(full))
+    between = {"from": "2026-01-01T10:00:00.000Z", "to": "2026-01-01T10:10:00.000Z"}
+
+    found = await answer_of(api, "/latency", **between)
+
+    assert (found["from"], found["to"]) == (between["from"], between["to"])
+    await answer_of(api, "/latency", 400, **{"from": between["to"], "to": between["from"]})
+
+
+async def test_the_trail_is_exported_as_json_lines(full: Monque, connect: Connect) -> None:
+    board = dashboard(full, limits=Limits(page=2))
+    api = connect(board)
+    for _ in range(5):
+        await do(api, "/queue/pause", name="work")
+        await do(api, "/queue/resume", name="work")
+
+    answer = await api.get(f"{OPS}/audit/export", params={"action": "pause"})
+
+    assert answer.headers["content-disposition"] == 'attachment; filename="audit.jsonl"'
+    assert [json.loads(line)["action"] for line in answer.text.splitlines()] == ["pause"] * 5
+
+
+async def test_the_next_day_of_schedules_as_lanes(full: Monque, connect: Connect) -> None:
+    api = connect(dashboard(full))
+    schedule = await full.schedule("0 * * * *", "report")
+
+    lane = (await answer_of(api, "/schedules/lanes"))["lanes"][str(schedule.id)]
+
+    assert len(lane) == 24
+    assert lane[0]["from"] == lane[0]["to"]
+    assert lane[0]["runs"] == 1
+
+
+async def test_silent_instances_are_the_first_warning(
+    full: Monque, connect: Connect, collection: Collection
+) -> None:
+    api = connect(dashboard(full))
+    register = collection.database[f"{collection.name}_instances"]
+    await register.insert_one(in_the_register("web-1", "work", seenAt=ago(minutes=9)))
+
+    warning = (await answer_of(api, "/overview"))["warnings"][0]
+
+    assert (warning["check"], warning["href"]) == ("silent instances", "instances?state=silent")
 
 
 async def test_who_asks_what_they_may_and_what_there_is(monque: Monque, connect: Connect) -> None:
@@ -230,12 +302,26 @@ async def test_wrong_queries_are_400_and_say_where(api: Client, path: str, query
     assert problem["detail"]
 
 
-@pytest.mark.parametrize("path", ["/jobs/{}", "/jobs/{}/payload", "/jobs/{}/explanation", "/schedules/{}"])
+@pytest.mark.parametrize(
+    "path",
+    ["/jobs/{}", "/jobs/{}/payload", "/jobs/{}/attempts", "/jobs/{}/explanation", "/schedules/{}"],
+)
 async def test_what_is_not_there_is_404(api: Client, path: str) -> None:
     problem = await answer_of(api, path.format(ObjectId()), 404)
     assert problem["type"] == "urn:monque:problem:not-found"
     assert (await answer_of(api, "/failures/0123456789ab", 404))["status"] == 404
     assert (await answer_of(api, "/instance", 404, id="nobody"))["status"] == 404
+
+
+async def test_a_bulk_filter_takes_values_of_payloads_as_a_query_does(
+    api: Client, collection: Collection
+) -> None:
+    large = 2**60 + 1
+    await collection.insert_many([document(data={"n": large + more}) for more in (-1, 0, 1)])
+
+    for values in ({"payload.n": str(large)}, {"payload": {"n": large}}):
+        found = await do(api, "/bulk/preview", action="cancel", filter={"name": "work", **values})
+        assert found["count"] == 1
 
 
 async def test_many_jobs_are_changed_in_pieces_as_of_the_preview(api: Client, collection: Collection) -> None:
@@ -336,6 +422,42 @@ async def test_with_allow_enqueue_jobs_are_stored_and_schedules_edited(
     )
     assert edited.status_code == 200, edited.text
     assert (edited.json()["cron"], edited.json()["payload"]) == ("0 10 * * *", {"a": 2})
+
+
+async def test_a_completed_job_is_enqueued_again_with_its_payload_as_it_is_stored(
+    monque: Monque, connect: Connect, collection: Collection
+) -> None:
+    client = connect(dashboard(monque, allow_enqueue=True))
+    job = await monque.enqueue("charge", {"card": "4111", "n": 7})
+    refused = await do(client, f"/jobs/{job.id}/enqueue-again", 409)
+    assert "completed" in refused["detail"]
+    (tried,) = (await answer_of(client, f"/audit?job={job.id}"))["entries"]
+    assert (tried["action"], tried["outcome"], tried["name"]) == ("enqueue", "failed", "charge")
+    await collection.update_one(
+        {"_id": job.id}, {"$set": {"status": "completed"}, "$unset": {"nextRunAt": 1}}
+    )
+
+    again = await do(client, f"/jobs/{job.id}/enqueue-again", note="lost mail")
+
+    assert (again["created"], again["name"], again["display"]) == (True, "charge", "due")
+    assert again["payload"] == {"card": "•••", "n": 7}
+    stored = await collection.find_one({"status": "pending"})
+    assert stored is not None
+    assert stored["data"] == {"card": "4111", "n": 7}
+    (entry,) = (await answer_of(client, f"/audit?job={again['id']}"))["entries"]
+    assert (entry["action"], entry["note"]) == ("enqueue", "lost mail")
+
+
+async def test_requests_are_written_in_other_languages(api: Client) -> None:
+    asked = {"root": "http://x/", "requests": [{"path": "/jobs?status=failed"}, {"path": "/failures"}]}
+
+    found = (await do(api, "/copy-as", **asked))["ways"]
+
+    assert [each.get("command", "").split(" --limit")[0] for each in found] == [
+        "monque jobs list --status failed",
+        "",
+    ]
+    assert found[1] == {"curl": 'curl -H "Authorization: Bearer $MONQUE_TOKEN" http://x/api/ops/v1/failures'}
 
 
 async def test_without_allow_enqueue_nothing_is_stored(api: Client, collection: Collection) -> None:

@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
-
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from monque.web import Dashboard, pages
-from monque.web.built import Built, File
+from monque.web import Dashboard
 from support.web import Client, Connect
-
-SCRIPT = File("assets/index-a1b2.js", b"let x = 1;", gzip.compress(b"let x = 1;"))
-ICON = File("favicon.svg", b"<svg/>", gzip.compress(b"<svg/>"))
-BUILT = Built(
-    {each.name: each for each in (SCRIPT, ICON)}, '<head><base href="./" /></head>', version="0123456789ab"
-)
-
-
-@pytest.fixture(autouse=True)
-def _is_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "built", lambda: BUILT)
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,20 @@ async def test_an_action_is_told_at_once(pulse: Pulse) -> None:
     assert set(told.data) - set(told_less.data) == {"actor", "note"}
 
 
+async def test_an_action_is_told_by_all_pulses_of_the_instance(pulse: Pulse, make_monque: Make) -> None:
+    """A program may have two dashboards: one for everybody, one for operators."""
+    slow, other = (Pulse(pulse._monque, tick=timedelta(minutes=1)) for _ in range(2))
+    stranger = Pulse(await make_monque().open(), tick=timedelta(minutes=1))
+    with slow.listen() as ada, stranger.listen() as bob:
+        await one(ada)
+        await one(bob)
+        other.announce(action="retry", outcome="done", actor="eve")
+        assert (await one(ada)).data["action"] == "retry"
+        assert bob._take() == []
+    await slow.close()
+    await stranger.close()
+
+
 async def test_equal_looks_are_one(pulse: Pulse, traffic: Traffic) -> None:
     slow = Pulse(pulse._monque, tick=timedelta(minutes=1))
     first, *others = await asyncio.gather(*(slow.look() for _ in range(20)))

@@ -176,16 +176,19 @@ def surface_errors() -> Iterator[None]:
             _sentence(error), errors=[("cursor", str(error))], v1_text=str(error)
         ) from error
     except ReadTimeoutError as error:
-        raise TooSlowError(
-            f"{_sentence(error)} Lists in another order than by id are quicker after: "
-            "monque indexes --create --listing"
-        ) from error
+        raise TooSlowError(_sentence(error) + _quicker(error)) from error
     except PayloadTooLargeError as error:
         raise TooLargeError(_sentence(error)) from error
     except (ConfigurationError, PayloadError) as error:
         raise BadRequestError(_sentence(error)) from error
     except ConnectionError as error:
         raise _refused_or_away(error) from error
+
+
+def _quicker(error: ReadTimeoutError) -> str:
+    if not isinstance(error.__cause__, OperationFailure):
+        return ""  # the server did not answer: no index would help
+    return " Lists in another order than by id are quicker after: monque indexes --create --listing"
 
 
 def _refused_or_away(error: ConnectionError) -> SurfaceError:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from monque import FailedJob
 from monque.management.fingerprint import Shape, shape_of
+from monque.management.releases import Mark
 
 BARS = 24
 _MOST_SAMPLES = 3
@@ -60,10 +61,10 @@ class Group:
             bars[min(max(int((row.at - since) / part), 0), BARS - 1)] += 1
         return bars
 
-    def is_new(self, marks: Iterable[datetime]) -> bool:
-        """Whether it was first seen after the newest release mark; without marks nothing is new."""
-        newest = max(marks, default=None)
-        return newest is not None and self.first_seen > newest
+    def new_since(self, marks: Sequence[Mark]) -> str | None:
+        """The newest release, if it was first seen after its mark; *marks* come oldest first."""
+        newest = marks[-1] if marks else None
+        return newest.release if newest is not None and self.first_seen > newest.started_at else None
 
 
 def grouped(rows: Sequence[FailedJob]) -> list[Group]:
@@ -75,10 +76,17 @@ def grouped(rows: Sequence[FailedJob]) -> list[Group]:
     return sorted(groups, key=_order)
 
 
-def within(groups: Sequence[Group], since: datetime) -> list[Group]:
-    """The same groups without what failed before *since*; all windows share one read."""
-    kept = [replace(group, rows=tuple(row for row in group.rows if row.at >= since)) for group in groups]
+def within(groups: Sequence[Group], since: datetime, until: datetime | None = None) -> list[Group]:
+    """The same groups without what failed before *since* or after *until*; all windows share one read."""
+    kept = [
+        replace(group, rows=tuple(row for row in group.rows if _is_between(row.at, since, until)))
+        for group in groups
+    ]
     return sorted((group for group in kept if group.rows), key=_order)
+
+
+def _is_between(at: datetime, since: datetime, until: datetime | None) -> bool:
+    return at >= since and (until is None or at <= until)
 
 
 def _order(group: Group) -> tuple[int, str]:

@@ -9,10 +9,11 @@ _PAGES: Mapping[str, Callable[[str], str]] = {
     "job": lambda what: f"jobs/{quote(what, safe='')}",
     "schedule": lambda what: f"schedules/{quote(what, safe='')}",
     "group": lambda what: f"failures/{quote(what, safe='')}",
-    "instance": lambda what: f"instances?id={quote(what, safe='')}",
+    "instance": lambda what: f"instance?id={quote(what, safe='')}",
     "queue": lambda what: f"queue?name={quote(what, safe='')}",
     "failures": lambda what: f"failures?name={quote(what, safe='')}",
-    "doctor": lambda _: "doctor",
+    # What the doctor finds stands on the first screen.
+    "doctor": lambda _: "",
 }
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import Context
 from datetime import timedelta
+from weakref import WeakKeyDictionary, WeakSet
 
 from bson import ObjectId
 from pymongo.errors import PyMongoError
@@ -24,6 +25,10 @@ from monque.management.values import iso
 # server busy for a tenth of one core at most. With half of it they would take a fifth; with twice as much, a
 # page would show numbers of 6 s ago where 200,000 jobs wait.
 _GIVES_WAY = 10
+
+
+# All pulses of each instance.
+_PULSES: WeakKeyDictionary[Monque, WeakSet[Pulse]] = WeakKeyDictionary()
 
 
 class Pulse:
@@ -54,6 +59,7 @@ class Pulse:
         self._task: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
         self._stale_seq = 0
+        _PULSES.setdefault(monque, WeakSet()).add(self)
 
     @property
     def epoch(self) -> str:
@@ -103,10 +109,11 @@ class Pulse:
         count: int | None = None,
         note: str | None = None,
     ) -> None:
-        """Tell all listeners that somebody acted, and let the next `look` be a fresh one."""
-        if not self._listeners:
-            self._bulletin.announced += 1
-            return
+        """Tell all listeners that somebody acted, and let the next `look` be a fresh one.
+
+        Those of other pulses of the same instance, too: a program may have two dashboards with rights of
+        their own.
+        """
         about = {
             "at": iso(self._monque.server_time()),
             "via": via,
@@ -117,7 +124,14 @@ class Pulse:
             "count": count,
         }
         who = {"actor": actor, "note": note}
-        self._bulletin.announce(_known(about), _known(who))
+        for pulse in _PULSES[self._monque]:
+            pulse._pass_on(_known(about), _known(who))
+
+    def _pass_on(self, about: dict[str, str | int], who: dict[str, str | int]) -> None:
+        if not self._listeners:
+            self._bulletin.announced += 1
+            return
+        self._bulletin.announce(about, who)
         self._wake()
 
     async def close(self) -> None:

@@ -55,7 +55,8 @@ def schedule_fields(schedule: Schedule, *, now: datetime, runs: int) -> dict[str
 def _last_run(schedule: Schedule) -> OpsLastRun | None:
     if schedule.recent_runs:
         run = schedule.recent_runs[-1]
-        return OpsLastRun(at=iso(run.at), outcome=run.outcome, duration_ms=milliseconds(run.duration))
+        job = {} if run.job_id is None else {"job_id": str(run.job_id)}
+        return OpsLastRun(at=iso(run.at), outcome=run.outcome, duration_ms=milliseconds(run.duration), **job)
     return None if schedule.last_run_at is None else OpsLastRun(at=iso(schedule.last_run_at))
 
 

@@ -180,12 +180,12 @@ class Stream:
 
 
 def is_host_stopping() -> bool:
-    """Whether the web server that handles SIGTERM in this process, as uvicorn does, is about to end.
+    """Whether the web server that handles SIGTERM in this process, uvicorn or gunicorn, is about to end.
 
     It is only looked at. Of a server that handles signals in another way nothing is known.
     """
     server = getattr(handler_besides_ours(signal.SIGTERM), "__self__", None)
-    return getattr(server, "should_exit", False) is True
+    return getattr(server, "should_exit", False) is True or getattr(server, "alive", True) is False
 
 
 @contextmanager

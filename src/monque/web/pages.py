@@ -33,7 +33,8 @@ def page(request: Request, path: str, prefix: str) -> Response:
     if pages is None:
         raise Problem(
             slug="not-built",
-            detail="This installation has no pages: they were not built. The API works. Build with: make ui",
+            detail="This installation has no pages: they were not built. The API works. In a checkout, run "
+            "`make ui`; a package has them if you install it without MONQUE_UI=skip.",
         )
     return _page(pages, prefix)
 

@@ -14,6 +14,7 @@ from monque.web.routes import OPS, Ask, Handler, Need, Route
 
 # Payloads come with these bodies.
 _LARGE_BODY = 1024 * 1024
+_JSON_LINES = "application/x-ndjson"
 
 
 def _read(
@@ -83,6 +84,13 @@ async def _payload(ask: Ask) -> Response:
     answer = await ask.surface.ops_payload(ask.caller, ask.id)
     disposition = 'attachment; filename="payload.json"'
     return json_response(answer.dump(), {"content-disposition": disposition, "cache-control": "no-store"})
+
+
+async def _export(ask: Ask) -> Response:
+    """The trail as a file. Its name is fixed: no header has stored text in it."""
+    lines = await ask.surface.ops_audit_export(ask.caller, ask.query)
+    headers = {"content-disposition": 'attachment; filename="audit.jsonl"', "cache-control": "no-store"}
+    return Response(lines, headers=headers, media_type=_JSON_LINES)
 
 
 DOCUMENT = Route(
@@ -229,6 +237,14 @@ _JOBS = (
     ),
     _read("/jobs/{id}/payload", "opsPayload", "The whole payload of a job", ops.OpsPayload, _payload),
     _read(
+        "/jobs/{id}/attempts",
+        "opsAttempts",
+        "The attempts of a job, 50 at a time, the newest first",
+        ops.OpsAttemptList,
+        lambda ask: ask.surface.ops_attempts(ask.caller, ask.id, ask.query),
+        query=ops.OpsAttemptsQuery,
+    ),
+    _read(
         "/jobs/{id}/explanation",
         "opsExplanation",
         "Why a job does not run",
@@ -245,6 +261,16 @@ _JOBS = (
         ops.OpsEnqueued,
         lambda ask: ask.surface.ops_enqueue(ask.caller, ask.body),
         body_limit=_LARGE_BODY,
+    ),
+    _act(
+        "POST",
+        "/jobs/{id}/enqueue-again",
+        "opsEnqueueAgain",
+        "Store a completed job once more, with its payload as it is stored",
+        Action.ENQUEUE,
+        ops.OpsNoteBody,
+        ops.OpsEnqueued,
+        lambda ask: ask.surface.ops_enqueue_again(ask.caller, ask.id, ask.body),
     ),
     _act(
         "POST",
@@ -311,7 +337,7 @@ _JOBS = (
         ops.OpsPriorityBody,
         ops.OpsJobAnswer,
         lambda ask: ask.surface.ops_priority(ask.caller, ask.id, ask.body, if_match=ask.if_match),
-        doing="priority",
+        doing="prioritize",
         takes_if_match=True,
     ),
     _act(
@@ -389,6 +415,14 @@ _FAILURES = (
         lambda ask: ask.surface.ops_failure(ask.caller, ask.id, ask.query),
         query=ops.OpsWindowQuery,
     ),
+    _read(
+        "/failures/{fingerprint}/report",
+        "opsReport",
+        "One group of failures as text for a bug report",
+        ops.OpsReport,
+        lambda ask: ask.surface.ops_report(ask.caller, ask.id, ask.query),
+        query=ops.OpsWindowQuery,
+    ),
     _act(
         "POST",
         "/failures/{fingerprint}/canary",
@@ -420,6 +454,13 @@ _SCHEDULES = (
         ops.OpsScheduleList,
         lambda ask: ask.surface.ops_schedules(ask.caller),
         is_tagged=True,
+    ),
+    _read(
+        "/schedules/lanes",
+        "opsLanes",
+        "The next 24 hours of all schedules",
+        ops.OpsLanes,
+        lambda ask: ask.surface.ops_lanes(ask.caller),
     ),
     _read(
         "/schedules/{id}",
@@ -499,4 +540,29 @@ _SCHEDULES = (
     ),
 )
 
-OPS_ROUTES = (DOCUMENT, *_LOOKING, *_JOBS, *_QUEUES, *_FAILURES, *_SCHEDULES)
+_EXPORT = Route(
+    method="GET",
+    path=f"{OPS}/audit/export",
+    needs=Action.AUDIT,
+    operation="opsAuditExport",
+    summary="The trail as JSON lines, up to 10,000 of the newest entries",
+    handler=_export,
+    query=ops.OpsAuditFilter,
+    media_type=_JSON_LINES,
+)
+
+_COPYING = (
+    _act(
+        "POST",
+        "/copy-as",
+        "opsCopyAs",
+        "Requests as commands, as Python and as curl",
+        Action.READ,
+        ops.OpsCopyBody,
+        ops.OpsWays,
+        lambda ask: ask.surface.ops_copy_as(ask.caller, ask.body),
+        only_looks=True,
+    ),
+)
+
+OPS_ROUTES = (DOCUMENT, *_LOOKING, *_JOBS, *_QUEUES, *_FAILURES, *_SCHEDULES, *_COPYING, _EXPORT)

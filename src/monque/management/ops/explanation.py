@@ -13,6 +13,7 @@ class OpsEvidence(Dto):
     label: str
     value: str
     href: str | None = None
+    at: Moment | None = None
 
 
 class OpsRemedy(Dto):

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from monque.management.ops.base import Answer, Dto, Moment, Question
+from pydantic import Field
+
+from monque.management.ops.base import Answer, Dto, Moment, Question, Time
 from monque.management.ops.jobs import OpsJob
 
 Window: TypeAlias = Literal["15m", "1h", "6h", "24h", "7d", "30d"]
 
 
-class OpsFailuresQuery(Question):
+class OpsWindowQuery(Question):
+    """How far to look back; *from* and *to* instead of the window are of any length."""
+
+    window: Window = "24h"
+    from_: Time | None = Field(None, alias="from")
+    to: Time | None = None
+
+
+class OpsFailuresQuery(OpsWindowQuery):
     """The query of `GET /failures`."""
 
-    window: Window = "24h"
     name: str | None = None
-
-
-class OpsWindowQuery(Question):
-    """How far to look back."""
-
-    window: Window = "24h"
 
 
 class OpsGroup(Dto):
@@ -37,6 +40,7 @@ class OpsGroup(Dto):
     trend: list[int]
     sample_ids: list[str]
     is_new: bool
+    new_since: str | None = Field(None, description="of a group that is new: the newest release")
     looked: int
     capped: bool
 
@@ -54,6 +58,12 @@ class OpsGroupAnswer(OpsGroup, Answer):
 
     samples: list[OpsJob]
     differing_keys: list[str] | None = None
+
+
+class OpsReport(Answer):
+    """A group as Markdown for a bug report, without payloads: a report is read by many."""
+
+    text: str
 
 
 class OpsCanary(OpsJob, Answer):

@@ -115,6 +115,19 @@ class OpsAttempt(Dto):
     error: OpsError | None = None
 
 
+class OpsAttemptsQuery(Question):
+    """The query of `GET /jobs/{id}/attempts`."""
+
+    skip: int = Field(0, ge=0, le=1_000_000, description="how many of the newest are known already")
+
+
+class OpsAttemptList(Answer):
+    """Runs of a job, the oldest first: at most 50 of the *total*."""
+
+    attempts: list[OpsAttempt]
+    total: int
+
+
 class OpsProgress(Dto):
     """How far a run is."""
 

@@ -34,12 +34,13 @@ class OpsNameQuery(Question):
 
 
 class OpsFinding(Dto):
-    """What `monque doctor` found in one check."""
+    """What `monque doctor` found in one check; *href* is the page that shows more."""
 
     check: str
     level: Literal["ok", "warning", "error"]
     message: str
     advice: str | None = None
+    href: str | None = None
 
 
 class OpsDoctor(Answer):

@@ -28,6 +28,13 @@ class OpsEdge(Dto):
     effect: str
 
 
+class OpsQuietEdge(Dto):
+    """A change of the clocks that skips and repeats no time of the schedule."""
+
+    at: Moment
+    effect: str
+
+
 class OpsLastRun(Dto):
     """The last run of a schedule."""
 
@@ -59,6 +66,7 @@ class OpsSchedule(Dto):
     state: str
     next_runs: list[OpsRun]
     edges: list[OpsEdge] | None = None
+    quiet_edges: list[OpsQuietEdge] | None = None
     last_run: OpsLastRun | None = None
     outcomes: list[OpsOutcome] | None = None
     run_count: int | None = None
@@ -74,6 +82,20 @@ class OpsScheduleList(Answer):
     """All schedules, by name."""
 
     schedules: list[OpsSchedule]
+
+
+class OpsBand(Dto):
+    """Runs that are too near to each other to be told apart; *runs* is left out where nobody counts them."""
+
+    from_: Moment = Field(alias="from")
+    to: Moment
+    runs: int | None = None
+
+
+class OpsLanes(Answer):
+    """The next 24 hours of all schedules, by their ids."""
+
+    lanes: dict[str, list[OpsBand]]
 
 
 class OpsScheduleAnswer(OpsSchedule, Answer):
@@ -108,6 +130,7 @@ class OpsSchedulePreview(Answer):
     words: str | None = None
     next_runs: list[OpsRun]
     edges: list[OpsEdge]
+    quiet_edges: list[OpsQuietEdge]
 
 
 class OpsUnscheduled(Answer):

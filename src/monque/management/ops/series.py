@@ -18,10 +18,12 @@ class OpsTrendsQuery(Question):
 
 
 class OpsLatencyQuery(Question):
-    """The query of `GET /latency`."""
+    """The query of `GET /latency`; *from* and *to* instead of the window are of any length."""
 
     name: str | None = None
     window: Window = "1h"
+    from_: Time | None = Field(None, alias="from")
+    to: Time | None = None
 
 
 class OpsMark(Dto):

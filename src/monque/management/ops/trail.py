@@ -30,12 +30,17 @@ class OpsAuditEntry(Dto):
     request_id: str | None = None
 
 
-class OpsAuditQuery(Question):
-    """The query of `GET /audit`."""
+class OpsAuditFilter(Question):
+    """The query of `GET /audit/export`."""
 
     actor: str | None = None
     action: str | None = None
     job: str | None = None
+
+
+class OpsAuditQuery(OpsAuditFilter):
+    """The query of `GET /audit`."""
+
     cursor: str | None = Field(None, max_length=512)
     limit: int = Field(50, ge=1)
 

@@ -28,6 +28,9 @@ from monque.management.values import extended, from_extended_value, iso
 
 Act = Callable[[Job[Any]], Awaitable[Job[Any]]]
 
+# The trail names what is done, as the command line does; of one job as of many.
+_RECORDED = {"priority": "prioritize"}
+
 
 class Acting(Jobs):
     """`POST /jobs/{id}/…`, `DELETE /jobs/{id}` and `POST /jobs`."""
@@ -109,7 +112,8 @@ class Acting(Jobs):
         body: OpsNoteBody,
         if_match: str | None,
     ) -> OpsJobAnswer:
-        async with self._audited(caller, Deed(action=action, job_id=job_id[:64], note=body.note)) as deed:
+        recorded = _RECORDED.get(action, action)
+        async with self._audited(caller, Deed(action=recorded, job_id=job_id[:64], note=body.note)) as deed:
             job = await self._target(caller, action, job_id, deed, if_match)
             deed.after = after = await act(job)
         return await self._whole(caller, after)
@@ -136,6 +140,24 @@ class Acting(Jobs):
                 raise BadRequestError(f"delayMs {what}", errors=[("delayMs", what)])
             stored = await self._enqueue(body)
             deed.job_id, deed.after = stored.id, stored
+        return await self._as_enqueued(caller, stored)
+
+    async def ops_enqueue_again(self, caller: Caller, job_id: str, body: OpsNoteBody) -> OpsEnqueued:
+        """`POST /jobs/{id}/enqueue-again`: a new job with the payload as it is stored, secrets included."""
+        async with self._audited(caller, Deed(action="enqueue", note=body.note)) as deed:
+            await self._demand(caller, Action.ENQUEUE)
+            job = await self._find(job_id)
+            # Whoever is refused is on the time line of this job; else the entry is about the new one.
+            deed.job_id = job.id
+            deed.name = job.name if is_text(job.name) else None
+            await self._demand(caller, Action.ENQUEUE, job)
+            if job.status is not JobStatus.COMPLETED:
+                raise ConflictError(f"Only completed jobs are enqueued again; this one is {job.status}.")
+            stored: Job[Any] = await self.monque.enqueue(job.name, job.data)
+            deed.job_id, deed.after = stored.id, stored
+        return await self._as_enqueued(caller, stored)
+
+    async def _as_enqueued(self, caller: Caller, stored: Job[Any]) -> OpsEnqueued:
         # The data of what `enqueue` returns may be of the worker's type: show what is stored.
         job = await self._alone(lambda: self.monque.get_job(stored.id, max_time=self._max_time)) or stored
         seen = await self._seen(caller, job, targeted=True)

@@ -125,6 +125,8 @@ class Bulk(Acting):
         result, following = await self._do(chosen, piece)
         count = result.requested if piece.action == "stop" else result.count
         deed.count, deed.errors = count, len(result.errors)
+        refused = {each.job_id for each in result.errors}
+        deed.job_ids = [job_id for job_id in result.job_ids if job_id not in refused]
         return OpsBulkResult(
             server_time=iso(self._now()),
             count=count,

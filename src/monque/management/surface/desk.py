@@ -12,6 +12,7 @@ from collections.abc import (
     Coroutine,
     Hashable,
     Mapping,
+    Sequence,
 )
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -51,6 +52,7 @@ class Deed:
 
     action: str
     job_id: Any = None
+    job_ids: Sequence[Any] = ()
     name: str | None = None
     filter: Any = None
     count: int | None = None
@@ -58,6 +60,8 @@ class Deed:
     before: Job[Any] | Schedule | Mapping[str, Any] | None = None
     after: Job[Any] | Schedule | Mapping[str, Any] | None = None
     note: str | None = None
+    is_empty: bool = False
+    """Nothing was asked for, or nothing changed: the trail leaves it out."""
 
 
 class Desk:
@@ -222,7 +226,7 @@ class Desk:
             await self._record(caller, deed, "failed")
             raise
         else:
-            if not only_failures:
+            if not only_failures and not deed.is_empty:
                 await self._record(caller, deed, "done")
         finally:
             if not only_failures:
@@ -248,6 +252,7 @@ class Desk:
         }
         await self.monque.record_action(
             **shared,
+            job_ids=deed.job_ids,
             filter=deed.filter,
             errors=deed.errors,
             before=deed.before,

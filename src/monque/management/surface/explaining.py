@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from monque import Job, JobFilter, JobStatus
@@ -13,7 +14,7 @@ from monque.management.links import href_of
 from monque.management.ops import OpsEvidence, OpsExplanation, OpsExplanationAnswer, OpsNameQuery, OpsRemedy
 from monque.management.surface.numbers import Numbers
 from monque.management.texts import is_text, without_credentials
-from monque.management.values import iso
+from monque.management.values import iso, iso_or_none
 
 
 class Explaining(Numbers):
@@ -55,7 +56,8 @@ class Explaining(Numbers):
             lambda: self.monque.explain(job.id, texts=sees_texts, max_time=self._max_time)
         )
         evidence = [
-            _evidence(each.label, self._error_text(each.value) or "", each.link) for each in found.evidence
+            _evidence(each.label, self._error_text(each.value) or "", each.link, each.at)
+            for each in found.evidence
         ]
         sentence = self._error_text(found.sentence) or ""
         if sees_texts and (alike := await self._alike(job)):
@@ -97,9 +99,10 @@ def _group_remedy(job: Job[Any], sees_texts: bool) -> list[OpsRemedy]:
     return [OpsRemedy(label="Open the group", href=href_of(_group_link(job)))]
 
 
-def _evidence(label: str, value: str, link: str | None) -> OpsEvidence:
-    href = href_of(link)
-    return OpsEvidence(label=label, value=value, **({} if href is None else {"href": href}))
+def _evidence(label: str, value: str, link: str | None, at: datetime | None = None) -> OpsEvidence:
+    known = {"href": href_of(link), "at": iso_or_none(at)}
+    shown = {field: value for field, value in known.items() if value is not None}
+    return OpsEvidence(label=label, value=value, **shown)
 
 
 def _remedy(remedy: Any) -> OpsRemedy:

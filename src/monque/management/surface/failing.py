@@ -8,7 +8,7 @@ from typing import Any
 from monque import Instance, JobFilter, JobStatus
 from monque.management.actions import Action
 from monque.management.actor import Caller
-from monque.management.errors import NotFoundError
+from monque.management.errors import BadRequestError, NotFoundError
 from monque.management.failures import Group, differing_keys
 from monque.management.job_view import id_text
 from monque.management.ops import (
@@ -19,10 +19,11 @@ from monque.management.ops import (
     OpsGroupList,
     OpsMark,
     OpsNoteBody,
+    OpsReport,
     OpsWindowQuery,
-    Window,
 )
 from monque.management.releases import releases
+from monque.management.report import report
 from monque.management.surface.bulk import Bulk
 from monque.management.surface.desk import Deed
 from monque.management.values import iso
@@ -43,7 +44,7 @@ class Failing(Bulk):
         """`GET /failures`: the largest group first."""
         await self._demand(caller, Action.READ)
         await self._demand(caller, Action.READ, JobFilter(name=query.name, status="failed"))
-        groups = await self._shown_groups(caller, query.window, query.name)
+        groups = await self._shown_groups(caller, query, query.name)
         looked, capped = (groups[0].looked, groups[0].capped) if groups else (0, False)
         return OpsGroupList(
             server_time=iso(self._now()), groups=groups[:_MOST_GROUPS], looked=looked, capped=capped
@@ -52,12 +53,12 @@ class Failing(Bulk):
     async def ops_failure(self, caller: Caller, fingerprint: str, query: OpsWindowQuery) -> OpsGroupAnswer:
         """`GET /failures/{fingerprint}`: one group, with samples side by side."""
         await self._demand(caller, Action.READ)
-        for shown in await self._shown_groups(caller, query.window, None):
+        for shown in await self._shown_groups(caller, query, None):
             if shown.fingerprint == fingerprint:
                 break
         else:
             raise NotFoundError("No failure of this window has this fingerprint.")
-        group = await self._group(fingerprint, since=self._now() - WINDOWS[query.window])
+        group = await self._group(fingerprint, *self._between(query))
         found = await self._of_ids(group.samples, payload_limit=self.limits.payload)
         jobs = sorted(found, key=lambda job: group.samples.index(job.id))
         more: dict[str, Any] = {}
@@ -69,23 +70,29 @@ class Failing(Bulk):
             **shown.as_set(), server_time=iso(self._now()), samples=await self._rows(caller, jobs), **more
         )
 
-    async def _shown_groups(self, caller: Caller, window: Window, name: str | None) -> list[OpsGroup]:
-        now = self._now()
-        since = now - WINDOWS[window]
-        groups = await self._groups(name=name, since=since)
+    def _between(self, query: OpsWindowQuery) -> tuple[datetime, datetime]:
+        until = query.to or self._now()
+        since = query.from_ or self._now() - WINDOWS[query.window]
+        if since >= until:
+            raise BadRequestError("from must be before to", errors=[("from", "must be before to")])
+        return since, until
+
+    async def _shown_groups(self, caller: Caller, query: OpsWindowQuery, name: str | None) -> list[OpsGroup]:
+        since, until = self._between(query)
+        groups = await self._groups(name, since, until)
         looked = sum(group.count for group in groups)
-        read = sum(group.count for group in await self._groups(name=name))
-        marks = [mark.started_at for mark in releases(await self._instances())]
+        read = sum(group.count for group in await self._groups(name))
+        marks = releases(await self._instances())
         hidden = not await self._may(caller, Action.PAYLOAD)
         return [
             self._shown_group(
                 group,
                 since=since,
-                until=now,
+                until=until,
                 looked=looked,
                 # The window is cut short if all failures that were read are within it.
                 capped=looked == read >= self.limits.window,
-                is_new=group.is_new(marks),
+                new_since=group.new_since(marks),
                 hidden=hidden,
             )
             for group in groups
@@ -99,7 +106,7 @@ class Failing(Bulk):
         until: datetime,
         looked: int,
         capped: bool,
-        is_new: bool,
+        new_since: str | None,
         hidden: bool,
     ) -> OpsGroup:
         # The sentence is part of a failure's text; the type of the error is not.
@@ -115,10 +122,17 @@ class Failing(Bulk):
             last_seen=iso(group.last_seen),
             trend=group.trend(since, until),
             sample_ids=[id_text(each) for each in group.samples],
-            is_new=is_new,
+            is_new=new_since is not None,
             looked=looked,
             capped=capped,
+            **({} if new_since is None else {"new_since": new_since}),
         )
+
+    async def ops_report(self, caller: Caller, fingerprint: str, query: OpsWindowQuery) -> OpsReport:
+        """`GET /failures/{fingerprint}/report`: the group as text, with the newest traceback."""
+        group = await self.ops_failure(caller, fingerprint, query)
+        sample = await self.ops_job(caller, group.sample_ids[0])
+        return OpsReport(server_time=iso(self._now()), text=report(group, sample))
 
     async def ops_canary(self, caller: Caller, fingerprint: str, body: OpsNoteBody) -> OpsCanary:
         """`POST /failures/{fingerprint}/canary`: retry the newest job of the group."""

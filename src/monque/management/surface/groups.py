@@ -37,10 +37,12 @@ class Groups(Hiding):
         except ConfigurationError as error:
             raise NotOfferedError(_MISSING) from error
 
-    async def _groups(self, *, name: str | None = None, since: datetime | None = None) -> list[Group]:
+    async def _groups(
+        self, name: str | None = None, since: datetime | None = None, until: datetime | None = None
+    ) -> list[Group]:
         """The newest failures in groups, the largest first."""
         groups = await self._shared(("groups", name), lambda: self._read_groups(name), keep=_ROWS_KEPT)
-        return groups if since is None else within(groups, since)
+        return groups if since is None else within(groups, since, until)
 
     async def _read_groups(self, name: str | None) -> list[Group]:
         # In a thread: ten thousand different texts take some hundred milliseconds.
@@ -58,8 +60,10 @@ class Groups(Hiding):
 
         return await self._shared("lists_failures", look, keep=_OFFER_KEPT)
 
-    async def _group(self, fingerprint: str, *, since: datetime | None = None) -> Group:
-        for group in await self._groups(since=since):
+    async def _group(
+        self, fingerprint: str, since: datetime | None = None, until: datetime | None = None
+    ) -> Group:
+        for group in await self._groups(None, since, until):
             if group.shape.fingerprint == fingerprint:
                 return group
         raise NotFoundError(f"No job among the newest {self.limits.window:,} failures has this fingerprint.")

@@ -15,6 +15,8 @@ from monque.management.errors import BadRequestError, NotFoundError
 from monque.management.fingerprint import shape_of
 from monque.management.ops import (
     OpsAttempt,
+    OpsAttemptList,
+    OpsAttemptsQuery,
     OpsCount,
     OpsError,
     OpsJob,
@@ -167,6 +169,17 @@ class Jobs(Groups, Trail):
         await self._demand(caller, Action.PAYLOAD, job)
         payload = await self.redact.payload(job, job.data, caller.actor)
         return OpsPayload(server_time=iso(self._now()), payload=extended(payload))
+
+    async def ops_attempts(self, caller: Caller, job_id: str, query: OpsAttemptsQuery) -> OpsAttemptList:
+        """`GET /jobs/{id}/attempts`: those before the newest *skip*.
+
+        Counted from the newest: an attempt that ends between two pages repeats one, and hides none.
+        """
+        job = await self._load(caller, Action.READ, job_id)
+        attempts = self._attempts(job, hidden=not await self._may(caller, Action.PAYLOAD, job))
+        end = max(0, len(attempts) - query.skip)
+        page = attempts[max(0, end - _MOST_ATTEMPTS) : end]
+        return OpsAttemptList(server_time=iso(self._now()), attempts=page, total=len(attempts))
 
     async def _load(self, caller: Caller, action: Action, job_id: str) -> Job[Any]:
         """The job with this id, if the caller may do this to it."""

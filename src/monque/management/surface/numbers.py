@@ -31,7 +31,7 @@ STEPS: dict[Window, timedelta] = {
     "30d": timedelta(hours=6),
 }
 _DEFAULT_WINDOW = timedelta(hours=1)
-_FIRST = datetime.min.replace(tzinfo=UTC) + _DEFAULT_WINDOW
+_FIRST = datetime.min.replace(tzinfo=UTC)
 
 
 class Numbers(Instances):
@@ -41,11 +41,7 @@ class Numbers(Instances):
         """`GET /trends`."""
         await self._demand(caller, Action.READ)
         self._demand_trends()
-        until = query.to or self._now()
-        # The first hour of the year 1 has no hour before it.
-        since = query.from_ or max(until, _FIRST) - _DEFAULT_WINDOW
-        if since >= until:
-            raise BadRequestError("from must be before to", errors=[("from", "must be before to")])
+        since, until = self._range(query, _DEFAULT_WINDOW)
         step = None if query.step is None else timedelta(milliseconds=query.step)
         series = await self._series(query.name, since, until, step)
         return OpsSeriesAnswer(**series.as_set(), server_time=iso(self._now()))
@@ -54,17 +50,26 @@ class Numbers(Instances):
         """`GET /latency`."""
         await self._demand(caller, Action.READ)
         self._demand_trends()
-        points = await self._points_of(query.name, query.window)
-        now = self._now()
+        since, until = self._range(query, WINDOWS[query.window])
+        usual = STEPS[query.window]
+        points = await self._points(query.name, since, until, usual if query.from_ is None else None)
         return OpsLatency(
-            server_time=iso(now),
-            **{"from": iso(points[0].at if points else now - WINDOWS[query.window])},
-            to=iso(now),
-            step_ms=milliseconds(STEPS[query.window]),
+            server_time=iso(self._now()),
+            **{"from": iso(points[0].at if points else since)},
+            to=iso(until),
+            step_ms=milliseconds(points[0].step if points else usual),
             times=[iso(point.at) for point in points],
             wait=heat([point.waited for point in points]),
             run=heat([point.ran for point in points]),
         )
+
+    def _range(self, query: OpsTrendsQuery | OpsLatencyQuery, usual: timedelta) -> tuple[datetime, datetime]:
+        until = query.to or self._now()
+        # The first hours of the year 1 have none before them.
+        since = query.from_ or max(until, _FIRST + usual) - usual
+        if since >= until:
+            raise BadRequestError("from must be before to", errors=[("from", "must be before to")])
+        return since, until
 
     def _demand_trends(self) -> None:
         if not self.monque.companions["trends"]:

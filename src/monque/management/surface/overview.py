@@ -30,6 +30,7 @@ from monque.management.ops import (
     OpsResumed,
     OpsServer,
     OpsStored,
+    OpsWindowQuery,
     Window,
 )
 from monque.management.series import percentiles, recent
@@ -87,7 +88,7 @@ class Overview(Scheduling):
             series=series,
             groups=groups,
             running=running,
-            warnings=warnings,
+            warnings=[*_silent(snapshot), *warnings],
             server_time=iso(self._now()),
         )
 
@@ -97,7 +98,7 @@ class Overview(Scheduling):
 
     async def _top_groups(self, caller: Caller, window: Window) -> list[OpsGroup]:
         try:
-            return (await self._shown_groups(caller, window, None))[:_TOP_GROUPS]
+            return (await self._shown_groups(caller, _looking_back(window), None))[:_TOP_GROUPS]
         except NotOfferedError:
             return []
 
@@ -249,10 +250,44 @@ class Overview(Scheduling):
         return OpsResumed(server_time=iso(self._now()), resumed=resumed)
 
 
+def _looking_back(window: Window) -> OpsWindowQuery:
+    return OpsWindowQuery.model_validate({"window": window})
+
+
+def _silent(snapshot: Snapshot) -> list[OpsFinding]:
+    """Instances that did not say goodbye and are not heard of."""
+    found = [each for each in snapshot.instances.values() if not each["alive"] and each["state"] != "stopped"]
+    if not found:
+        return []
+    hosts = [f"{each['host']}:{each['pid']}" if each["host"] else str(each["id"]) for each in found]
+    more = f" and {len(hosts) - 3} more" if len(hosts) > 3 else ""
+    return [
+        OpsFinding(
+            check="silent instances",
+            level="warning",
+            message=", ".join(hosts[:3]) + more,
+            advice="if the process died, others take its jobs over; start it again",
+            href="instances?state=silent",
+        )
+    ]
+
+
+# Where one sees more of what a check found.
+_PLACES = {
+    "jobs without a worker": "queues",
+    "oldest due job": "queues",
+    "paused names": "queues",
+    "schedules": "schedules",
+    "stale jobs": "instances",
+    "stuck jobs": "jobs?status=processing",
+}
+
+
 def _finding(finding: Finding) -> OpsFinding:
     advice = {} if finding.advice is None else {"advice": finding.advice}
     message = without_credentials(finding.message)
-    return OpsFinding(check=finding.check, level=finding.level, message=message, **advice)
+    place = {"href": _PLACES[finding.check]} if finding.check in _PLACES else {}
+    return OpsFinding(check=finding.check, level=finding.level, message=message, **advice, **place)
 
 
 def _row(row: Row) -> OpsQueueRow:

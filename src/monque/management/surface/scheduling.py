@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from monque import ConfigurationError, Job, JobStatus, Schedule
 from monque.management.actions import Action
 from monque.management.actor import Caller
-from monque.management.edges import edges_of
-from monque.management.errors import NotFoundError, surface_errors
+from monque.management.edges import edges_of, quiet_edges_of
+from monque.management.errors import BadRequestError, NotFoundError, surface_errors
+from monque.management.job_view import id_text
+from monque.management.lanes import Band, lane_of
 from monque.management.ops import (
+    OpsBand,
     OpsJobAnswer,
+    OpsLanes,
     OpsNoteBody,
     OpsSchedule,
     OpsScheduleAnswer,
@@ -27,7 +32,7 @@ from monque.management.schedule_view import next_within, runs_in, schedule_field
 from monque.management.surface.desk import Deed
 from monque.management.surface.explaining import Explaining
 from monque.management.texts import is_text
-from monque.management.values import extended, from_extended_value, iso
+from monque.management.values import extended, from_extended_value, iso, text_of
 from monque.management.words import words_of
 
 _RUNS_IN_LIST = 5
@@ -45,6 +50,16 @@ class Scheduling(Explaining):
         await self._demand(caller, Action.READ)
         shown = [await self._schedule(caller, each) for each in await self._schedules()]
         return OpsScheduleList(server_time=iso(self._now()), schedules=shown)
+
+    async def ops_lanes(self, caller: Caller) -> OpsLanes:
+        """`GET /schedules/lanes`: the next 24 hours. Expressions are computed once an hour, in a thread."""
+        await self._demand(caller, Action.READ)
+        schedules, now = await self._schedules(), self._now()
+        found = await asyncio.to_thread(
+            lambda: {id_text(each.id): lane_of(each, now=now) for each in schedules}
+        )
+        lanes = {each: [_band(band) for band in bands] for each, bands in found.items()}
+        return OpsLanes(server_time=iso(now), lanes=lanes)
 
     async def _schedules(self) -> list[Schedule]:
         return await self._shared(
@@ -78,16 +93,23 @@ class Scheduling(Explaining):
         return job
 
     async def _of_job(self, job: Job[Any]) -> Schedule:
-        return await self._alone(
-            lambda: self.monque.get_schedule(job.name, job.unique_key, max_time=self._max_time)
-        )
+        try:
+            return await self._alone(
+                lambda: self.monque.get_schedule(job.name, job.unique_key, max_time=self._max_time)
+            )
+        except BadRequestError:
+            # Others may have stored a name or a key that we refuse. The list has such schedules, too.
+            found = next((each for each in await self._schedules() if each.id == job.id), None)
+            if found is None:
+                raise
+            return found
 
     async def _whole_schedule(self, caller: Caller, job: Job[Any], schedule: Schedule) -> OpsScheduleAnswer:
         now = self._now()
         shown = schedule_fields(schedule, now=now, runs=_RUNS_OF_ONE)
         if schedule.cron is not None:
             with suppress(ConfigurationError):  # somebody else stored a cron or a zone that there is not
-                shown["edges"] = edges_of(schedule.cron, schedule.timezone or "UTC", now=now)
+                shown |= _edges(schedule.cron, schedule.timezone or "UTC", now)
         seen = await self._seen(caller, job, targeted=True)
         if seen.hidden:
             shown["payload_hidden"] = True
@@ -149,13 +171,15 @@ class Scheduling(Explaining):
             await self._demand(caller, Action.ENQUEUE)
             job = await self._schedule_target(caller, schedule_id, deed)
             await self._demand(caller, Action.ENQUEUE, job)
-            deed.before = await self._declared(caller, job, await self._of_job(job))
+            before = await self._of_job(job)
+            deed.before = await self._declared(caller, job, before)
             data = from_extended_value(body.payload) if "payload" in body.model_fields_set else ...
             schedule = await self.monque.edit_schedule(
                 job.name, job.unique_key, cron=body.cron, timezone=body.timezone, data=data
             )
             after = await self._find(schedule_id)
             deed.after = await self._declared(caller, after, schedule)
+            deed.is_empty = _declaration(before, job) == _declaration(schedule, after)
         return await self._whole_schedule(caller, after, schedule)
 
     async def _declared(self, caller: Caller, job: Job[Any], schedule: Schedule) -> dict[str, Any]:
@@ -176,13 +200,26 @@ class Scheduling(Explaining):
         now = self._now()
         with surface_errors():
             times = next_within(body.cron, body.timezone, after=now, count=body.count)
-            edges = edges_of(body.cron, body.timezone, now=now)
-        shown: dict[str, Any] = {}
+            shown = _edges(body.cron, body.timezone, now)
         if (words := words_of(body.cron)) is not None:
             shown["words"] = words
-        return OpsSchedulePreview(
-            server_time=iso(now), next_runs=runs_in(body.timezone, times), edges=edges, **shown
-        )
+        return OpsSchedulePreview(server_time=iso(now), next_runs=runs_in(body.timezone, times), **shown)
+
+
+def _band(band: Band) -> OpsBand:
+    counted = {} if band.runs is None else {"runs": band.runs}
+    return OpsBand.model_validate({"from": iso(band.first), "to": iso(band.last), **counted})
+
+
+def _edges(cron: str, zone: str, now: datetime) -> dict[str, Any]:
+    """What the next changes of the clocks do to a schedule, also where that is nothing."""
+    edges = edges_of(cron, zone, now=now)
+    return {"edges": edges, "quiet_edges": quiet_edges_of(zone, edges, now=now)}
+
+
+def _declaration(schedule: Schedule, job: Job[Any]) -> tuple[object, ...]:
+    """What an edit can change, as one line of text each: in Python `1 == True`."""
+    return schedule.cron, schedule.timezone, text_of(job.data)
 
 
 def _deed(action: str, schedule_id: str, note: str | None) -> Deed:
