@@ -9,7 +9,7 @@ export default defineConfig({
   publicDir: false,
   build: {
     ssr: true,
-    outDir: "node_modules/.tests",
+    outDir: ".tests",
     emptyOutDir: true,
     target: "node20",
     minify: false,

@@ -7,16 +7,18 @@ import { Help } from "./help";
 import { MenuButton, Navigation } from "./nav";
 import { Palette } from "./palette";
 import { Refused } from "./parts/asking";
+import { Choice } from "./parts/choice";
 import { href, place } from "./router";
 import { find, type Screen } from "./screens";
+import type { Snapshot } from "./snapshot";
 import { overlay } from "./shortcuts";
-import { dismiss, identify, may, me, now, theme, toasts, zone, type Theme } from "./store";
+import { announce, announced, dismiss, identify, looksOnly, may, me, now, setZone, theme, toasts, zone, type Theme } from "./store";
 import { failing, heardAt, live, newVersion, paused, snapshot, togglePause, trouble } from "./stream";
-import { visible } from "./text";
-import { duration } from "./time";
+import { plural, visible } from "./text";
+import { absolute, duration, type Zone } from "./time";
 
 export function App() {
-  const refused = useSignal<Problem | undefined>(undefined);
+  const refused = useSignal<Problem>();
   const ask = () => {
     identify().then(
       () => (refused.value = undefined),
@@ -27,6 +29,7 @@ export function App() {
   useSignalEffect(() => {
     document.title = titleOf();
   });
+  useSignalEffect(() => announce(paused.value ? "paused" : live.value));
   if (me.value === undefined) {
     return <main class="alone">{refused.value !== undefined && <Refused problem={refused.value} again={ask} />}</main>;
   }
@@ -36,7 +39,7 @@ export function App() {
       <a class="skip" href="#main">Skip to the content</a>
       <Header />
       <Navigation />
-      <main id="main" tabIndex={-1}>
+      <main id="main" tabIndex={-1} class={trouble.value && "old"}>
         <Banner />
         {found === undefined ? <NotFound /> : <View key={place.value.path} screen={found[0]} id={found[1]} />}
       </main>
@@ -62,54 +65,54 @@ function Header() {
   const own = me.value;
   return (
     <header>
+      <span class="hidden-text" role="status">{announced.value}</span>
       <MenuButton />
       <a class="brand" href={href("/")}>{visible(own?.title ?? "Monque")}</a>
       {own?.badge != null && <span class="badge">{visible(own.badge)}</span>}
       <span class="grow" />
       <button type="button" class="search" aria-keyshortcuts="Control+K /" onClick={() => (overlay.value = "palette")}>Search <kbd>Ctrl K</kbd></button>
       <LiveState />
-      <label>
-        <span class="hidden-text">Time zone</span>
-        <select value={zone.value} onChange={(event) => (zone.value = event.currentTarget.value as "local" | "utc")}>
-          <option value="local">local time</option>
-          <option value="utc">UTC</option>
-        </select>
-      </label>
-      <label>
-        <span class="hidden-text">Theme</span>
-        <select value={theme.value} onChange={(event) => (theme.value = event.currentTarget.value as Theme)}>
-          <option value="system">system</option>
-          <option value="light">light</option>
-          <option value="dark">dark</option>
-        </select>
-      </label>
+      <Choice quiet label="Time zone" value={zone.value} options={ZONES} onChange={(to) => setZone(to as Zone)} />
+      <Choice quiet label="Theme" value={theme.value} options={THEMES} onChange={(to) => (theme.value = to as Theme)} />
       <span class="actor">{visible(own?.actor.name ?? "")}</span>
-      {own?.readOnly === true && <span class="badge">read-only</span>}
+      {looksOnly() && <span class="badge">read-only: {own?.readOnly ? "nobody may change anything here" : "you may only look"}</span>}
     </header>
   );
 }
 
+const ZONES = [["local", "local time"], ["utc", "UTC"]] as const;
+const THEMES = [["system", "system"], ["light", "light"], ["dark", "dark"]] as const;
+
 function LiveState() {
   const age = Math.max(0, now.value - (heardAt.value + (snapshot.value === undefined ? 0 : now.value - Date.now())));
   const words = paused.value ? "paused" : live.value === "reconnecting" || live.value === "offline" ? `${live.value}, ${duration(Math.floor(age / 1000) * 1000)} old` : live.value;
-  const slow = snapshot.value !== undefined && snapshot.value.everyMs > 1500 && live.value === "live";
+  const slow = live.value === "live" && snapshot.value && snapshot.value.everyMs > 1500 && snapshot.value;
   return (
-    <span class={`live live-${paused.value ? "paused" : live.value}`} role="status">
+    <span class={`live live-${paused.value ? "paused" : live.value}`}>
       <button type="button" onClick={togglePause} title="Pause or go on (p)" aria-pressed={paused.value}>{words}</button>
-      {slow && <span class="faint"> every {duration(snapshot.value?.everyMs ?? 0)}</span>}
+      {slow && <span class="faint"> every {Math.round(slow.everyMs / 1000)} s{becauseOf(slow.totals)}</span>}
     </span>
   );
+}
+
+// With fewer jobs than this it is not their number that makes the numbers slow to read.
+const MANY = 20_000;
+
+function becauseOf({ due, later }: Snapshot["totals"]): string {
+  const waiting = (due ?? 0) + (later ?? 0);
+  return waiting < MANY ? "" : `, because ${plural(waiting, "job")} wait`;
 }
 
 function Banner() {
   return (
     <>
       {trouble.value !== undefined && (
-        <p class="banner bad" role="alert">
-          The database does not answer since {duration(Math.max(0, now.value - Date.parse(trouble.value.since)))}: {visible(trouble.value.text)} What is shown is from before.
+        <p class="banner bad">
+          <span role="alert">The database has not answered since {absolute(Date.parse(trouble.value.since), zone.value, now.value)}: {visible(trouble.value.text)}.</span>{" "}
+          What is shown is {duration(Math.max(0, now.value - (snapshot.value?.at ?? now.value)))} old.
         </p>
       )}
-      {newVersion.value && <p class="banner">A new version of this page is there. <a href={window.location.href} target="_self">Reload</a></p>}
+      {newVersion.value && <p class="banner">There is a new version. <a href={location.href} target="_self">Reload</a></p>}
     </>
   );
 }

@@ -10,14 +10,13 @@ export function Help() {
   const close = () => (overlay.value = undefined);
   const keys = [...KEYS, ...screens().map(({ key, title }) => [`g ${key}`, `go to ${title}`] as const)];
   return (
-    <Dialog title="Shortcuts" close={close}>
+    <Dialog title="Shortcuts" closes close={close}>
       <dl class="keys">{keys.map(([key, words]) => <div key={key}><dt><kbd>{key}</kbd></dt><dd>{words}</dd></div>)}</dl>
       <label class="choice">
         <input type="checkbox" checked={shortcuts.value === "on"} onChange={(event) => (shortcuts.value = event.currentTarget.checked ? "on" : "off")} />
         Shortcuts of a single key are on
       </label>
-      <p class="faint">Monque {visible(me.value?.version ?? "")}. <a href={`${base}LICENSES.md`} target="_blank">Licences of what these pages are built with</a></p>
-      <p class="buttons"><button type="button" onClick={close}>Close</button></p>
+      <p class="faint">Monque {visible(me.value?.version ?? "")}. <a href={`${base}LICENSES.md`} target="_blank">Licences of these pages</a></p>
     </Dialog>
   );
 }

@@ -1,5 +1,6 @@
 import { render } from "preact";
 import { App } from "./frame";
+import { keepFocus } from "./focus";
 import { listen } from "./router";
 import { sayWhatOthersDo } from "./others";
 import { rememberPlaces } from "./recent";
@@ -9,6 +10,7 @@ import "./styles.css";
 
 listen();
 listenKeys();
+keepFocus();
 rememberPlaces();
 sayWhatOthersDo();
 start();

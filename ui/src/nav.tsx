@@ -6,7 +6,7 @@ import { useAnswer } from "./parts/asking";
 import { useFresh } from "./parts/fresh";
 import { href, place } from "./router";
 import { find, SCREENS } from "./screens";
-import { may, me } from "./store";
+import { may, offers } from "./store";
 import { snapshot } from "./stream";
 import { count } from "./time";
 
@@ -59,7 +59,7 @@ function Count({ found }: { found: [number: number, words: string] | undefined }
 
 /** Jobs that failed in the last hour and still are. */
 function useFailed(): [number, string] | undefined {
-  const asked = useAnswer<OpsGroupList>(me.value?.offers["failures"] === true ? "/failures" : undefined, new URLSearchParams({ window: "1h" }));
+  const asked = useAnswer<OpsGroupList>(offers("failures") ? "/failures" : undefined, { window: "1h" });
   useFresh(asked.again, 20_000);
   return asked.answer && [asked.answer.looked, "failed in the last hour"];
 }

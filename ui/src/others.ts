@@ -1,7 +1,7 @@
 // What other operators do, said on this page.
 import { effect, untracked } from "@preact/signals";
 import type { OpsAuditEntry } from "./api.gen";
-import { href } from "./router";
+import { jobHref } from "./screens/job/acting";
 import { me, say } from "./store";
 import { lastAction } from "./stream";
 import { shortened, visible } from "./text";
@@ -15,7 +15,7 @@ export function sayWhatOthersDo(): void {
     const done = lastAction.value as OpsAuditEntry | undefined;
     if (done === undefined || done.actor === me.peek()?.actor.name || Date.now() - saidAt < SHORTEST) return;
     saidAt = Date.now();
-    untracked(() => say({ tone: "plain", text: sentence(done), ...(done.jobId == null ? {} : { link: { href: href(`/jobs/${encodeURIComponent(done.jobId)}`), text: "Open the job" } }) }));
+    untracked(() => say({ tone: "plain", text: sentence(done), link: done.jobId == null ? undefined : { href: jobHref(done.jobId), text: "Open the job" } }));
   });
 }
 

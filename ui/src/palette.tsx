@@ -1,17 +1,18 @@
 // Go anywhere and find anything by typing. It never destroys anything.
 import { useSignal } from "@preact/signals";
-import { useEffect, useId } from "preact/hooks";
+import { useEffect } from "preact/hooks";
 import { get } from "./api";
 import type { OpsFound, OpsSearch } from "./api.gen";
 import { copy } from "./clipboard";
 import { screens } from "./nav";
 import { Dialog } from "./parts/dialog";
 import { recent, titleOf, visitHref } from "./recent";
-import { go, href, place } from "./router";
+import { go, href, place, under, withQuery } from "./router";
 import { overlay } from "./shortcuts";
-import { say, shortcuts, theme, zone } from "./store";
+import { say, setZone, shortcuts, theme } from "./store";
 import { paused, togglePause } from "./stream";
 import { shortened, visible } from "./text";
+import { useUid } from "./parts/uid";
 
 interface Entry {
   kind: string;
@@ -25,7 +26,7 @@ const PAUSE = 120;
 const MOST = 40;
 
 export function Palette() {
-  const id = useId();
+  const id = useUid();
   const text = useSignal("");
   const chosen = useSignal(0);
   const found = useFound(text.value.trim());
@@ -36,7 +37,7 @@ export function Palette() {
     if (entry === undefined) return;
     close();
     // The dialog gives the focus back as it goes; what opens another one comes after that.
-    window.setTimeout(entry.run);
+    setTimeout(entry.run);
   };
   const move = (to: number) => {
     chosen.value = (to + entries.length) % entries.length;
@@ -63,7 +64,7 @@ export function Palette() {
           </li>
         ))}
       </ul>
-      <p class="faint" role="status">{entries.length === 0 && "Nothing is called like this."}</p>
+      <p class="faint" role="status">{entries.length === 0 && "Nothing matches."}</p>
     </Dialog>
   );
 }
@@ -80,14 +81,14 @@ function entriesHere(): Entry[] {
   return [
     ...recent.value.filter((each) => each.title !== here).slice(0, 5).map((each) => ({ kind: "recent", label: each.title, run: () => go(visitHref(each)) })),
     ...screens().map(({ title, path, key }) => ({ kind: "go to", label: title, hint: `g ${key}`, run: () => go(href(path)) })),
-    { kind: "go to", label: "the job whose id is on the clipboard", run: () => void openCopied() },
-    { kind: "copy", label: "a link to this view", run: () => void copy(window.location.href, "a link to this view") },
-    ...(copyAs === null ? [] : [{ kind: "copy", label: "this view as a command, Python or curl", run: () => copyAs.click() }]),
+    { kind: "go to", label: "the id on the clipboard", run: () => void openCopied() },
+    { kind: "copy", label: "a link to this view", run: () => void copy(location.href, "a link to this view") },
+    ...(copyAs === null ? [] : [{ kind: "copy", label: "this view as…", run: () => copyAs.click() }]),
     { kind: "live", label: paused.value ? "go on" : "pause", hint: "p", run: togglePause },
     ...(["system", "light", "dark"] as const).map((each) => ({ kind: "theme", label: each, run: () => void (theme.value = each) })),
-    ...(["local", "utc"] as const).map((each) => ({ kind: "time zone", label: each === "utc" ? "UTC" : "local", run: () => void (zone.value = each) })),
+    ...(["local", "utc"] as const).map((each) => ({ kind: "time zone", label: each === "utc" ? "UTC" : "local", run: () => setZone(each) })),
     { kind: "keys", label: shortcuts.value === "on" ? "switch shortcuts off" : "switch shortcuts on", run: () => void (shortcuts.value = shortcuts.value === "on" ? "off" : "on") },
-    { kind: "keys", label: "list the shortcuts, about Monque", hint: "?", run: () => void (overlay.value = "keys") },
+    { kind: "keys", label: "shortcuts, about Monque", hint: "?", run: () => void (overlay.value = "keys") },
   ];
 }
 
@@ -95,13 +96,13 @@ async function openCopied(): Promise<void> {
   const text = await navigator.clipboard?.readText().catch(() => undefined);
   const id = /\b[0-9a-f]{24}\b/i.exec(text ?? "")?.[0];
   if (id !== undefined) go(href(`/jobs/${id}`));
-  else say({ tone: "bad", text: text === undefined ? "This browser does not let the page read the clipboard. Paste the id into the palette." : "There is no job id on the clipboard." });
+  else say({ tone: "bad", text: text === undefined ? "This browser does not let the page read the clipboard." : "There is no job id on the clipboard." });
 }
 
 const PLACES: Record<OpsFound["kind"], (found: OpsFound) => string> = {
-  job: ({ id }) => href(`/jobs/${encodeURIComponent(id ?? "")}`),
+  job: ({ id }) => href(under("/jobs", id ?? "")),
   name: ({ name }) => href("/queue", { name: name ?? "" }),
-  schedule: ({ id }) => href(`/schedules/${encodeURIComponent(id ?? "")}`),
+  schedule: ({ id }) => href(under("/schedules", id ?? "")),
   instance: ({ id }) => href("/instance", { id: id ?? "" }),
 };
 
@@ -111,15 +112,15 @@ function useFound(text: string): Entry[] {
   useEffect(() => {
     const stop = new AbortController();
     if (text === "") found.value = [];
-    const timer = window.setTimeout(() => {
+    const timer = setTimeout(() => {
       if (text === "") return;
-      get<OpsSearch>("/search", new URLSearchParams({ q: text }), stop.signal).then(
+      get<OpsSearch>(withQuery("/search", { q: text }), stop.signal).then(
         (answer) => (found.value = [...answer.jobs, ...answer.names, ...answer.schedules, ...answer.instances]),
         () => undefined, // the entries of the page are still there
       );
     }, PAUSE);
     return () => {
-      window.clearTimeout(timer);
+      clearTimeout(timer);
       stop.abort();
     };
   }, [text]);

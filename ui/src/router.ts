@@ -13,51 +13,57 @@ export const base = new URL(document.baseURI).pathname.replace(/[^/]*$/, "");
 export const place = signal<Place>(read());
 
 function read(): Place {
-  const { pathname, search } = window.location;
+  const { pathname, search } = location;
   const below = pathname.startsWith(base) ? pathname.slice(base.length) : "";
   return { path: `/${below}`, query: new URLSearchParams(search) };
 }
 
-/** The address of a view, as links have it. */
-export function href(path: string, query?: Record<string, string | readonly string[] | undefined>): string {
-  const search = new URLSearchParams();
-  for (const [key, value] of Object.entries(query ?? {})) {
-    for (const each of value === undefined ? [] : typeof value === "string" ? [value] : value) search.append(key, each);
-  }
-  const text = search.toString();
-  return base + path.replace(/^\//, "") + (text === "" ? "" : `?${text}`);
+export type Parts = Record<string, string | readonly string[] | undefined>;
+export type Query = Parts | URLSearchParams;
+
+/** A path with its query; parts that are undefined are left out. */
+export function withQuery(path: string, query: Query = {}): string {
+  const search = query instanceof URLSearchParams ? query
+    : new URLSearchParams(Object.entries(query).flatMap(([key, value]) => [value ?? []].flat().map((each) => [key, each])));
+  return search.size === 0 ? path : `${path}?${search}`;
+}
+
+/** One thing below a path: its id may have any character. */
+export function under(path: string, id: string): string {
+  return `${path}/${encodeURIComponent(id)}`;
+}
+
+/** The address of a view, as links have it. Paths that the server gives begin without a slash. */
+export function href(path: string, query: Parts = {}): string {
+  // Where the address says whose time is shown, the next view shows it, too.
+  return withQuery(base + path.replace(/^\//, ""), { ...query, zone: query["zone"] ?? place.value.query.get("zone") ?? undefined });
 }
 
 /** Go to a view. To change what the same view shows, replace the entry in the history. */
 export function go(address: string, how: "push" | "replace" = "push"): void {
-  window.history[how === "push" ? "pushState" : "replaceState"](null, "", address);
+  history[`${how}State`](null, "", address);
   const before = place.value.path;
   place.value = read();
-  if (how === "push" && before !== place.value.path) window.scrollTo(0, 0);
+  if (how === "push" && before !== place.value.path) scrollTo(0, 0);
 }
 
 /** Change some parts of the query and stay where we are; undefined removes a part. */
-export function change(parts: Record<string, string | readonly string[] | undefined>, how: "push" | "replace" = "push"): void {
-  const query: Record<string, string[]> = {};
-  for (const key of new Set(place.value.query.keys())) query[key] = place.value.query.getAll(key);
-  for (const [key, value] of Object.entries(parts)) {
-    if (value === undefined || value.length === 0) delete query[key];
-    else query[key] = typeof value === "string" ? [value] : [...value];
-  }
-  go(href(place.value.path, query), how);
+export function change(parts: Parts, how: "push" | "replace" = "push"): void {
+  const { path, query } = place.value;
+  const before = Object.fromEntries([...query.keys()].map((key) => [key, query.getAll(key)]));
+  const after = Object.entries({ ...before, ...parts }).filter(([, value]) => value?.length);
+  go(href(path, Object.fromEntries(after)), how);
 }
 
 /** Follow links inside of the dashboard without loading the page again. */
 export function listen(): void {
-  window.addEventListener("popstate", () => {
+  addEventListener("popstate", () => {
     place.value = read();
   });
   document.addEventListener("click", (event) => {
-    if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
-    const link = event.target instanceof Element ? event.target.closest("a") : null;
-    if (link === null || link.target !== "" || link.hasAttribute("download") || link.origin !== window.location.origin) return;
-    if (!link.pathname.startsWith(base) || link.pathname.startsWith(`${base}api/`) || link.pathname.startsWith(`${base}assets/`)) return;
-    if (link.hash !== "" && link.pathname === window.location.pathname) return;
+    if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+    const link = (event.target as Element).closest("a");
+    if (!link || link.target || link.hasAttribute("download") || link.hash || link.origin !== location.origin || !link.pathname.startsWith(base)) return;
     event.preventDefault();
     go(link.pathname + link.search);
   });
@@ -65,5 +71,5 @@ export function listen(): void {
 
 /** The whole address of the dashboard, for what is copied out of it. */
 export function root(): string {
-  return window.location.origin + base;
+  return location.origin + base;
 }

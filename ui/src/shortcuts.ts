@@ -6,16 +6,16 @@ import { shortcuts } from "./store";
 import { togglePause } from "./stream";
 
 /** What lies over the page. */
-export const overlay = signal<"palette" | "keys" | undefined>(undefined);
+export const overlay = signal<"palette" | "keys">();
 
 export const KEYS: readonly [keys: string, words: string][] = [
-  ["Ctrl K, ⌘ K", "go anywhere, find a job, a queue, a schedule or an instance"],
-  ["/", "search: the filter of a list, else the same"],
-  ["j, k", "the next and the previous row"],
+  ["Ctrl K, ⌘ K", "go anywhere, find anything"],
+  ["/", "search"],
+  ["j, k", "next, previous row"],
   ["Enter", "open the row"],
   ["x", "select the row"],
   [".", "show what is new in the list"],
-  ["p", "pause the live numbers, or go on"],
+  ["p", "pause, or go on"],
   ["?", "this list"],
 ];
 
@@ -35,7 +35,7 @@ export function listenKeys(): void {
 }
 
 function isBusy(target: EventTarget | null): boolean {
-  return document.querySelector("dialog[open]") !== null || (target instanceof Element && target.closest("input, textarea, select, [contenteditable]") !== null);
+  return document.querySelector("dialog[open]") !== null || (target instanceof Element && target.closest("input:not([type=checkbox]), textarea, select, [contenteditable]") !== null);
 }
 
 /** Do what the key stands for; false if it stands for nothing. */

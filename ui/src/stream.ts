@@ -10,14 +10,14 @@ import { after, whole, type Snapshot, type Trouble, type Wire } from "./snapshot
 export type Live = "connecting" | "live" | "paused" | "reconnecting" | "offline" | "refused";
 
 export const live = signal<Live>("connecting");
-export const snapshot = signal<Snapshot | undefined>(undefined);
-export const trouble = signal<Trouble | undefined>(undefined);
+export const snapshot = signal<Snapshot>();
+export const trouble = signal<Trouble>();
 /** When the last event came, by this browser's clock: ages of what is shown. */
 export const heardAt = signal(Date.now());
 /** How far the server's clock is ahead of this browser's, in milliseconds. */
 export const ahead = signal(0);
 /** The last action that somebody took, here or elsewhere. */
-export const lastAction = signal<Record<string, unknown> | undefined>(undefined);
+export const lastAction = signal<Record<string, unknown>>();
 /** Set when the server runs another version of the pages than this one. */
 export const newVersion = signal(false);
 export const paused = signal(false);
@@ -112,13 +112,13 @@ async function readStream(stop: AbortSignal, onEvent: () => void): Promise<void>
   const response = await openStream(lastId, AbortSignal.any([stop, silence.signal]));
   const reader = (response.body as ReadableStream<Uint8Array>).pipeThrough(new TextDecoderStream() as ReadableWritablePair<string, Uint8Array>).getReader();
   const parser = new EventParser();
-  let timer = window.setTimeout(() => silence.abort(), SILENCE);
+  let timer = setTimeout(() => silence.abort(), SILENCE);
   try {
     for (;;) {
       const { done, value } = await reader.read();
       if (done) return; // after some minutes the server ends a stream; we come back at once
-      window.clearTimeout(timer);
-      timer = window.setTimeout(() => silence.abort(), SILENCE);
+      clearTimeout(timer);
+      timer = setTimeout(() => silence.abort(), SILENCE);
       for (const event of parser.take(value)) {
         onEvent();
         tell("live");
@@ -127,7 +127,7 @@ async function readStream(stop: AbortSignal, onEvent: () => void): Promise<void>
       }
     }
   } finally {
-    window.clearTimeout(timer);
+    clearTimeout(timer);
     await reader.cancel().catch(() => undefined);
   }
 }
@@ -141,8 +141,8 @@ function tell(state: Live): void {
 function pause(failures: number, stop: AbortSignal): Promise<void> {
   const longest = Math.min(LONGEST_PAUSE, 1000 * 2 ** (failures - 1));
   return new Promise((done) => {
-    const timer = window.setTimeout(done, longest * (0.5 + Math.random() / 2));
-    stop.addEventListener("abort", () => { window.clearTimeout(timer); done(); }, { once: true });
+    const timer = setTimeout(done, longest * (0.5 + Math.random() / 2));
+    stop.addEventListener("abort", () => { clearTimeout(timer); done(); }, { once: true });
   });
 }
 
@@ -170,8 +170,8 @@ function listenWhileVisible(): void {
   let stop = new AbortController();
   let timer = 0;
   document.addEventListener("visibilitychange", () => {
-    window.clearTimeout(timer);
-    if (document.hidden) timer = window.setTimeout(() => stop.abort(), HIDDEN_FOR);
+    clearTimeout(timer);
+    if (document.hidden) timer = setTimeout(() => stop.abort(), HIDDEN_FOR);
     else if (stop.signal.aborted) {
       stop = new AbortController();
       void hold(stop.signal, false);

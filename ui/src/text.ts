@@ -29,6 +29,15 @@ export function shortId(id: string): string {
   return id.length <= 10 ? visible(id) : `…${visible(id.slice(-8))}`;
 }
 
+/** A value of JSON; undefined if the text is none. */
+export function parsed(text: string): any {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
 /** "1 job", "2 jobs". */
 export function plural(count: number, one: string, many = `${one}s`): string {
   return `${count.toLocaleString("en-GB")} ${count === 1 ? one : many}`;

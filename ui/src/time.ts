@@ -6,8 +6,9 @@ const SECOND = 1000;
 const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
+const YEAR = 365 * DAY;
 
-/** A duration, exact below a minute: "340 ms", "1.24 s", "12 min 5 s", "3 h 2 min", "2 d 4 h". */
+/** A duration, exact below a minute: "340 ms", "1.24 s", "12 min 5 s", "3 h 2 min", "2 d 4 h", "1 y 2 d". */
 export function duration(ms: number): string {
   const sign = ms < 0 ? "−" : "";
   const size = Math.abs(ms);
@@ -18,7 +19,8 @@ export function duration(ms: number): string {
   }
   if (size < HOUR) return sign + parts(size, MINUTE, "min", SECOND, "s");
   if (size < DAY) return sign + parts(size, HOUR, "h", MINUTE, "min");
-  return sign + parts(size, DAY, "d", HOUR, "h");
+  if (size < YEAR) return sign + parts(size, DAY, "d", HOUR, "h");
+  return sign + parts(size, YEAR, "y", DAY, "d");
 }
 
 function parts(size: number, big: number, bigName: string, small: number, smallName: string): string {

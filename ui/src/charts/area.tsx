@@ -18,7 +18,7 @@ interface Given {
 
 /** Stacked numbers over time from a zero baseline, with a legend that shows the values under the crosshair. */
 export function AreaChart({ title, unit, layers, steps, marks = [], height = 200, onRange }: Given) {
-  const cursor = useSignal<number | undefined>(undefined);
+  const cursor = useSignal<number>();
   const found = ticks(highest(steps), height < 150 ? 2 : 4);
   const top = found.at(-1) as number;
   const all: Described = { title, unit, layers, steps, format: rounded };
@@ -26,7 +26,7 @@ export function AreaChart({ title, unit, layers, steps, marks = [], height = 200
     <figure class="chart">
       <Legend {...all} cursor={cursor} swatch={(layer) => <rect class={`fill-${layer.tone}`} width="12" height="12" rx="2" />} />
       <Plot
-        label={`${title}, ${unit}. Arrow keys move along the time; with Shift they choose a range, Enter takes it.`}
+        label={`${title}, ${unit}`}
         steps={steps} height={height} scale={(size) => linear(0, top, size, 0)} ticks={found.map((value) => ({ value, text: count(value) }))}
         marks={marks} cursor={cursor} say={(index) => sentence(all, index)} onRange={onRange}
       >

@@ -17,54 +17,20 @@ export interface Line {
   count: number;
 }
 
-export const SHARES = { p50: 0.5, p90: 0.9, p95: 0.95, p99: 0.99 } as const;
 // Five buckets a decade: where one begins, the one before ended.
 const RATIO = 10 ** 0.2;
 
-/** The steps of a latency that lie in a range; undefined takes all. */
-export function within(times: readonly string[], stepMs: number, end: string, range: { from: string; to: string } | undefined): { index: number; from: number; to: number }[] {
-  const last = Date.parse(end);
-  const [low, high] = range === undefined ? [-Infinity, Infinity] : [Date.parse(range.from), Date.parse(range.to)];
-  return times
-    .map((time, index) => ({ index, from: Date.parse(time), to: Math.max(Date.parse(time) + 1, Math.min(Date.parse(time) + stepMs, last)) }))
-    .filter(({ from, to }) => to > low && from < high);
-}
-
-/** The part of a heat map at these columns. */
-export function columnsAt(heat: Heat, steps: readonly { index: number }[]): Heat {
-  return {
-    buckets: heat.buckets,
-    lines: steps.map(({ index }) => heat.lines[index] ?? { count: 0 }),
-    matrix: heat.matrix.map((row) => steps.map(({ index }) => row[index] ?? 0)),
-  };
+/** The steps of a latency. */
+export function stepsOf(times: readonly string[], stepMs: number, end: string): { from: number; to: number }[] {
+  return times.map((time) => {
+    const from = Date.parse(time);
+    return { from, to: Math.max(from + 1, Math.min(from + stepMs, Date.parse(end))) };
+  });
 }
 
 /** Where a bucket begins and ends; the first one, below 1 ms, is drawn as high as the others. */
 export function bounds(begin: number): [low: number, high: number] {
   return begin < 1 ? [1 / RATIO, 1] : [begin, begin * RATIO];
-}
-
-/** Below which time shares of all durations stayed, about: inside a bucket they are taken as evenly spread, as the server does. */
-export function percentiles({ buckets, matrix }: Heat): Line {
-  const counts = matrix.map((row) => row.reduce((sum, each) => sum + each, 0));
-  const count = counts.reduce((sum, each) => sum + each, 0);
-  const found: Record<string, number> = {};
-  for (const [name, share] of Object.entries(SHARES)) {
-    const value = quantile(buckets, counts, share * count);
-    if (value !== undefined) found[`${name}Ms`] = value;
-  }
-  return { ...found, count };
-}
-
-function quantile(buckets: readonly number[], counts: readonly number[], wanted: number): number | undefined {
-  let below = 0;
-  for (const [at, begin] of buckets.entries()) {
-    const own = counts[at] ?? 0;
-    const low = begin < 1 ? 0 : begin;
-    if (own > 0 && below + own >= wanted) return low + (bounds(begin)[1] - low) * ((wanted - below) / own);
-    below += own;
-  }
-  return undefined;
 }
 
 /** Percentiles as steps of a chart. */

@@ -1,7 +1,7 @@
 // Time by duration, with the count as shade. A cell opens the jobs of its time.
 import { useSignal } from "@preact/signals";
 import { plural } from "../text";
-import { duration } from "../time";
+import { count, duration } from "../time";
 import { bounds, cells, shades, type Heat } from "./heat";
 import { isLong, Numbers } from "./legend";
 import { Plot, timesOf } from "./plot";
@@ -19,7 +19,7 @@ interface Given {
 const HEIGHT = 220;
 
 export function HeatMap({ title, heat, steps, domain: [low, high], onRange, onOpen }: Given) {
-  const cursor = useSignal<number | undefined>(undefined);
+  const cursor = useSignal<number>();
   const row = useSignal(0);
   const scale = (size: number) => logarithmic(low, high, size, 0);
   const limits = shades(heat.matrix);
@@ -31,12 +31,12 @@ export function HeatMap({ title, heat, steps, domain: [low, high], onRange, onOp
   return (
     <figure class="chart">
       <figcaption class="legend">
-        <span><b>{title}</b> <span class="faint">runs; a cell opens the jobs of its time</span></span>
+        <span><b>{title}</b> <span class="faint">runs; a cell opens its jobs</span></span>
         <Shades limits={limits} />
         <span class="faint times">{cursor.value === undefined ? "\u00a0" : say(Math.min(cursor.value, steps.length - 1))}</span>
       </figcaption>
       <Plot
-        label={`${title}. Arrow keys move from cell to cell, Enter opens the jobs of that time; with Shift they choose a range.`}
+        label={title}
         steps={steps} height={HEIGHT} scale={scale} ticks={durationTicks(low, high).map((value) => ({ value, text: duration(value) }))}
         cursor={cursor} say={say} onRange={onRange}
         onMove={(place, size) => (row.value = rowAt(heat, scale(size), place))}
@@ -88,7 +88,7 @@ function Shades({ limits }: { limits: readonly number[] }) {
       {limits.map((limit, at) => (
         <span key={limit}>
           <svg width="12" height="12" aria-hidden="true"><rect class={`cell shade-${at + 1 + 5 - limits.length}`} width="12" height="12" /></svg>
-          <span class="faint">≤ {limit} </span>
+          <span class="faint">≤ {count(limit)} </span>
         </span>
       ))}
     </span>

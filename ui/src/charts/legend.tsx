@@ -1,6 +1,7 @@
 // What a chart shows in words: values under the crosshair, and all of them as a table.
 import { useSignal, type Signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
+import { Table, type Column } from "../parts/table";
 import { timesOf } from "./plot";
 import { DAY } from "./scale";
 import type { Step } from "./steps";
@@ -64,20 +65,10 @@ export function Numbers({ title, unit, layers, steps, format }: Described) {
         {open.value ? "Hide the numbers" : "Show the numbers"}<span class="hidden-text"> of {title}</span>
       </button>
       {open.value && (
-        <div class="table short" tabIndex={0} role="region" aria-label={`Numbers of ${title}`}>
-          <table>
-            <caption>{title}, {unit}</caption>
-            <thead><tr><th scope="col">Time</th>{layers.map((layer) => <th key={layer.title} scope="col" class="number">{layer.title}</th>)}</tr></thead>
-            <tbody>
-              {[...steps].reverse().map((step) => (
-                <tr key={step.from}>
-                  <th scope="row" class="nowrap">{timesOf(step, isLong(steps))}</th>
-                  {layers.map((layer, at) => <td key={layer.title} class="number">{step.values === null ? "–" : format(step.values[at] ?? 0)}</td>)}
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table caption={`${title}, ${unit}`} scrolls={`Numbers of ${title}`} rows={steps.toReversed()} keyOf={(step) => String(step.from)} columns={[
+          { title: "Time", cell: (step) => <span class="nowrap">{timesOf(step, isLong(steps))}</span> },
+          ...layers.map((layer, at): Column<Step> => ({ title: layer.title, numeric: true, cell: ({ values }) => (values ? format(values[at] ?? 0) : "–") })),
+        ]} />
       )}
     </>
   );

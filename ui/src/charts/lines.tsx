@@ -16,13 +16,13 @@ interface Given {
 
 /** Durations over time on a logarithmic axis. Lines differ by their dashes, not by colour alone. */
 export function LineChart({ title, layers, steps, domain: [low, high], onRange }: Given) {
-  const cursor = useSignal<number | undefined>(undefined);
+  const cursor = useSignal<number>();
   const all: Described = { title, unit: "logarithmic axis", layers, steps, format: (value) => `≈ ${duration(value)}` };
   return (
     <figure class="chart">
       <Legend {...all} cursor={cursor} swatch={(layer) => <path class={`line line-${layer.tone}`} d="M0 6H12" />} />
       <Plot
-        label={`${title}. Arrow keys move along the time; with Shift they choose a range, Enter takes it.`}
+        label={title}
         steps={steps} height={190} scale={(size) => logarithmic(low, high, size, 0)} ticks={durationTicks(low, high).map((value) => ({ value, text: duration(value) }))}
         cursor={cursor} say={(index) => sentence(all, index)} onRange={onRange}
       >

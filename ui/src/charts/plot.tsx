@@ -46,7 +46,7 @@ export function Plot(given: Ground) {
   const { label, steps, height, scale, ticks, marks = [], cursor, say, children } = given;
   const box = useRef<HTMLDivElement>(null);
   const width = useWidth(box);
-  const anchor = useSignal<number | undefined>(undefined);
+  const anchor = useSignal<number>();
   const from = steps[0]?.from ?? 0;
   const to = steps.at(-1)?.to ?? 1;
   const x = linear(from, to, LEFT, width - RIGHT);
@@ -57,7 +57,7 @@ export function Plot(given: Ground) {
   const where = chosen ?? steps.length - 1;
   return (
     <div
-      ref={box} class="plot" role="slider" tabIndex={0} aria-label={label} aria-valuemin={0} aria-valuemax={Math.max(0, steps.length - 1)}
+      ref={box} class="plot" role="slider" tabIndex={0} aria-label={`${label}. Arrow keys move, with Shift they choose a range, Enter ${given.onPress ? "opens" : "takes"} it.`} aria-valuemin={0} aria-valuemax={Math.max(0, steps.length - 1)}
       aria-valuenow={Math.max(0, where)} aria-valuetext={steps.length === 0 ? "no data" : say(where)} {...hands}
     >
       <svg width={width} height={height} aria-hidden="true">
@@ -186,13 +186,14 @@ function useHands({ steps, height, cursor, onRange, onMove, onKey, onPress }: Gr
   };
 }
 
-export function useWidth(box: { current: HTMLElement | null }): number {
+/** How wide an element is, and becomes. */
+export function useWidth(box: { current: Element | null }): number {
   const width = useSignal(600);
   useEffect(() => {
     const watch = new ResizeObserver(([entry]) => {
       width.value = Math.max(200, Math.floor(entry?.contentRect.width ?? 600));
     });
-    watch.observe(box.current as HTMLElement);
+    if (box.current) watch.observe(box.current);
     return () => watch.disconnect();
   }, []);
   return width.value;

@@ -3,8 +3,12 @@ import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { get, problemOf, type Problem } from "../api";
+import { withQuery, type Query } from "../router";
+import { visible } from "../text";
 
 export interface Asked<T> {
+  /** The question, below the API. */
+  address: string | undefined;
   answer: T | undefined;
   problem: Problem | undefined;
   /** Whether an answer is on its way. */
@@ -13,12 +17,12 @@ export interface Asked<T> {
 }
 
 /** Ask, and ask again when the question changes. An answer stays until the next one is there. */
-export function useAnswer<T>(path: string | undefined, query?: URLSearchParams): Asked<T> {
-  const answer = useSignal<T | undefined>(undefined);
-  const problem = useSignal<Problem | undefined>(undefined);
+export function useAnswer<T>(path: string | undefined, query?: Query): Asked<T> {
+  const answer = useSignal<T>();
+  const problem = useSignal<Problem>();
   const asking = useSignal(true);
   const round = useSignal(0);
-  const key = `${path}?${query ?? ""}`;
+  const address = path && withQuery(path, query);
   const lastPath = useRef(path);
   const wanted = useRef(false);
   const done = () => {
@@ -27,12 +31,12 @@ export function useAnswer<T>(path: string | undefined, query?: URLSearchParams):
     wanted.current = false;
   };
   useEffect(() => {
-    if (path === undefined) return;
+    if (!address) return;
     if (lastPath.current !== path) answer.value = undefined;
     lastPath.current = path;
     const stop = new AbortController();
     asking.value = true;
-    get<T>(path, query, stop.signal).then(
+    get<T>(address, stop.signal).then(
       (given) => {
         [answer.value, problem.value] = [given, undefined];
         done();
@@ -44,14 +48,15 @@ export function useAnswer<T>(path: string | undefined, query?: URLSearchParams):
       },
     );
     return () => stop.abort();
-  }, [key, round.value]);
+  }, [address, round.value]);
   return {
+    address,
     answer: answer.value,
     problem: problem.value,
     asking: asking.value,
     again: () => {
       // Who asks more often than a slow server answers must not end each question before its answer.
-      if (asking.value && path !== undefined) wanted.current = true;
+      if (asking.value && address) wanted.current = true;
       else round.value += 1;
     },
   };
@@ -73,7 +78,7 @@ export function Answered<T>({ asked, children }: { asked: Asked<T>; children: (a
 export function Refused({ problem, again }: { problem: Problem; again: () => void }) {
   return (
     <div class="refused" role="alert">
-      <p><strong>{problem.title}.</strong> {problem.message}</p>
+      <p><strong>{problem.title}.</strong> {visible(problem.message)}</p>
       {problem.status === 403 ? null : <button type="button" onClick={again}>Try again</button>}
       {problem.requestId !== undefined && <p class="faint">Request {problem.requestId}</p>}
     </div>

@@ -1,6 +1,6 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { Problem } from "../api";
+import { problemOf } from "../api";
 import { Dialog } from "./dialog";
 
 interface Asked {
@@ -20,12 +20,12 @@ interface Asked {
 export function Confirm({ title, verb, tone = "primary", note = true, ready = true, run, close, children }: Asked) {
   const text = useSignal("");
   const busy = useSignal(false);
-  const problem = useSignal<string | undefined>(undefined);
+  const problem = useSignal<string>();
   const submit = (event: Event) => {
     event.preventDefault();
     busy.value = true;
     run(text.value.trim() || undefined).then(close, (error: unknown) => {
-      problem.value = error instanceof Problem ? `${error.title}. ${error.message}` : String(error);
+      problem.value = problemOf(error).sentence;
       busy.value = false;
     });
   };

@@ -9,7 +9,7 @@ export function FirstSteps() {
   return (
     <section class="card">
       <h2>No job is stored here yet</h2>
-      <p>Store the first one from Python, and it shows here at once:</p>
+      <p>Store the first one:</p>
       <pre class="code" tabIndex={0}>{LINES}</pre>
       <Copy text={LINES} what="these lines" label="Copy these lines" />
     </section>

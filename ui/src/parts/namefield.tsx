@@ -1,18 +1,28 @@
-import { useId } from "preact/hooks";
 import { change, place } from "../router";
 import { snapshot } from "../stream";
+import { useUid } from "./uid";
 
-/** A field for a part of the query that is a job name, with the names that there are as suggestions. */
-export function NameField({ label = "Name", part = "name" }: { label?: string; part?: string }) {
-  const id = useId();
+/** The names that there are now. */
+export function names(): string[] {
+  return [...(snapshot.value?.rows.keys() ?? [])];
+}
+
+/** A field for the name in the address, with the names that there are as suggestions. */
+export function NameField() {
+  const id = useUid();
   return (
     <label class="choice">
-      {label}
+      Name
       <input
-        type="search" list={id} placeholder="all" value={place.value.query.get(part) ?? ""}
-        onChange={(event) => change({ [part]: event.currentTarget.value.trim() || undefined, cursor: undefined })}
+        type="search" list={id} placeholder="all names" value={place.value.query.get("name") ?? ""}
+        onChange={(event) => change({ name: event.currentTarget.value.trim(), cursor: undefined, direction: undefined })}
       />
-      <datalist id={id}>{[...(snapshot.value?.rows.keys() ?? [])].map((name) => <option key={name} value={name} />)}</datalist>
+      <Suggestions id={id} />
     </label>
   );
+}
+
+/** On its own: to draw the field with each tick would take away what somebody is typing into it. */
+function Suggestions({ id }: { id: string }) {
+  return <datalist id={id}>{names().map((name) => <option key={name} value={name} />)}</datalist>;
 }

@@ -2,19 +2,22 @@
 import { useSignal } from "@preact/signals";
 import { act } from "../api";
 import type { OpsPause } from "../api.gen";
-import { may, me, now, say } from "../store";
+import { may, now, offers, say } from "../store";
 import { visible } from "../text";
+import { Choice } from "./choice";
 import { Confirm } from "./confirm";
+import type { Request } from "./copy";
+import { Opener } from "./opener";
 import { When } from "./when";
 
 /** Whether this reader may pause, and pausing is offered. */
 export function mayPause(): boolean {
-  return may("pause") && me.value?.offers["pause"] === true;
+  return may("pause") && offers("pause");
 }
 
 const HOUR = 3_600_000;
-const LENGTHS: readonly [text: string, ms: number][] = [
-  ["until somebody resumes it", 0], ["for 15 minutes", HOUR / 4], ["for an hour", HOUR], ["for 4 hours", 4 * HOUR], ["for a day", 24 * HOUR],
+const LENGTHS: readonly [ms: number, words: string][] = [
+  [0, "until it is resumed"], [HOUR / 4, "for 15 minutes"], [HOUR, "for an hour"], [4 * HOUR, "for 4 hours"], [24 * HOUR, "for a day"],
 ];
 
 interface Given {
@@ -26,35 +29,34 @@ interface Given {
 
 /** A button that asks for a note and, to pause, for how long. */
 export function PauseButton({ name, verb, done }: Given) {
-  const open = useSignal(false);
   const length = useSignal(0);
   const what = name === null ? "all queues" : visible(name);
   const run = async (note: string | undefined) => {
-    const until = length.value === 0 ? {} : { until: new Date(now.value + length.value).toISOString() };
-    await act("POST", `/queue/${verb.toLowerCase()}`, { name, ...until, ...(note === undefined ? {} : { note }) });
+    const until = length.value === 0 ? undefined : new Date(now.value + length.value).toISOString();
+    await act("POST", `/queue/${verb.toLowerCase()}`, { name, until, note });
     say({ tone: "good", text: `${verb}d ${what}.` });
     done();
   };
   return (
-    <>
-      <button type="button" onClick={() => (open.value = true)}>{verb}{name === null ? ` ${what}` : <span class="hidden-text"> {what}</span>}</button>
-      {open.value && (
-        <Confirm title={`${verb} ${what}?`} verb={verb} run={run} close={() => (open.value = false)}>
-          {verb === "Resume" ? <p>What is due starts at once, as far as there are slots.</p> : (
+    <Opener label={<>{verb}{name === null ? ` ${what}` : <span class="hidden-text"> {what}</span>}</>}>
+      {(close) => (
+        <Confirm title={`${verb} ${what}?`} verb={verb} run={run} close={close}>
+          {verb === "Resume" ? <p>What is due starts at once.</p> : (
             <>
               <p>No instance starts {name === null ? "any job" : "a job of this name"} meanwhile. What runs goes on, and new jobs can be stored.</p>
-              <label class="field">
-                How long
-                <select value={String(length.value)} onChange={(event) => (length.value = Number(event.currentTarget.value))}>
-                  {LENGTHS.map(([text, ms]) => <option key={ms} value={String(ms)}>{text}</option>)}
-                </select>
-              </label>
+              <Choice field label="How long" value={length.value} options={LENGTHS} onChange={(ms) => (length.value = Number(ms))} />
             </>
           )}
         </Confirm>
       )}
-    </>
+    </Opener>
   );
+}
+
+/** What shows the queues, and what its button does. */
+export function queueWays(title: string, path = "/queues", name: string | null, pause: OpsPause | null | undefined): Request[] {
+  const verb = pause == null ? "pause" : "resume";
+  return [{ title, path }, { title: verb === "pause" ? "Pause" : "Resume", method: "POST", path: `/queue/${verb}`, body: { name } }];
 }
 
 /** What is paused, until when, why, and by whom. */
@@ -65,7 +67,7 @@ export function PauseNote({ pause, done }: { pause: OpsPause; done: () => void }
         <b>❚❚ {pause.name === null ? "All queues are" : `${visible(pause.name)} is`} paused</b>
         {pause.until != null && <> until <When at={pause.until} as="absolute" /></>}
         {pause.reason != null && <>: {visible(pause.reason)}</>}
-        <span class="faint"> (<When at={pause.since} />{pause.by != null && <>, through {visible(pause.by)}</>})</span>
+        <span class="faint"> (<When at={pause.since} />{pause.by != null && <>, by {visible(pause.by)}</>})</span>
       </span>
       {mayPause() && <PauseButton name={pause.name} verb="Resume" done={done} />}
     </div>

@@ -1,7 +1,6 @@
 import { useSignal } from "@preact/signals";
-import { Problem } from "../api";
+import { problemOf } from "../api";
 import { say } from "../store";
-import { visible } from "../text";
 
 /** What a button does: it is off until the answer, and a refusal is said. */
 export function usePress(run: () => Promise<void>): { busy: boolean; press: () => void } {
@@ -9,7 +8,7 @@ export function usePress(run: () => Promise<void>): { busy: boolean; press: () =
   const press = () => {
     busy.value = true;
     run()
-      .catch((error: unknown) => say({ tone: "bad", text: error instanceof Problem ? `${error.title}. ${visible(error.message)}` : String(error) }))
+      .catch((error: unknown) => say({ tone: "bad", text: problemOf(error).sentence }))
       .finally(() => (busy.value = false));
   };
   return { busy: busy.value, press };

@@ -47,7 +47,7 @@ export function QueueTable({ rows, recent, more = NONE }: Given) {
       <Table
         caption={<NameFilter all={rows.length} shown={matching.length} />} columns={columns} rows={all.value ? sorted : sorted.slice(0, MOST)} keyOf={(row) => row.name} order={order}
         onOrder={({ by, down }) => change({ sort: by, order: down ? "desc" : "asc" }, "replace")}
-        empty={wanted === "" ? "No job waits or runs, and no instance serves any." : "No name contains this text."}
+        empty={wanted === "" ? "Nothing waits, runs or is served." : "Nothing matches."}
       />
       {sorted.length > MOST && !all.value && <button type="button" onClick={() => (all.value = true)}>Show all {sorted.length} queues</button>}
     </div>

@@ -2,8 +2,9 @@ import { useMemo } from "preact/hooks";
 import type { OpsJob, OpsRecent } from "../api.gen";
 import { href } from "../router";
 import { now } from "../store";
-import { shortId, shortened, visible } from "../text";
+import { shortId } from "../text";
 import { duration } from "../time";
+import { JobLink } from "./joblink";
 import { Status } from "./status";
 import { Table, type Column } from "./table";
 import { Took } from "./when";
@@ -28,7 +29,7 @@ function columnsOf(recent: Record<string, OpsRecent>): Column<OpsJob>[] {
 function Name(job: OpsJob) {
   return (
     <>
-      <a href={href(`/jobs/${encodeURIComponent(job.id)}`)}>{visible(shortened(job.name, 60))} <span class="mono">{shortId(job.id)}</span></a>
+      <JobLink {...job} />
       {job.display !== "running" && <> <Status display={job.display} /></>}
     </>
   );

@@ -4,6 +4,8 @@ import { useMemo } from "preact/hooks";
 
 export interface Column<T> {
   title: string;
+  /** What stands in the head instead of the title. */
+  head?: ComponentChildren;
   cell: (row: T) => ComponentChildren;
   numeric?: boolean;
   /** The name of the order by this column, if there is one. */
@@ -24,11 +26,15 @@ interface Given<T> {
   order?: Order;
   onOrder?: (order: Order) => void;
   empty?: ComponentChildren;
+  /** A name for a table that scrolls in a place of its own. */
+  scrolls?: string;
+  /** Of the element around it. */
+  class?: string;
 }
 
-export function Table<T>({ caption, columns, rows, keyOf, order, onOrder, empty = "Nothing." }: Given<T>) {
+export function Table<T>({ caption, columns, rows, keyOf, order, onOrder, empty = "Nothing.", scrolls, class: kind = "" }: Given<T>) {
   return (
-    <div class="table">
+    <div class={`table ${scrolls ? "short" : kind}`} {...(scrolls && { tabIndex: 0, role: "region", "aria-label": scrolls })}>
       <table class="cards">
         <caption>{caption}</caption>
         <thead>
@@ -52,7 +58,7 @@ interface HeadGiven<T> {
 function Head<T>({ column, order, onOrder }: HeadGiven<T>) {
   const { title, sort, numeric = false } = column;
   const kind = numeric ? "number" : undefined;
-  if (sort === undefined || onOrder === undefined) return <th scope="col" class={kind}>{title}</th>;
+  if (sort === undefined || onOrder === undefined) return <th scope="col" class={kind}>{column.head ?? title}</th>;
   const down = order?.by === sort ? order.down : undefined;
   const next = down === undefined ? numeric : !down;
   return (

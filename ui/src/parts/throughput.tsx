@@ -4,7 +4,7 @@ import { AreaChart } from "../charts/area";
 import type { Layer } from "../charts/legend";
 import { depths, throughput } from "../charts/steps";
 import { change, href, place } from "../router";
-import { me, zone } from "../store";
+import { offers, zone } from "../store";
 import { snapshot } from "../stream";
 import { clock } from "../time";
 import { Answered, useAnswer } from "./asking";
@@ -17,11 +17,11 @@ const WAITING: readonly Layer[] = [{ tone: "plain", title: "due" }, { tone: "bus
 /** The charts of a series; with a range in the address, of that range. */
 export function Throughput({ series, name }: { series: OpsSeries; name?: string }) {
   const range = rangeOf();
-  if (me.value?.offers["trends"] === false) return <p class="faint">No numbers over time are kept here: see Options.trends.</p>;
+  if (!offers("trends")) return <p class="faint">No numbers over time are kept here: see Options.trends.</p>;
   return range === undefined ? <Charts series={series} name={name} isLive /> : <Zoomed range={range} name={name} />;
 }
 
-interface Range {
+export interface Range {
   from: string;
   to: string;
 }
@@ -37,7 +37,7 @@ export function setRange(from: number, to: number): void {
 }
 
 function Zoomed({ range, name }: { range: Range; name: string | undefined }) {
-  const asked = useAnswer<OpsSeriesAnswer>("/trends", new URLSearchParams({ ...range, ...(name === undefined ? {} : { name }) }));
+  const asked = useAnswer<OpsSeriesAnswer>("/trends", { ...range, name });
   return (
     <>
       <RangeNote range={range} name={name} />

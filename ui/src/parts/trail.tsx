@@ -16,7 +16,7 @@ export const TRAIL_COLUMNS: readonly Column<OpsAuditEntry>[] = [
 ];
 
 export function Trail({ entries, caption }: { entries: readonly OpsAuditEntry[]; caption: ComponentChildren }) {
-  return <Table caption={caption} columns={TRAIL_COLUMNS} rows={entries} keyOf={(entry) => entry.id} empty="Nobody has done anything here." />;
+  return <Table caption={caption} columns={TRAIL_COLUMNS} rows={entries} keyOf={(entry) => entry.id} empty="Nothing was done." />;
 }
 
 function changeOf({ before, after }: OpsAuditEntry): string {

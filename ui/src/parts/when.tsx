@@ -1,13 +1,20 @@
 import { now, zone } from "../store";
 import { absolute, duration, exact, relative } from "../time";
 
+interface Given {
+  at: string | null | undefined;
+  as?: "relative" | "absolute";
+  /** In its largest unit, where there is little room: "5 min ago". */
+  brief?: boolean;
+}
+
 /** A moment: how long ago, and on hover and focus exactly when. */
-export function When({ at, as = "relative" }: { at: string | null | undefined; as?: "relative" | "absolute" }) {
+export function When({ at, as = "relative", brief }: Given) {
   if (at === null || at === undefined) return <span class="faint">–</span>;
   const moment = Date.parse(at);
   const text = { relative: relative(moment, now.value), absolute: absolute(moment, zone.value, now.value) };
   const other = as === "relative" ? exact(moment, zone.value) : `${exact(moment, zone.value)}, ${text.relative}`;
-  return <time dateTime={at} title={other}>{text[as]}</time>;
+  return <time dateTime={at} title={other}>{brief ? text[as].replace(/(\d \D+?) \d+ \w+/, "$1") : text[as]}</time>;
 }
 
 /** A duration in milliseconds. */

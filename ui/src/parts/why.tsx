@@ -1,8 +1,10 @@
 // Why something waits: a sentence, what it is known from, and what would help.
-import type { OpsExplanation, OpsRemedy } from "../api.gen";
+import type { OpsEvidence, OpsExplanation, OpsRemedy } from "../api.gen";
 import { href } from "../router";
 import { visible } from "../text";
 import { Copy } from "./copy";
+import { Facts } from "./facts";
+import { When } from "./when";
 
 interface Given {
   why: OpsExplanation;
@@ -16,15 +18,16 @@ export function Explained({ why, actions = {} }: Given) {
       <h2 id="why" class="hidden-text">Why</h2>
       <p class="sentence">{visible(why.sentence)} {why.certainty === "likely" && <span class="faint">(likely, not certain)</span>}</p>
       {why.evidence.length > 0 && (
-        <dl class="facts">
-          {why.evidence.map(({ label, value, href: link }) => (
-            <div key={label}><dt>{visible(label)}</dt><dd>{link == null ? visible(value) : <a href={href(link)}>{visible(value)}</a>}</dd></div>
-          ))}
-        </dl>
+        <Facts of={why.evidence.map((each) => [visible(each.label), each.href == null ? <Fact of={each} /> : <a href={href(each.href)}><Fact of={each} /></a>])} />
       )}
       {why.remedies.length > 0 && <ul class="remedies">{why.remedies.map((remedy) => <li key={remedy.label}><Remedy remedy={remedy} run={actions[remedy.action ?? ""]} /></li>)}</ul>}
     </section>
   );
+}
+
+/** A moment in the reader's time, else the text. */
+function Fact({ of: { at, value } }: { of: OpsEvidence }) {
+  return at == null ? <>{visible(value)}</> : <><When at={at} as="absolute" /> (<When at={at} />)</>;
 }
 
 /** A button where the page can act, else the command that does the same, or where to look. */

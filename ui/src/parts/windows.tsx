@@ -1,5 +1,6 @@
 // How far back a page looks; it stands in the address.
 import { change, place } from "../router";
+import { Choice } from "./choice";
 
 export type Window = "15m" | "1h" | "6h" | "24h" | "7d" | "30d";
 
@@ -20,11 +21,6 @@ export function lastOf(window: Window): string {
 
 export function WindowChoice({ fallback = "1h" }: { fallback?: Window }) {
   return (
-    <label class="choice">
-      <span>Look back</span>
-      <select value={windowOf(fallback)} onChange={(event) => change({ window: event.currentTarget.value, from: undefined, to: undefined })}>
-        {Object.entries(WORDS).map(([value, words]) => <option key={value} value={value}>{words}</option>)}
-      </select>
-    </label>
+    <Choice label="Look back" value={windowOf(fallback)} options={Object.entries(WORDS)} onChange={(window) => change({ window, from: undefined, to: undefined })} />
   );
 }

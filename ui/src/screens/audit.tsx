@@ -1,26 +1,19 @@
 // Who did what, when, on what, how many, and what came of it.
-import { useSignal } from "@preact/signals";
-import { get } from "../api";
 import type { OpsAuditEntry, OpsAuditPage } from "../api.gen";
-import { auditWays } from "../copyops";
 import { Answered, useAnswer } from "../parts/asking";
 import { CopyAs } from "../parts/copy";
 import { useFresh } from "../parts/fresh";
-import { usePress } from "../parts/press";
 import { Table, type Column } from "../parts/table";
 import { TRAIL_COLUMNS } from "../parts/trail";
-import { change, href, place, root } from "../router";
-import { say } from "../store";
-import { plural, shortened, shortId, visible } from "../text";
-import { allEntries, jsonLines, MOST_EXPORTED } from "./audit/lines";
+import { base, change, href, place, withQuery, type Parts } from "../router";
+import { shortened, shortId, visible } from "../text";
 import { jobHref } from "./job/acting";
 
 const FILTERS = [["actor", "Actor"], ["action", "Action"], ["job", "Job"]] as const;
-const PAGE = 50;
 
 export function Audit() {
   const { query } = place.value;
-  const asked = useAnswer<OpsAuditPage>("/audit", questionOf(query, PAGE));
+  const asked = useAnswer<OpsAuditPage>("/audit", { ...questionOf(query), cursor: query.get("cursor") ?? undefined });
   useFresh(() => {
     if (!query.has("cursor")) asked.again();
   }, 10_000);
@@ -29,33 +22,37 @@ export function Audit() {
       <div class="bar">
         <h1>Audit</h1>
         <span class="grow" />
-        <Export />
-        <CopyAs ways={() => [auditWays(questionOf(query, PAGE), root())]} />
+        <a class="button" href={`${base}api/ops/v1${withQuery("/audit/export", questionOf(query))}`} download="audit.jsonl" title="The newest 10,000 that match">Export as JSON lines</a>
+        <CopyAs ways={() => [{ title: "These entries", path: asked.address ?? "" }]} />
       </div>
       <div class="bar">
-        {FILTERS.map(([key, label]) => (
-          <label key={key} class="choice">
-            {label}
-            <input type="search" value={query.get(key) ?? ""} onChange={(event) => change({ [key]: event.currentTarget.value.trim() || undefined, cursor: undefined })} />
-          </label>
-        ))}
+        {FILTERS.map(([name, label]) => <Filter key={name} name={name} label={label} />)}
       </div>
       <Answered asked={asked}>{(answer) => <Page answer={answer} />}</Answered>
     </section>
   );
 }
 
-function questionOf(query: URLSearchParams, limit: number): URLSearchParams {
-  const asked = new URLSearchParams({ limit: String(limit) });
-  for (const key of ["actor", "action", "job", "cursor"]) if (query.has(key)) asked.set(key, query.get(key) as string);
-  return asked;
+/** On its own: to draw the field with each answer would take away what somebody is typing into it. */
+function Filter({ name, label }: { name: string; label: string }) {
+  return (
+    <label class="choice">
+      {label}
+      <input type="search" value={place.value.query.get(name) ?? ""} onChange={(event) => change({ [name]: event.currentTarget.value.trim() || undefined, cursor: undefined })} />
+    </label>
+  );
+}
+
+/** The filters in the address. */
+function questionOf(query: URLSearchParams): Parts {
+  return Object.fromEntries(FILTERS.map(([key]) => [key, query.get(key) ?? undefined]));
 }
 
 function Page({ answer: { entries, nextCursor } }: { answer: OpsAuditPage }) {
   const later = place.value.query.has("cursor");
   return (
     <>
-      <Table caption={`${later ? "Older entries" : "The newest entries"}, ${entries.length} on this page`} columns={COLUMNS} rows={entries} keyOf={(entry) => entry.id} empty="Nobody has done anything that matches." />
+      <Table caption={`${later ? "Older entries" : "The newest entries"}, ${entries.length} on this page`} columns={COLUMNS} rows={entries} keyOf={(entry) => entry.id} empty="Nothing matches." />
       <nav class="pages" aria-label="Pages">
         <button type="button" disabled={!later} onClick={() => change({ cursor: undefined })}>Newest</button>
         <button type="button" disabled={nextCursor == null} onClick={() => change({ cursor: nextCursor ?? undefined })}>Older</button>
@@ -79,29 +76,4 @@ function OnWhat({ entry: { jobId, name, filter, before, after } }: { entry: OpsA
       {detail !== undefined && <details><summary>{filter == null ? "Change" : "Filter"}</summary><pre class="block" tabIndex={0}>{visible(JSON.stringify(detail))}</pre></details>}
     </span>
   );
-}
-
-/** All that match, as a file. */
-function Export() {
-  const count = useSignal(0);
-  const { busy, press } = usePress(async () => {
-    const ask = (cursor: string | undefined) => {
-      const query = questionOf(place.value.query, 100);
-      query.delete("cursor");
-      if (cursor !== undefined) query.set("cursor", cursor);
-      return get<OpsAuditPage>("/audit", query);
-    };
-    const entries = await allEntries(ask, (found) => (count.value = found));
-    save(jsonLines(entries));
-    say({ tone: "good", text: `Saved ${plural(entries.length, "entry", "entries")}${entries.length >= MOST_EXPORTED ? ", the newest; `monque audit` has them all" : ""}.` });
-  });
-  return <button type="button" disabled={busy} onClick={press}>{busy ? `Export … ${count.value}` : "Export as JSON lines"}</button>;
-}
-
-function save(text: string): void {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([text], { type: "application/x-ndjson" }));
-  link.download = "audit.jsonl";
-  link.click();
-  URL.revokeObjectURL(link.href);
 }

@@ -1,17 +1,16 @@
 // Failures in groups: what looks alike is one error.
 import { useMemo } from "preact/hooks";
-import type { OpsGroup, OpsGroupList, OpsInstanceList } from "../api.gen";
+import type { OpsGroup, OpsGroupList } from "../api.gen";
 import { TrendBars } from "../charts/bars";
-import { failuresWays } from "../copyops";
 import { Answered, useAnswer } from "../parts/asking";
 import { CopyAs } from "../parts/copy";
 import { useFresh } from "../parts/fresh";
 import { NameField } from "../parts/namefield";
 import { Table, type Column } from "../parts/table";
 import { When } from "../parts/when";
+import { RangeNote, rangeOf } from "../parts/throughput";
 import { lastOf, WindowChoice, windowOf, type Window } from "../parts/windows";
-import { newestRelease } from "../releases";
-import { href, place, root } from "../router";
+import { href, place, under, withQuery } from "../router";
 import { plural, shortened, visible } from "../text";
 import { count } from "../time";
 import "./failures/failures.css";
@@ -21,7 +20,8 @@ const EVERY = 5_000;
 export function Failures() {
   const window = windowOf("24h");
   const name = place.value.query.get("name") ?? undefined;
-  const query = new URLSearchParams({ window, ...(name === undefined ? {} : { name }) });
+  const range = rangeOf();
+  const query = { name, ...(range ?? { window }) };
   const asked = useAnswer<OpsGroupList>("/failures", query);
   useFresh(asked.again, EVERY);
   return (
@@ -31,18 +31,19 @@ export function Failures() {
         <span class="grow" />
         <NameField />
         <WindowChoice fallback="24h" />
-        <CopyAs ways={() => [failuresWays(query, root())]} />
+        <CopyAs ways={() => [{ title: "These groups", path: withQuery("/failures", query) }]} />
       </div>
+      {range && <RangeNote range={range} name={name} />}
       <Answered asked={asked}>{(answer) => <Groups answer={answer} window={window} name={name} />}</Answered>
     </section>
   );
 }
 
 function Groups({ answer, window, name }: { answer: OpsGroupList; window: Window; name: string | undefined }) {
-  const release = useRelease();
-  const columns = useMemo(() => columnsOf(window, release), [window, release]);
-  if (answer.groups.length === 0) return <p class="empty">Nothing{name === undefined ? "" : ` of ${visible(name)}`} failed for good in {lastOf(window)}, or all of it was retried.</p>;
-  const caption = `${plural(answer.groups.length, "group")} of ${plural(answer.looked, "failure")} in ${lastOf(window)}`;
+  const columns = useMemo(() => columnsOf(window), [window]);
+  const range = rangeOf();
+  if (answer.groups.length === 0) return <p class="empty">Nothing{name === undefined ? "" : ` of ${visible(name)}`} failed for good in {range ? "this time" : lastOf(window)}.</p>;
+  const caption = `${plural(answer.groups.length, "group")} of ${plural(answer.looked, "failure")} in ${range ? "this time" : lastOf(window)}`;
   return (
     <Table
       caption={<>{caption}{answer.capped && <span class="faint"> (the newest {count(answer.looked)} are looked at)</span>}</>}
@@ -51,32 +52,26 @@ function Groups({ answer, window, name }: { answer: OpsGroupList; window: Window
   );
 }
 
-/** The newest release, for "new since". */
-export function useRelease(): string | undefined {
-  const instances = useAnswer<OpsInstanceList>("/instances").answer?.instances;
-  return useMemo(() => newestRelease(instances ?? []), [instances]);
-}
-
-function columnsOf(window: Window, release: string | undefined): Column<OpsGroup>[] {
+function columnsOf(window: Window): Column<OpsGroup>[] {
   return [
-    { title: "Error", cell: (group) => <Sentence group={group} window={window} release={release} /> },
+    { title: "Error", cell: (group) => <Sentence group={group} window={window} /> },
     { title: "Jobs", numeric: true, cell: (group) => count(group.count) },
     { title: "Share", numeric: true, cell: (group) => share(group) },
     { title: "First seen", cell: (group) => <When at={group.firstSeen} /> },
     { title: "Last seen", cell: (group) => <When at={group.lastSeen} /> },
-    { title: `Trend, ${lastOf(window).replace("the ", "")}`, cell: (group) => <TrendBars counts={group.trend} tone="failed" what="failure" /> },
+    { title: "Trend", cell: (group) => <TrendBars counts={group.trend} tone="failed" what="failure" /> },
   ];
 }
 
 const MOST_NAMES = 4;
 
-function Sentence({ group, window, release }: { group: OpsGroup; window: Window; release: string | undefined }) {
+function Sentence({ group, window }: { group: OpsGroup; window: Window }) {
   const { names } = group;
   const more = names.length - MOST_NAMES;
   return (
     <span>
-      <a href={href(`/failures/${encodeURIComponent(group.fingerprint)}`, { window })} title={visible(group.sentence)}>{visible(shortened(group.sentence, 200))}</a>
-      <IsNew group={group} release={release} />
+      <a href={href(under("/failures", group.fingerprint), { window })} title={visible(group.sentence)}>{visible(shortened(group.sentence, 200))}</a>
+      <IsNew group={group} />
       <br />
       <span class="faint">{names.slice(0, MOST_NAMES).map((name) => visible(shortened(name, 40))).join(", ")}{more > 0 && ` and ${plural(more, "other name")}`}</span>
     </span>
@@ -84,9 +79,8 @@ function Sentence({ group, window, release }: { group: OpsGroup; window: Window;
 }
 
 /** "new since release 4f2a" */
-export function IsNew({ group, release }: { group: OpsGroup; release: string | undefined }) {
-  if (!group.isNew) return null;
-  return <> <span class="flag bad">new since {release === undefined ? "the last release" : `release ${visible(shortened(release, 24))}`}</span></>;
+export function IsNew({ group: { newSince } }: { group: OpsGroup }) {
+  return newSince == null ? null : <> <span class="flag bad">new since release {shortened(visible(newSince), 16)}</span></>;
 }
 
 export function share(group: OpsGroup): string {

@@ -1,7 +1,6 @@
 // Who processes jobs: alive, stopping, silent or stopped, and what each runs.
 import { useMemo } from "preact/hooks";
 import type { OpsInstance, OpsInstanceList } from "../api.gen";
-import { instancesWays } from "../copyops";
 import { Answered, useAnswer } from "../parts/asking";
 import { CopyAs } from "../parts/copy";
 import { useFresh } from "../parts/fresh";
@@ -10,9 +9,12 @@ import { Status } from "../parts/status";
 import { Table, type Column } from "../parts/table";
 import { When } from "../parts/when";
 import { tally } from "../releases";
-import { change, place, root } from "../router";
+import { change, place } from "../router";
 import { plural, shortId, visible } from "../text";
 import { Heard, hostOf, instanceHref, RunningJob, short, stateOf } from "./instances/parts";
+import { Choice } from "../parts/choice";
+
+const STATES = ["", "alive", "stopping", "silent", "stopped"];
 
 export function Instances() {
   const asked = useAnswer<OpsInstanceList>("/instances");
@@ -22,13 +24,8 @@ export function Instances() {
       <div class="bar">
         <h1>Instances</h1>
         <span class="grow" />
-        <label class="choice">
-          Show
-          <select value={place.value.query.get("state") ?? ""} onChange={(event) => change({ state: event.currentTarget.value || undefined })}>
-            <option value="">all</option>{["alive", "stopping", "silent", "stopped"].map((each) => <option key={each}>{each}</option>)}
-          </select>
-        </label>
-        <CopyAs ways={() => [instancesWays(root())]} />
+        <Choice label="Show" value={place.value.query.get("state") ?? ""} options={STATES.map((each) => [each, each || "all"])} onChange={(state) => change({ state })} />
+        <CopyAs ways={() => [{ title: "These instances", path: "/instances" }]} />
       </div>
       <Answered asked={asked}>{(answer) => <Shown answer={answer} />}</Answered>
     </section>
@@ -41,12 +38,12 @@ function Shown({ answer: { instances, serverTime } }: { answer: OpsInstanceList 
   const found = state === null ? instances : instances.filter((each) => stateOf(each) === state);
   const rows = by === "longest" ? found.toSorted((a, b) => longest(b) - longest(a)) : found;
   const columns = useMemo(() => columnsOf(serverTime), [serverTime]);
-  if (instances.length === 0) return <p class="empty">No instance has processed jobs within the last 24 hours. Start one with <code>monque worker MODULE:ATTR</code>.</p>;
+  if (instances.length === 0) return <p class="empty">No instance has processed jobs in the last 24 hours. Start one with <code>monque worker MODULE:ATTR</code>.</p>;
   return (
     <>
       <Mixed what="releases" values={instances.filter(isAlive).map((each) => each.release)} />
       <Mixed what="versions of Monque" values={instances.filter(isAlive).map((each) => each.version)} />
-      <Table caption={captionOf(instances)} columns={columns} rows={rows} keyOf={(row) => row.id} empty="No instance is in this state."
+      <Table caption={captionOf(instances)} columns={columns} rows={rows} keyOf={(row) => row.id} empty="Nothing matches."
         order={{ by, down: by === "longest" }} onOrder={(order) => change({ sort: order.by === "longest" ? "longest" : undefined }, "replace")} />
     </>
   );
@@ -77,12 +74,12 @@ const SHOWN_JOBS = 3;
 
 function columnsOf(at: string): Column<OpsInstance>[] {
   return [
-    { title: "Instance", sort: "state", cell: (row) => <span><a class="mono" href={instanceHref(row.id)} title={visible(row.id)}>{shortId(row.id)}</a><br /><span class="faint room">{hostOf(row)}</span></span> },
+    { title: "Instance", sort: "state", cell: (row) => <span><a class="mono" href={instanceHref(row.id)} title={visible(row.id)}>{shortId(row.id)}</a><br /><span class="faint nowrap" title={hostOf(row)}>{hostOf(row)}</span></span> },
     { title: "State", cell: (row) => <Status display={stateOf(row)} /> },
-    { title: "Heard of", cell: (row) => <span><Heard instance={row} /><br /><span class="faint">up since <When at={row.startedAt} /></span></span> },
+    { title: "Heard of", cell: (row) => <span><Heard instance={row} /><br /><span class="faint nowrap">started <When brief at={row.startedAt} /></span></span> },
     { title: "Release", cell: (row) => <span>{short(row.release)}<br /><span class="faint room">{short(row.version)}</span></span> },
     { title: "Busy / slots", numeric: true, cell: (row) => row.slots == null ? "–" : <Slots busy={row.busy ?? 0} all={row.slots} /> },
-    { title: "Change stream", cell: (row) => short(row.changeStream) },
+    { title: "Stream", cell: (row) => short(row.changeStream) },
     { title: "Workers", numeric: true, cell: (row) => row.workers?.length ?? "–" },
     { title: "Runs now", sort: "longest", cell: (row) => <Running row={row} at={at} /> },
   ];

@@ -1,5 +1,5 @@
 // The first screen: what is wrong, what moves, what waits, what fails, what runs.
-import type { OpsOverview, OpsQueueList, OpsSeries } from "../api.gen";
+import type { OpsGroupList, OpsOverview, OpsQueueList, OpsSeries } from "../api.gen";
 import { first, total } from "../charts/steps";
 import { Answered, useAnswer } from "../parts/asking";
 import { Failing } from "../parts/failing";
@@ -8,7 +8,7 @@ import { useFresh } from "../parts/fresh";
 import { QueueTable } from "../parts/queues";
 import { RunningNow } from "../parts/running";
 import { Tiles, type Tile } from "../parts/tiles";
-import { Throughput } from "../parts/throughput";
+import { rangeOf, Throughput, type Range } from "../parts/throughput";
 import { Warnings } from "../parts/warnings";
 import { lastOf, WindowChoice, windowOf, type Window } from "../parts/windows";
 import { href } from "../router";
@@ -22,7 +22,7 @@ const RECENT_EVERY = 30_000;
 
 export function Overview() {
   const window = windowOf();
-  const asked = useAnswer<OpsOverview>("/overview", new URLSearchParams({ window }));
+  const asked = useAnswer<OpsOverview>("/overview", { window });
   useFresh(asked.again, EVERY[window]);
   return (
     <section>
@@ -37,6 +37,7 @@ function Shown({ answer, window }: { answer: OpsOverview; window: Window }) {
   useFresh(queues.again, RECENT_EVERY);
   const now = snapshot.value ?? whole(answer.snapshot as unknown as Wire);
   const recent = queues.answer?.recent ?? NOTHING;
+  const range = rangeOf();
   const isEmpty = now.totals["stored"] === 0 && (now.totals["due"] ?? 0) === 0;
   return (
     <>
@@ -45,12 +46,12 @@ function Shown({ answer, window }: { answer: OpsOverview; window: Window }) {
       <Tiles tiles={tilesOf(now.totals, answer.series, window)} />
       {!isEmpty && <Throughput series={answer.series} />}
       {answer.running.some((job) => job.claimedBy != null && !now.instances.has(job.claimedBy)) && (
-        <p class="faint">Some jobs run on instances that report nothing (TypeScript, or older): their runs are not counted above.</p>
+        <p class="faint">Runs of instances that report nothing (TypeScript, or older) are not counted above.</p>
       )}
       <h2 class="hidden-text">Queues</h2>
       <QueueTable rows={[...now.rows.values()]} recent={recent} />
       <div class="columns">
-        <Failing groups={answer.groups} window={window} />
+        {range === undefined ? <Failing groups={answer.groups} window={window} /> : <FailedThen range={range} window={window} />}
         <RunningNow jobs={answer.running} recent={recent} />
       </div>
     </>
@@ -58,6 +59,11 @@ function Shown({ answer, window }: { answer: OpsOverview; window: Window }) {
 }
 
 const NOTHING = {};
+
+function FailedThen({ range, window }: { range: Range; window: Window }) {
+  const { answer } = useAnswer<OpsGroupList>("/failures", { ...range });
+  return <Failing groups={answer?.groups.slice(0, 5) ?? []} window={window} range={range} />;
+}
 
 const TILES = [
   ["due", "due", { status: "pending", due: "now" }],
@@ -70,14 +76,19 @@ const TILES = [
 function tilesOf(totals: Snapshot["totals"], series: OpsSeries, window: Window): Tile[] {
   return TILES.map(([key, word, query]) => ({
     word, value: totals[key] == null ? "–" : count(totals[key]), to: href("/jobs", query),
-    more: <>{changeText(key, totals[key], series)}<span class="hidden-text"> in {lastOf(window)}</span></>,
+    more: isEnd(key)
+      ? `${count(total(series, key))} in ${lastOf(window)}`
+      : <>{changeText(key, totals[key], series)}<span class="hidden-text"> in {lastOf(window)}</span></>,
   }));
 }
 
-/** How the number changed in the window: what ended badly in it, or what waits now against what waited then. */
+/** What ended badly is retried and deleted, too: how often it happened is no change of how many are left. */
+const isEnd = (key: string) => key === "failed" || key === "cancelled";
+
+/** How the number changed in the window: what waits now against what waited then. */
 function changeText(key: string, now: number | null | undefined, series: OpsSeries): string {
   const before = first(series, key);
-  const change = key === "failed" || key === "cancelled" ? total(series, key) : now == null || before === undefined ? undefined : now - before;
-  if (change === undefined) return "no data before";
+  if (now == null || before === undefined) return "no data before";
+  const change = now - before;
   return change === 0 ? "no change" : `${change > 0 ? "+" : "−"}${count(Math.abs(change))}`;
 }

@@ -4,7 +4,7 @@ import { Answered, useAnswer } from "../parts/asking";
 import { CopyAs } from "../parts/copy";
 import { Failing } from "../parts/failing";
 import { useFresh } from "../parts/fresh";
-import { mayPause, PauseButton, PauseNote } from "../parts/pausing";
+import { mayPause, PauseButton, PauseNote, queueWays } from "../parts/pausing";
 import { Percentiles } from "../parts/percentiles";
 import { Slots } from "../parts/queues";
 import { Table, type Column } from "../parts/table";
@@ -13,11 +13,11 @@ import { Throughput } from "../parts/throughput";
 import { When } from "../parts/when";
 import { Explained } from "../parts/why";
 import { WindowChoice, windowOf, type Window } from "../parts/windows";
-import { queueWays } from "../copynumbers";
-import { href, place, root } from "../router";
-import { me } from "../store";
+import { href, place } from "../router";
+import { offers } from "../store";
 import { snapshot } from "../stream";
 import { JobList } from "./jobs/joblist";
+import { SCHEDULE_COLUMNS } from "./schedules";
 import { shortId, visible } from "../text";
 import { count, duration } from "../time";
 
@@ -30,7 +30,7 @@ export function Queue() {
 
 function One({ name }: { name: string }) {
   const window = windowOf();
-  const asked = useAnswer<OpsQueue>("/queue", new URLSearchParams({ name, window }));
+  const asked = useAnswer<OpsQueue>("/queue", { name, window });
   useFresh(asked.again, EVERY);
   return (
     <section>
@@ -38,7 +38,7 @@ function One({ name }: { name: string }) {
         <h1><span class="faint">Queue</span> {visible(name)}</h1>
         <span class="grow" />
         <WindowChoice />
-        <CopyAs ways={() => queueWays(name, asked.answer?.pause != null, root())} />
+        <CopyAs ways={() => queueWays("This queue", asked.address, name, asked.answer?.pause)} />
         {mayPause() && asked.answer !== undefined && asked.answer.pause == null && <PauseButton name={name} verb="Pause" done={asked.again} />}
       </div>
       <Answered asked={asked}>{(queue) => <Shown queue={queue} window={window} again={asked.again} />}</Answered>
@@ -84,14 +84,14 @@ function Numbers({ queue }: { queue: OpsQueue }) {
           { word: "completed", value: known(stored?.completed), to: jobs("completed") },
         ]}
       />
-      <p class="faint">{stored == null ? "Counting all stored jobs takes too long here." : <>{count(stored.total)} stored in all, counted <When at={stored.countedAt} />.</>}</p>
+      <p class="faint">{stored == null ? "Too many to be counted." : <>{count(stored.total)} stored in all, counted <When at={stored.countedAt} />.</>}</p>
     </>
   );
 }
 
 function Groups({ name, window }: { name: string; window: Window }) {
-  const offered = me.value?.offers["failures"] === true;
-  const asked = useAnswer<OpsGroupList>(offered ? "/failures" : undefined, new URLSearchParams({ name, window }));
+  const offered = offers("failures");
+  const asked = useAnswer<OpsGroupList>(offered ? "/failures" : undefined, { name, window });
   useFresh(asked.again, 15_000);
   if (!offered) return null;
   return <Answered asked={asked}>{(answer) => <Failing groups={answer.groups.slice(0, 5)} window={window} name={name} />}</Answered>;
@@ -108,16 +108,7 @@ function Servers({ servers }: { servers: readonly OpsServer[] }) {
   return <Table caption="Instances that serve it" columns={SERVERS} rows={servers} keyOf={(each) => each.id} empty="No instance has a worker for this name." />;
 }
 
-const SCHEDULES: readonly Column<OpsQueue["schedules"][number]>[] = [
-  { title: "Schedule", cell: (each) => <a href={href(`/schedules/${encodeURIComponent(each.id)}`)}>{visible(each.key ?? each.name)}</a> },
-  { title: "When", cell: (each) => <><code>{visible(each.cron ?? (each.everyMs == null ? "" : `every ${duration(each.everyMs)}`))}</code> {each.words != null && visible(each.words)}</> },
-  { title: "Zone", cell: (each) => visible(each.timezone ?? "UTC") },
-  { title: "State", cell: (each) => visible(each.state) },
-  { title: "Next", cell: (each) => <When at={each.nextRuns[0]?.at} /> },
-  { title: "Last", cell: (each) => each.lastRun == null ? <span class="faint">never ran</span> : <>{visible(each.lastRun.outcome ?? "")} <When at={each.lastRun.at} /></> },
-];
-
 function Schedules({ queue }: { queue: OpsQueue }) {
   if (queue.schedules.length === 0) return null;
-  return <Table caption="Its schedules" columns={SCHEDULES} rows={queue.schedules} keyOf={(each) => each.id} />;
+  return <Table caption="Its schedules" columns={SCHEDULE_COLUMNS} rows={queue.schedules} keyOf={(each) => each.id} />;
 }

@@ -1,14 +1,13 @@
 // All job names with their live numbers, and what is paused.
 import { useMemo } from "preact/hooks";
 import type { OpsQueueList } from "../api.gen";
-import { queueWays } from "../copynumbers";
 import { Answered, useAnswer } from "../parts/asking";
 import { CopyAs } from "../parts/copy";
 import { useFresh } from "../parts/fresh";
-import { mayPause, PauseButton, PauseNote } from "../parts/pausing";
+import { mayPause, PauseButton, PauseNote, queueWays } from "../parts/pausing";
 import { QueueTable, Zero } from "../parts/queues";
 import type { Column } from "../parts/table";
-import { href, root } from "../router";
+import { href } from "../router";
 import type { QueueRow } from "../snapshot";
 import { snapshot } from "../stream";
 
@@ -19,7 +18,7 @@ export function Queues() {
   useFresh(asked.again, EVERY);
   return (
     <section>
-      <div class="bar"><h1>Queues</h1><span class="grow" /><CopyAs ways={() => queueWays(undefined, asked.answer?.pauses.some((each) => each.name === null) === true, root())} />{mayPause() && <PauseButton name={null} verb="Pause" done={asked.again} />}</div>
+      <div class="bar"><h1>Queues</h1><span class="grow" /><CopyAs ways={() => queueWays("These queues", asked.address, null, asked.answer?.pauses.find((each) => each.name === null))} />{mayPause() && <PauseButton name={null} verb="Pause" done={asked.again} />}</div>
       <Answered asked={asked}>{(answer) => <Shown answer={answer} again={asked.again} />}</Answered>
     </section>
   );

@@ -1,12 +1,11 @@
 // All schedules: when they run, how they went, and the next day at a glance.
 import { useMemo } from "preact/hooks";
 import type { OpsSchedule, OpsScheduleList } from "../api.gen";
-import { scheduleListWays } from "../copyops";
 import { Answered, useAnswer } from "../parts/asking";
 import { CopyAs } from "../parts/copy";
 import { useFresh } from "../parts/fresh";
 import { Table, type Column } from "../parts/table";
-import { change, href, place, root } from "../router";
+import { change, href, place, under } from "../router";
 import { plural, visible } from "../text";
 import { Lanes } from "./schedules/lanesview";
 import { LastRun, nameOf, NextRun, OutcomeBars, Rule, State, stateOf } from "./schedules/parts";
@@ -24,7 +23,7 @@ export function Schedules() {
           Filter
           <input type="search" placeholder="name, zone or state" value={place.value.query.get("q") ?? ""} onInput={(event) => change({ q: event.currentTarget.value || undefined }, "replace")} />
         </label>
-        <CopyAs ways={() => [scheduleListWays(root())]} />
+        <CopyAs ways={() => [{ title: "These schedules", path: "/schedules" }]} />
       </div>
       <Answered asked={asked}>{(answer) => <Shown schedules={answer.schedules} />}</Answered>
     </section>
@@ -41,7 +40,7 @@ function Shown({ schedules }: { schedules: readonly OpsSchedule[] }) {
     <>
       <Table
         caption={rows.length === schedules.length ? plural(rows.length, "schedule") : `${rows.length} of ${plural(schedules.length, "schedule")}`}
-        columns={COLUMNS} rows={rows} keyOf={(row) => row.id} order={{ by, down }} empty="No schedule has this text."
+        columns={SCHEDULE_COLUMNS} rows={rows} keyOf={(row) => row.id} order={{ by, down }} empty="Nothing matches."
         onOrder={(order) => change({ sort: order.by, order: order.down ? "desc" : undefined }, "replace")}
       />
       {rows.length > 0 && <Lanes schedules={rows} />}
@@ -55,8 +54,9 @@ function ordered(schedules: readonly OpsSchedule[], text: string, by: string, do
   return down ? found.reverse() : found;
 }
 
-const COLUMNS: readonly Column<OpsSchedule>[] = [
-  { title: "Schedule", sort: "name", cell: (row) => <a href={href(`/schedules/${encodeURIComponent(row.id)}`)} title={nameOf(row, 200)}>{nameOf(row, 60)}</a> },
+/** For all lists of schedules. */
+export const SCHEDULE_COLUMNS: readonly Column<OpsSchedule>[] = [
+  { title: "Schedule", sort: "name", cell: (row) => <a href={href(under("/schedules", row.id))} title={nameOf(row, 200)}>{nameOf(row, 60)}</a> },
   { title: "State", cell: (row) => <State schedule={row} /> },
   { title: "Runs", cell: (row) => <span><Rule schedule={row} />{row.nextRuns.length === 0 && <> <span class="faint">{visible(row.timezone ?? "UTC")}</span></>}</span> },
   { title: "Next run", sort: "next", cell: (row) => <span><NextRun schedule={row} /></span> },

@@ -17,6 +17,7 @@ test("longer durations have two units at most", () => {
   assert.equal(duration(725_000), "12 min 5 s");
   assert.equal(duration(3_600_000 * 3 + 120_000), "3 h 2 min");
   assert.equal(duration(86_400_000 * 2 + 3_600_000 * 4), "2 d 4 h");
+  assert.equal(duration(86_400_000 * 367 + 3_600_000 * 16), "1 y 2 d");
   assert.equal(duration(47 * 60_000), "47 min");
 });
 

@@ -2,10 +2,11 @@ import { useEffect } from "preact/hooks";
 import type { OpsJobAnswer } from "../../api.gen";
 import { useAnswer } from "../../parts/asking";
 import { useFresh } from "../../parts/fresh";
+import { JobLink } from "../../parts/joblink";
 import { Status } from "../../parts/status";
 import { When } from "../../parts/when";
-import { plural, shortened, shortId, visible } from "../../text";
-import { jobHref } from "../job/acting";
+import { plural, shortId, visible } from "../../text";
+import { under } from "../../router";
 import { verdict } from "./canary";
 
 interface Given {
@@ -20,7 +21,7 @@ interface Given {
 
 /** Follow the canary to its end, then offer the rest. */
 export function CanaryView({ id, fingerprint, left, retryRest, onEnd }: Given) {
-  const asked = useAnswer<OpsJobAnswer>(`/jobs/${encodeURIComponent(id)}`);
+  const asked = useAnswer<OpsJobAnswer>(under("/jobs", id));
   const job = asked.answer;
   const found = job === undefined ? undefined : verdict(job, fingerprint);
   useFresh(asked.again, found?.isOver === true ? 30_000 : 1_000);
@@ -33,7 +34,7 @@ export function CanaryView({ id, fingerprint, left, retryRest, onEnd }: Given) {
     <section class={`canary ${found.tone}`} aria-label="Canary" role="status">
       <p>
         <strong>{found.sentence}</strong>{" "}
-        <a href={jobHref(id)}>{visible(shortened(job.name, 60))} <span class="mono">{shortId(id)}</span></a> <Status display={job.display} /> <When at={job.finishedAt ?? job.nextRunAt} />
+        <JobLink {...job} /> <Status display={job.display} /> <When at={job.finishedAt ?? job.nextRunAt} />
       </p>
       {found.tone === "bad" && job.failureReason != null && <p class="faint">{visible(job.failureReason)}</p>}
       {found.tone === "good" && left > 0 && retryRest !== undefined && (

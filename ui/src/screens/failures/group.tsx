@@ -2,25 +2,24 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { act, get } from "../../api";
-import type { OpsCanary, OpsGroupAnswer, OpsGroupList, OpsJobAnswer } from "../../api.gen";
+import type { OpsCanary, OpsGroupAnswer, OpsGroupList, OpsReport } from "../../api.gen";
 import { TrendBars } from "../../charts/bars";
 import { copy } from "../../clipboard";
-import { groupWays } from "../../copyops";
 import { Answered, useAnswer } from "../../parts/asking";
 import { CopyAs } from "../../parts/copy";
 import { useFresh } from "../../parts/fresh";
 import { usePress } from "../../parts/press";
 import { When } from "../../parts/when";
 import { lastOf, WindowChoice, windowOf, type Window } from "../../parts/windows";
-import { change, href, place, root } from "../../router";
+import { change, href, place, under, withQuery } from "../../router";
 import { may, say } from "../../store";
 import { plural, shortened, shortId, visible } from "../../text";
-import { IsNew, share, useRelease } from "../failures";
+import { IsNew, share } from "../failures";
 import { jobHref } from "../job/acting";
 import { BulkDialog } from "../jobs/bulkdialog";
 import { CanaryView } from "./canaryview";
-import { report } from "./report";
 import { Samples } from "./samples";
+import { Facts } from "../../parts/facts";
 
 const EVERY = 5_000;
 
@@ -29,7 +28,7 @@ const LISTED = 200;
 
 /** The group as the list has it by now, with samples; the list also tells when the group is gone. */
 function useGroup(path: string, fingerprint: string, window: Window) {
-  const query = new URLSearchParams({ window });
+  const query = { window };
   const list = useAnswer<OpsGroupList>("/failures", query);
   const groups = list.answer?.groups;
   const known = groups?.find((group) => group.fingerprint === fingerprint);
@@ -45,9 +44,9 @@ function useGroup(path: string, fingerprint: string, window: Window) {
 
 export function FailureGroup({ id }: { id: string }) {
   const window = windowOf("24h");
-  const path = `/failures/${encodeURIComponent(id)}`;
+  const path = under("/failures", id);
   const { asked, isGone, again } = useGroup(path, id, window);
-  const bulk = useSignal<"retry" | "delete" | undefined>(undefined);
+  const bulk = useSignal<"retry" | "delete">();
   const canary = place.value.query.get("canary");
   const left = isGone ? 0 : asked.answer?.count ?? 0;
   const retryRest = may("retryBulk") ? () => (bulk.value = "retry") : undefined;
@@ -59,6 +58,7 @@ export function FailureGroup({ id }: { id: string }) {
         <WindowChoice fallback="24h" />
       </div>
       {canary !== null && <CanaryView key={canary} id={canary} fingerprint={id} left={left} retryRest={retryRest} onEnd={again} />}
+      {(isGone || asked.answer === undefined) && <h1>Group of failures</h1>}
       {isGone ? <Gone window={window} /> : (
         <Answered asked={asked}>{(group) => <Group group={group} window={window} path={path} ask={(action) => (bulk.value = action)} />}</Answered>
       )}
@@ -92,25 +92,24 @@ interface Given {
 }
 
 function Group({ group, window, path, ask }: Given) {
-  const release = useRelease();
   return (
     <>
-      <h1>{visible(shortened(group.sentence, 400))}<IsNew group={group} release={release} /></h1>
+      <h1>{visible(shortened(group.sentence, 400))}<IsNew group={group} /></h1>
       <div class="bar">
         {may("retry") && <CanaryButton path={path} />}
         {may("retryBulk") && <button type="button" onClick={() => ask("retry")}>Retry all {plural(group.count, "job")}…</button>}
         {may("deleteBulk") && <button type="button" class="danger" onClick={() => ask("delete")}>Delete {plural(group.count, "job")}…</button>}
         <span class="grow" />
-        <ReportButton group={group} />
-        <CopyAs ways={() => groupWays(group.fingerprint, new URLSearchParams({ window }), root())} />
+        <ReportButton path={path} window={window} />
+        <CopyAs ways={() => [{ title: "This group", path: withQuery(path, { window }) }, { title: "Retry one as a canary", method: "POST", path: `${path}/canary`, body: {} }]} />
       </div>
-      <dl class="facts">
-        <div><dt>Failed jobs</dt><dd><a href={href("/jobs", { failed: group.fingerprint })}>{plural(group.count, "job")}</a>, {share(group)} of {plural(group.looked, "failure")} in {lastOf(window)}</dd></div>
-        <div><dt>Names</dt><dd>{group.names.map((name, at) => <span key={name}>{at > 0 && ", "}<a href={href("/queue", { name })}>{visible(shortened(name, 60))}</a></span>)}</dd></div>
-        <div><dt>First seen</dt><dd><When at={group.firstSeen} as="absolute" />, <When at={group.firstSeen} /></dd></div>
-        <div><dt>Last seen</dt><dd><When at={group.lastSeen} as="absolute" />, <When at={group.lastSeen} /></dd></div>
-        <div><dt>Trend, {lastOf(window).replace("the ", "")}</dt><dd><TrendBars counts={group.trend} tone="failed" what="failure" /></dd></div>
-      </dl>
+      <Facts of={[
+        ["Failed jobs", <><a href={href("/jobs", { failed: group.fingerprint })}>{plural(group.count, "job")}</a>, {share(group)} of {plural(group.looked, "failure")} in {lastOf(window)}</>],
+        ["Names", <>{group.names.map((name, at) => <span key={name}>{at > 0 && ", "}<a href={href("/queue", { name })}>{visible(shortened(name, 60))}</a></span>)}</>],
+        ["First seen", <><When at={group.firstSeen} as="absolute" />, <When at={group.firstSeen} /></>],
+        ["Last seen", <><When at={group.lastSeen} as="absolute" />, <When at={group.lastSeen} /></>],
+        ["Trend", <><TrendBars counts={group.trend} tone="failed" what="failure" /></>],
+      ]} />
       <Samples samples={group.samples} differingKeys={group.differingKeys ?? undefined} />
       <p><a href={href("/jobs", { failed: group.fingerprint })}>Open all {plural(group.count, "job")} of this group</a></p>
     </>
@@ -127,12 +126,10 @@ function CanaryButton({ path }: { path: string }) {
   return <button type="button" class="primary" disabled={busy} onClick={press}>Retry one as a canary</button>;
 }
 
-function ReportButton({ group }: { group: OpsGroupAnswer }) {
+function ReportButton({ path, window }: { path: string; window: Window }) {
   const { busy, press } = usePress(async () => {
-    const newest = group.sampleIds[0];
-    const sample = newest === undefined ? undefined : await get<OpsJobAnswer>(`/jobs/${encodeURIComponent(newest)}`).catch(() => undefined);
-    const link = `${root()}failures/${group.fingerprint}`;
-    await copy(report({ group, sample, differingKeys: group.differingKeys ?? [], link }), "the bug report");
+    const { text } = await get<OpsReport>(withQuery(`${path}/report`, { window }));
+    await copy(`${text}\n${location.href}\n`, "the bug report");
   });
   return <button type="button" disabled={busy} onClick={press}>Copy for a bug report</button>;
 }

@@ -3,11 +3,13 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { get } from "../../api";
 import type { OpsJob, OpsJobAnswer } from "../../api.gen";
+import { Table, type Column } from "../../parts/table";
 import { When } from "../../parts/when";
+import { under } from "../../router";
 import { shortened, shortId, shown, visible } from "../../text";
 import { jobHref } from "../job/acting";
 
-type Line = [label: string, cell: (job: OpsJobAnswer | OpsJob) => preact.ComponentChildren, differs?: boolean];
+type Line = [label: string, cell: (job: OpsJobAnswer | OpsJob) => preact.ComponentChildren];
 
 const LINES: readonly Line[] = [
   ["Name", (job) => visible(shortened(job.name, 80))],
@@ -19,32 +21,21 @@ const LINES: readonly Line[] = [
 
 export function Samples({ samples, differingKeys }: { samples: readonly OpsJob[]; differingKeys: readonly string[] | undefined }) {
   const jobs = useWhole(samples);
-  const differing: Line[] = (differingKeys ?? []).map((key) => [`payload.${visible(shortened(key, 40))}`, (job) => <pre tabIndex={0}>{shown(valueAt(job, key))}</pre>, true]);
+  const differing: Line[] = (differingKeys ?? []).map((key) => [`payload.${visible(shortened(key, 40))}`, (job) => <pre class="differs" tabIndex={0}>{shown(valueAt(job, key))}</pre>]);
   const hidden = samples.some((job) => job.payloadHidden === true);
   const rest: Line[] = hidden ? [] : [["Payload", (job) => <Whole job={job} />]];
   return (
-    <div class="table samples">
-      <table class="cards">
-        <caption>
-          {samples.length === 1 ? "The newest of them" : `${samples.length} of them side by side`}
-          {differing.length > 0 && <span class="faint"> (payloads differ in {(differingKeys ?? []).map((key) => visible(shortened(key, 40))).join(", ")})</span>}
-        </caption>
-        <thead>
-          <tr>
-            <td class="hidden-text">What</td>
-            {samples.map((job) => <th key={job.id} scope="col"><a class="mono" href={jobHref(job.id)}>{shortId(job.id)}</a></th>)}
-          </tr>
-        </thead>
-        <tbody>
-          {[...LINES, ...differing, ...rest].map(([label, cell, differs]) => (
-            <tr key={label} class={differs === true ? "differs" : undefined}>
-              <th scope="row">{label}</th>
-              {jobs.map((job) => <td key={job.id} data-label={shortId(job.id)}>{cell(job)}</td>)}
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <Table
+      class="samples" rows={[...LINES, ...differing, ...rest]} keyOf={([label]) => label}
+      caption={<>
+        {samples.length === 1 ? "The newest of them" : `${samples.length} of them side by side`}
+        {differing.length > 0 && <span class="faint"> (payloads differ in {differingKeys?.map((key) => visible(shortened(key, 40))).join(", ")})</span>}
+      </>}
+      columns={[
+        { title: "", head: <span class="hidden-text">What</span>, cell: ([label]) => label },
+        ...jobs.map((job): Column<Line> => ({ title: shortId(job.id), head: <a class="mono" href={jobHref(job.id)}>{shortId(job.id)}</a>, cell: ([, cell]) => cell(job) })),
+      ]}
+    />
   );
 }
 
@@ -55,7 +46,7 @@ function useWhole(samples: readonly OpsJob[]): readonly (OpsJobAnswer | OpsJob)[
   useEffect(() => {
     const stop = new AbortController();
     for (const { id } of samples) {
-      get<OpsJobAnswer>(`/jobs/${encodeURIComponent(id)}`, undefined, stop.signal).then(
+      get<OpsJobAnswer>(under("/jobs", id), stop.signal).then(
         (job) => (whole.value = new Map(whole.value).set(id, job)),
         () => undefined, // it was deleted meanwhile, or the page is gone: the row says what is known
       );

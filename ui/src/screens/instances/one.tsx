@@ -1,6 +1,5 @@
 // One instance: what it runs, what it can run, and how it is set.
 import type { OpsInstanceAnswer, OpsInstanceWorker } from "../../api.gen";
-import { instanceWays } from "../../copyops";
 import { Answered, useAnswer } from "../../parts/asking";
 import { Copy, CopyAs } from "../../parts/copy";
 import { useFresh } from "../../parts/fresh";
@@ -8,18 +7,20 @@ import { Slots } from "../../parts/queues";
 import { Status } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { When } from "../../parts/when";
-import { href, place, root } from "../../router";
+import { href, place, withQuery } from "../../router";
 import { plural, shortened, shortId, visible } from "../../text";
 import { duration } from "../../time";
 import { Heard, hostOf, RunningJob, short, stateOf } from "./parts";
+import { Facts } from "../../parts/facts";
 
 export function OneInstance() {
   const id = place.value.query.get("id") ?? "";
-  const asked = useAnswer<OpsInstanceAnswer>("/instance", new URLSearchParams({ id }));
+  const asked = useAnswer<OpsInstanceAnswer>("/instance", { id });
   useFresh(asked.again, 2_000);
   return (
     <section>
       <p class="crumbs"><a href={href("/instances")}>Instances</a> / {shortId(id)}</p>
+      {asked.answer === undefined && <h1>Instance</h1>}
       <Answered asked={asked}>{(instance) => <Whole instance={instance} />}</Answered>
     </section>
   );
@@ -34,19 +35,19 @@ function Whole({ instance }: { instance: OpsInstanceAnswer }) {
         <Status display={stateOf(instance)} />
         <span><code>{visible(shortened(id, 80))}</code> <Copy text={id} what="the id" /></span>
         <span class="grow" />
-        <CopyAs ways={() => [instanceWays(id, root())]} />
+        <CopyAs ways={() => [{ title: "This instance", path: withQuery("/instance", { id }) }]} />
       </div>
-      <dl class="facts">
-        <div><dt>Heard of</dt><dd><Heard instance={instance} /></dd></div>
-        <div><dt>Up since</dt><dd><When at={instance.startedAt} as="absolute" />, <When at={instance.startedAt} /></dd></div>
-        <div><dt>Release</dt><dd>{short(instance.release)}</dd></div>
-        <div><dt>Monque, Python</dt><dd>{short(instance.version)}, {short(instance.python)}</dd></div>
-        <div><dt>Busy / slots</dt><dd><Slots busy={instance.busy ?? running.length} all={instance.slots ?? 0} /></dd></div>
-        <div><dt>Claimed ahead</dt><dd>{instance.claimedAhead ?? "–"}</dd></div>
-        <div><dt>Change stream</dt><dd>{short(instance.changeStream)}</dd></div>
-      </dl>
+      <Facts of={[
+        ["Heard of", <><Heard instance={instance} /></>],
+        ["Up since", <><When at={instance.startedAt} as="absolute" />, <When at={instance.startedAt} /></>],
+        ["Release", <>{short(instance.release)}</>],
+        ["Monque, Python", <>{short(instance.version)}, {short(instance.python)}</>],
+        ["Busy / slots", <><Slots busy={instance.busy ?? running.length} all={instance.slots ?? 0} /></>],
+        ["Claimed ahead", <>{instance.claimedAhead ?? "–"}</>],
+        ["Change stream", <>{short(instance.changeStream)}</>],
+      ]} />
       <div class="bar"><h2>Runs now</h2><a href={href("/jobs", { claimedBy: id, status: "processing" })}>As a list of jobs</a></div>
-      {running.length === 0 ? <p class="faint">Nothing.</p> : <ul class="plain-list">{running.map((job) => <li key={job.id} class="failing"><span><RunningJob job={job} at={instance.serverTime} /></span></li>)}</ul>}
+      {running.length === 0 ? <p class="faint">Nothing.</p> : <ul>{running.map((job) => <li key={job.id} class="failing"><span><RunningJob job={job} at={instance.serverTime} /></span></li>)}</ul>}
       {workers != null && <><h2>Workers</h2><Table caption={plural(workers.length, "worker")} columns={WORKERS} rows={workers} keyOf={(row) => row.name} /></>}
       {settings != null && <Settings settings={settings} />}
     </>
@@ -63,7 +64,7 @@ function Settings({ settings }: { settings: Record<string, unknown> }) {
   return (
     <>
       <h2>Settings</h2>
-      <dl class="facts">{Object.entries(settings).map(([name, value]) => <div key={name}><dt>{visible(name.replace(/Ms$/, ""))}</dt><dd>{settingText(name, value)}</dd></div>)}</dl>
+      <Facts of={Object.entries(settings).map(([name, value]) => [visible(name.replace(/Ms$/, "")), settingText(name, value)])} />
     </>
   );
 }

@@ -1,10 +1,12 @@
 // What the list and the page of an instance share.
 import type { OpsInstance } from "../../api.gen";
+import { JobLink } from "../../parts/joblink";
 import { When } from "../../parts/when";
 import { href } from "../../router";
+import { now, zone } from "../../store";
 import { snapshot } from "../../stream";
-import { shortened, shortId, visible } from "../../text";
-import { jobHref } from "../job/acting";
+import { shortened, visible } from "../../text";
+import { duration, exact } from "../../time";
 
 /** The state in one word: one that runs is alive. */
 export function stateOf({ state }: OpsInstance): string {
@@ -31,11 +33,17 @@ export function instanceHref(id: string): string {
 }
 
 /** A job that runs, and since when. `at` is the time of the answer. */
-export function RunningJob({ job: { id, name, sinceMs, exact }, at }: { job: OpsInstance["running"][number]; at: string }) {
+export function RunningJob({ job: { id, name, sinceMs, exact: isExact }, at }: { job: OpsInstance["running"][number]; at: string }) {
   return (
     <>
-      <a href={jobHref(id)}>{visible(shortened(name, 40))} <span class="mono">{shortId(id)}</span></a>{" "}
-      <span class="faint">{sinceMs == null || !exact ? "since an unknown time" : <When at={new Date(Date.parse(at) - sinceMs).toISOString()} />}</span>
+      <JobLink id={id} name={name} />{" "}
+      <span class="faint">{sinceMs == null || !isExact ? "since an unknown time" : <Running since={Date.parse(at) - sinceMs} />}</span>
     </>
   );
+}
+
+/** For how long, ticking. */
+function Running({ since }: { since: number }) {
+  const seconds = Math.max(0, Math.floor((now.value - since) / 1000));
+  return <span class="nowrap" title={exact(since, zone.value)}>{seconds ? `for ${duration(seconds * 1000)}` : "just started"}</span>;
 }

@@ -1,7 +1,7 @@
 // Actions on one job: how they are called, and what is said after them.
 import { act, get, problemOf } from "../../api";
 import type { OpsJob, OpsJobAnswer } from "../../api.gen";
-import { href } from "../../router";
+import { href, under } from "../../router";
 import { say } from "../../store";
 import { shortId, visible } from "../../text";
 
@@ -30,24 +30,24 @@ export type Changed = OpsJob | null;
 
 /** Act on a job and say what came of it. `match` is the ETag of what was looked at. */
 export async function perform(job: OpsJob, action: JobAction, body: object, match?: string): Promise<Changed> {
-  const path = `/jobs/${encodeURIComponent(job.id)}`;
+  const path = under("/jobs", job.id);
   const after = action === "delete"
     ? await act("DELETE", path, body, match).then(() => null)
     : await act<OpsJobAnswer>("POST", `${path}/${action}`, body, match);
   const text = `${WORDS[action].done} ${visible(job.name)} ${shortId(job.id)}.`;
-  say({ tone: "good", text, ...(after === null ? {} : { link: { href: jobHref(job.id), text: "Open" } }) });
+  say({ tone: "good", text, link: after === null ? undefined : { href: jobHref(job.id), text: "Open" } });
   return after;
 }
 
 export function jobHref(id: string): string {
-  return href(`/jobs/${encodeURIComponent(id)}`);
+  return href(under("/jobs", id));
 }
 
 /** After a refusal: say why, and find out what the job is now; undefined if that cannot be known. */
 export async function refused(job: OpsJob, error: unknown): Promise<Changed | undefined> {
   const problem = problemOf(error);
-  say({ tone: "bad", text: `${problem.title}. ${visible(problem.message)}`, link: { href: jobHref(job.id), text: "Open" } });
+  say({ tone: "bad", text: problem.sentence, link: { href: jobHref(job.id), text: "Open" } });
   if (problem.status === 404) return null;
   if (problem.status !== 409 && problem.status !== 412) return undefined;
-  return get<OpsJobAnswer>(`/jobs/${encodeURIComponent(job.id)}`).catch(() => undefined);
+  return get<OpsJobAnswer>(under("/jobs", job.id)).catch(() => undefined);
 }

@@ -17,7 +17,7 @@ interface Given {
 /** Which action is on its way or is asked about, and how to press one. */
 export function usePress({ job, match, onChange }: Given) {
   const busy = useSignal(false);
-  const asking = useSignal<JobAction | undefined>(undefined);
+  const asking = useSignal<JobAction>();
   const run = async (action: JobAction, body: object) => onChange(await perform(job, action, body, match?.()));
   const press = (action: JobAction) => {
     if (WORDS[action].asks) {
@@ -67,7 +67,7 @@ export function RowActions(given: Given) {
   return (
     <span class="row-actions">
       {first !== undefined && <ActionButtons actions={[first]} busy={busy} press={press} />}
-      {others.length > 0 && <button type="button" class="bare" aria-label={`More actions for ${shortId(given.job.id)}`} title="More actions" onClick={() => (more.value = true)}>⋯</button>}
+      {others.length > 0 && <button type="button" class="bare" aria-label={`More actions for ${shortId(given.job.id)}`} onClick={() => (more.value = true)}>⋯</button>}
       {more.value && (
         <Dialog title={`${visible(given.job.name)} ${shortId(given.job.id)}`} close={() => (more.value = false)}>
           <p class="buttons">
@@ -94,20 +94,20 @@ function Ask({ action, job, run, close }: AskGiven) {
   if (action === "priority") return <Priority title={title} job={job} run={(body) => run(action, body)} close={close} />;
   const tone = action === "delete" ? "danger" : "primary";
   return (
-    <Confirm title={title} verb={WORDS[action].verb} tone={tone} run={(note) => run(action, withNote({}, note))} close={close}>
+    <Confirm title={title} verb={WORDS[action].verb} tone={tone} run={(note) => run(action, { note })} close={close}>
       <p>{action === "stop" ? STOPPING : job.status === "processing" ? DELETING_RUNNING : DELETING}</p>
     </Confirm>
   );
 }
 
-const STOPPING = "Its handler is cancelled when its owner notices, within seconds. If the handler ends by that, the job is cancelled.";
-const DELETING = "It is removed for good, with its payload and its history.";
-const DELETING_RUNNING = "It runs now. It is removed for good, and its handler is cancelled when its owner notices.";
+const STOPPING = "Its handler is cancelled when its owner notices, within seconds.";
+const DELETING = "It is removed for good.";
+const DELETING_RUNNING = "It is removed for good. Its handler is cancelled when its owner notices, within seconds.";
 
 function Priority({ title, job, run, close }: { title: string; job: OpsJob; run: (body: object) => Promise<void>; close: () => void }) {
   const priority = useSignal(job.priority ?? 0);
   return (
-    <Confirm title={title} verb="Prioritize" run={(note) => run(withNote({ priority: priority.value }, note))} close={close}>
+    <Confirm title={title} verb="Prioritize" run={(note) => run({ priority: priority.value, note })} close={close}>
       <PriorityField value={priority.value} onInput={(value) => (priority.value = value)} />
     </Confirm>
   );
@@ -120,8 +120,4 @@ export function PriorityField({ value, onInput }: { value: number; onInput: (val
       <input type="number" min={0} max={9} required value={value} onInput={(event) => onInput(Number(event.currentTarget.value))} />
     </label>
   );
-}
-
-export function withNote<T extends object>(body: T, note: string | undefined): T & { note?: string } {
-  return note === undefined ? body : { ...body, note };
 }

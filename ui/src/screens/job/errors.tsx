@@ -33,7 +33,7 @@ function OneError({ attempt, open, hidden }: { attempt: OpsAttempt; open: boolea
       <summary>
         <span class="faint">Attempt {attempt.number}, {attempt.outcome.replace("_", " ")} <When at={attempt.finishedAt} /></span> <strong>{visible(reason)}</strong>
       </summary>
-      {error.traceback == null ? <p class="faint">{hidden ? "You may not see tracebacks." : "No traceback is stored."}</p> : <Traceback text={error.traceback} />}
+      {error.traceback == null ? <p class="faint">{hidden ? "You may not see it." : "No traceback is stored."}</p> : <Traceback text={error.traceback} />}
     </details>
   );
 }

@@ -2,11 +2,12 @@ import type { ComponentChildren } from "preact";
 import type { OpsJobAnswer } from "../../api.gen";
 import { Copy } from "../../parts/copy";
 import { Took, When } from "../../parts/when";
-import { href } from "../../router";
+import { href, under } from "../../router";
 import { me } from "../../store";
 import { shortId, visible } from "../../text";
 import { jobHref } from "./acting";
 import { labelOf } from "./tree";
+import { Facts as All } from "../../parts/facts";
 
 type Value = ComponentChildren;
 
@@ -17,7 +18,7 @@ export function Facts({ job }: { job: OpsJobAnswer }) {
   return (
     <section aria-labelledby="facts">
       <h2 id="facts">Facts</h2>
-      <dl class="facts">{facts.map(([label, value]) => <div key={label}><dt>{label}</dt><dd>{value}</dd></div>)}</dl>
+      <All of={facts} />
     </section>
   );
 }
@@ -36,17 +37,17 @@ function valueOf(key: string, value: unknown, job: OpsJobAnswer): Value {
 const KNOWN: Record<string, (text: string, job: OpsJobAnswer) => Value> = {
   id: (text) => <><code>{visible(text)}</code><Copy text={text} what="the id" /></>,
   name: (text) => <a href={href("/queue", { name: text })}>{visible(text)}</a>,
-  claimedBy: (text) => <a href={href("/instances", { id: text })}>{visible(text)}</a>,
+  claimedBy: (text) => <a href={href("/instance", { id: text })}>{visible(text)}</a>,
   uniqueKey: (text, job) => <><code>{visible(text)}</code> <a href={href("/jobs", { name: job.name, uniqueKey: text })}>its other jobs</a></>,
-  recurring: (_, { id, recurring }) => <>{visible(recurring?.words ?? "")} <code>{visible(recurring?.cron ?? "")}</code> {visible(recurring?.timezone ?? "")} <a href={href(`/schedules/${encodeURIComponent(id)}`)}>its schedule</a></>,
+  recurring: (_, { id, recurring }) => <>{visible(recurring?.words ?? "")} <code>{visible(recurring?.cron ?? "")}</code> {visible(recurring?.timezone ?? "")} <a href={href(under("/schedules", id))}>its schedule</a></>,
   traceparent: (text) => <Trace traceparent={text} />,
 };
 
 function linksOf({ related, parked, stop }: OpsJobAnswer): [string, Value][] {
   const found: [string, Value][] = [];
   if (related?.sameKey?.length) found.push(["Active with this key", related.sameKey.map((id) => <a key={id} class="id" href={jobHref(id)}>{shortId(id)}</a>)]);
-  if (related?.schedule != null) found.push(["Schedule", <a href={href(`/schedules/${encodeURIComponent(related.schedule)}`)}>{shortId(related.schedule)}</a>]);
-  if (related?.group != null) found.push(["Failed like", <a href={href(`/failures/${encodeURIComponent(related.group)}`)}>its group of failures</a>]);
+  if (related?.schedule != null) found.push(["Schedule", <a href={href(under("/schedules", related.schedule))}>{shortId(related.schedule)}</a>]);
+  if (related?.group != null) found.push(["Failed like", <a href={href(under("/failures", related.group))}>its group of failures</a>]);
   if (parked != null) found.push(["Waits because", visible(parked.why)]);
   if (stop != null) found.push(["Asked to stop", visible(stop.reason ?? "yes")]);
   return found;

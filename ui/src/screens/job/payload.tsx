@@ -3,17 +3,17 @@ import { useSignal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import type { OpsJobAnswer } from "../../api.gen";
 import { Copy } from "../../parts/copy";
-import { base, change, place } from "../../router";
+import { base, change, place, under } from "../../router";
 import { shown, visible } from "../../text";
 import { bytes, contains, nodeOf, pathTo, sizeOf, type Node } from "./tree";
 
 export function Payload({ job }: { job: OpsJobAnswer }) {
-  const download = `${base}api/ops/v1/jobs/${encodeURIComponent(job.id)}/payload`;
+  const download = `${base}api/ops/v1${under("/jobs", job.id)}/payload`;
   return (
     <section aria-labelledby="payload">
       <h2 id="payload">Payload</h2>
       {job.payloadHidden === true && <p class="faint">You may not see payloads.</p>}
-      {job.truncated != null && <p>It has {bytes(job.truncated)}, which is too large to be shown. <a href={download} download="payload.json">Download it</a></p>}
+      {job.truncated != null && <p>It has {bytes(job.truncated)}, too much to be shown. <a href={download} download="payload.json">Download it</a></p>}
       {job.payloadHidden !== true && job.truncated == null && <Tree value={job.payload} what="payload" download={download} />}
     </section>
   );
@@ -55,7 +55,7 @@ const MOST_AT_ONCE = 100;
 
 function Branch({ name, value, path, depth, search }: BranchGiven) {
   const node = useMemo(() => nodeOf(value), [value]);
-  const pressed = useSignal<boolean | undefined>(undefined);
+  const pressed = useSignal<boolean>();
   const most = useSignal(MOST_AT_ONCE);
   if (node.children === undefined) return <Leaf name={name} node={node} path={path} value={value} search={search} />;
   const found = search !== "" && contains("", value, search);

@@ -4,7 +4,7 @@ import { fromField, toField } from "../../datefield";
 import { Confirm } from "../../parts/confirm";
 import { now, zone as preferred } from "../../store";
 import { absolute, relative, type Zone } from "../../time";
-import { withNote } from "./actions";
+import { Choice } from "../../parts/choice";
 
 const MINUTE = 60_000;
 const SOON = [[10 * MINUTE, "in 10 min"], [60 * MINUTE, "in 1 h"], [24 * 60 * MINUTE, "in 24 h"]] as const;
@@ -24,7 +24,7 @@ export function Reschedule({ title, job, run, close }: { title: string; job: Ops
       title={title}
       verb="Reschedule"
       ready={at !== undefined}
-      run={(note) => run(withNote({ nextRunAt: new Date(at ?? 0).toISOString() }, note))}
+      run={(note) => run({ nextRunAt: new Date(at ?? 0).toISOString(), note })}
       close={close}
     >
       <p class="bar">
@@ -36,13 +36,10 @@ export function Reschedule({ title, job, run, close }: { title: string; job: Ops
         Date and time
         <input type="datetime-local" step={1} required value={text.value} onInput={(event) => (text.value = event.currentTarget.value)} />
       </label>
-      <label class="field">
-        Zone
-        <select value={zone.value} onChange={(event) => change(event.currentTarget.value as Zone)}>
-          <option value="local">{Intl.DateTimeFormat().resolvedOptions().timeZone} (this browser)</option>
-          <option value="utc">UTC</option>
-        </select>
-      </label>
+      <Choice
+        field label="Zone" value={zone.value} onChange={(to) => change(to as Zone)}
+        options={[["local", `${Intl.DateTimeFormat().resolvedOptions().timeZone} (this browser)`], ["utc", "UTC"]]}
+      />
       {at !== undefined && <p class="faint">{absolute(at, zone.value, now.value)}, {relative(at, now.value)}</p>}
     </Confirm>
   );

@@ -27,14 +27,8 @@ function standalone(picture: SVGSVGElement): string {
     const style = getComputedStyle(original);
     for (const property of STYLES) copies[at]?.setAttribute(property, style.getPropertyValue(property));
   });
-  copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
   copy.setAttribute("width", String(width));
   copy.setAttribute("height", String(height));
-  const ground = document.createElementNS("http://www.w3.org/2000/svg", "rect");
-  ground.setAttribute("width", "100%");
-  ground.setAttribute("height", "100%");
-  ground.setAttribute("fill", getComputedStyle(document.body).backgroundColor);
-  copy.prepend(ground);
   return new XMLSerializer().serializeToString(copy);
 }
 
@@ -43,5 +37,5 @@ function save(blob: Blob, name: string): void {
   link.href = URL.createObjectURL(blob);
   link.download = name;
   link.click();
-  window.setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }

@@ -1,7 +1,9 @@
 // The time line as a picture: one lane an attempt. Hover and focus show the numbers; arrow keys move.
 import { useSignal, type Signal } from "@preact/signals";
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import type { ComponentChildren } from "preact";
+import { useMemo, useRef } from "preact/hooks";
 import type { OpsJobAnswer } from "../../api.gen";
+import { useWidth } from "../../charts/plot";
 import { Table, type Column } from "../../parts/table";
 import { When, Took } from "../../parts/when";
 import { now, zone } from "../../store";
@@ -15,24 +17,25 @@ const TOP = 22;
 const LEFT = 34;
 
 const WORDS: Record<Kind, string> = {
-  planned: "was not due yet for", wait: "waited, due, for", run: "ran for", backoff: "paused before the next attempt for",
-  rest: "rested until it was retried for", silent: "had a silent owner for",
+  planned: "was not due yet for", wait: "waited, due, for", run: "ran for", backoff: "backed off for",
+  rest: "rested for", silent: "had a silent owner for",
 };
 
-export function TimeLineView({ job }: { job: OpsJobAnswer }) {
+/** `older` is what leads to attempts before the first. */
+export function TimeLineView({ job, older }: { job: OpsJobAnswer; older?: ComponentChildren }) {
   const picture = useRef<SVGSVGElement>(null);
   const width = useWidth(picture);
   const moves = job.status === "pending" || job.status === "processing";
   const at = moves ? now.value : 0;
   const line = useMemo(() => timeLine(job, at), [job, at]);
-  const said = useSignal<string | undefined>(undefined);
+  const said = useSignal<string>();
   if (line.lanes.length === 0) return null;
   return (
     <section aria-labelledby="time-line">
       <h2 id="time-line">Time line</h2>
-      {(job.attemptsTotal ?? 0) > (job.attempts?.length ?? 0) && <p class="faint">The newest {job.attempts?.length} of {job.attemptsTotal?.toLocaleString("en-GB")} attempts.</p>}
-      <Picture line={line} width={width.value} picture={picture} said={said} job={job} />
-      <p class="readout faint" aria-hidden="true">{said.value ?? `From ${exact(line.from, zone.value)}, ${duration(line.to - line.from)} in all. Point at a part, or use the arrow keys.`}</p>
+      {older}
+      <Picture line={line} width={width} picture={picture} said={said} job={job} />
+      <p class="readout faint" aria-hidden="true">{said.value ?? `From ${exact(line.from, zone.value)}, ${duration(line.to - line.from)} in all.`}</p>
       <div class="bar">
         <Key />
         <span class="grow" />
@@ -45,18 +48,6 @@ export function TimeLineView({ job }: { job: OpsJobAnswer }) {
       </details>
     </section>
   );
-}
-
-function useWidth(picture: { current: SVGSVGElement | null }): Signal<number> {
-  const width = useSignal(800);
-  useEffect(() => {
-    const element = picture.current;
-    if (element === null) return;
-    const observer = new ResizeObserver(([entry]) => (width.value = Math.max(240, entry?.contentRect.width ?? 800)));
-    observer.observe(element);
-    return () => observer.disconnect();
-  }, []);
-  return width;
 }
 
 interface PictureGiven {
@@ -78,7 +69,8 @@ function Picture({ line, width, picture, said, job }: PictureGiven) {
     parts[Math.max(0, Math.min(parts.length - 1, parts.indexOf(document.activeElement as SVGElement) + step))]?.focus();
   };
   return (
-    <svg ref={picture} class="time-line" width="100%" height={height} role="group" aria-label="Time line of the attempts. Arrow keys move along it." onKeyDown={move} onPointerLeave={() => (said.value = undefined)}>
+    <svg ref={picture} class="time-line" width="100%" height={height} role="group" aria-label="Time line. Arrow keys move along it." onKeyDown={move} onPointerLeave={() => (said.value = undefined)}>
+      <rect class="ground" width="100%" height="100%" />
       <defs>
         <pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
           <rect class="hatch-ground" width="6" height="6" /><line class="hatch" x1="0" y1="0" x2="0" y2="6" />
@@ -150,7 +142,7 @@ function sentence(lane: Lane, { kind, from, to, outcome }: Segment): string {
   return `Attempt ${lane.number} ${WORDS[kind]} ${duration(to - from)}${where}${end}${error}. ${exact(from, zone.value)} to ${exact(to, zone.value)}`;
 }
 
-const KEYS: readonly [Kind, string, string][] = [["wait", "", "waits"], ["run", "ended-completed", "runs"], ["run", "ended-failed", "fails"], ["backoff", "", "pauses"], ["silent", "", "owner silent"]];
+const KEYS: readonly [Kind, string, string][] = [["wait", "", "waits"], ["run", "", "runs"], ["run", "ended-completed", "completed"], ["run", "ended-retried", "retried"], ["run", "ended-failed", "failed"], ["backoff", "", "pauses"], ["silent", "", "owner silent"]];
 
 function Key() {
   return (

@@ -8,11 +8,9 @@ export interface Node {
   children?: [key: string, value: unknown][];
 }
 
-const TYPES: Record<string, string> = {
-  $oid: "ObjectId", $date: "date", $numberLong: "int64", $numberInt: "int32", $numberDouble: "double", $numberDecimal: "decimal",
-  $binary: "binary", $uuid: "UUID", $regularExpression: "regex", $timestamp: "timestamp", $symbol: "symbol", $code: "code",
-  $minKey: "MinKey", $maxKey: "MaxKey", $undefined: "undefined", $truncated: "truncated",
-};
+const EXTENDED = /^\$(oid|date|number\w+|binary|uuid|regularExpression|timestamp|symbol|code|minKey|maxKey|undefined|truncated)$/;
+/** Those whose names in Extended JSON are not what people call them. */
+const TYPES: Record<string, string> = { $oid: "ObjectId", $numberLong: "int64", $numberDecimal: "decimal" };
 
 export function nodeOf(value: unknown): Node {
   if (value === null || value === undefined) return { type: "null", text: "null" };
@@ -23,8 +21,8 @@ export function nodeOf(value: unknown): Node {
 
 function extended(value: Record<string, unknown>): Node | undefined {
   const [[key, inner] = ["", undefined], ...others] = Object.entries(value);
-  const type = TYPES[key];
-  if (type === undefined || others.length > 0) return undefined;
+  if (!EXTENDED.test(key) || others.length > 0) return undefined;
+  const type = TYPES[key] ?? key.slice(1);
   return { type, text: inner !== null && typeof inner === "object" ? (first(inner) ?? JSON.stringify(inner)) : String(inner) };
 }
 

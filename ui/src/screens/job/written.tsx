@@ -30,7 +30,7 @@ function HowFar({ progress }: { progress: OpsProgress }) {
     <section aria-labelledby="progress">
       <h2 id="progress">Progress</h2>
       {fraction != null && <progress aria-labelledby="progress" max={1} value={fraction} />}
-      <p>{done.toLocaleString("en-GB")}{total != null && ` of ${total.toLocaleString("en-GB")}`} {visible(message ?? "")} <span class="faint"><When at={at} /></span></p>
+      <p>{done.toLocaleString("en-GB")}{total != null && ` of ${total.toLocaleString("en-GB")}`}{message != null && `: ${visible(message)}`} {at != null && <span class="faint"><When at={at} /></span>}</p>
     </section>
   );
 }

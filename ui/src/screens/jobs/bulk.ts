@@ -1,7 +1,7 @@
 // An action on many jobs, piece by piece: the page keeps the place, the server keeps nothing.
 import { act } from "../../api";
 import type { OpsBulkBody, OpsBulkError, OpsBulkPreview, OpsBulkResult, OpsSelection } from "../../api.gen";
-import { may, me } from "../../store";
+import { may, offers } from "../../store";
 
 export type BulkAction = OpsBulkBody["action"];
 export type Target = { ids: string[] } | { filter: OpsSelection };
@@ -21,10 +21,6 @@ export const BULK_ACTIONS: readonly BulkWords[] = [
   { action: "prioritize", verb: "Prioritize", only: "Only pending jobs have a use for a priority.", allowed: () => may("prioritize") && may("cancelBulk") && offers("priorities") },
   { action: "delete", verb: "Delete", only: "", allowed: () => may("deleteBulk") },
 ];
-
-function offers(what: string): boolean {
-  return me.value?.offers[what] ?? false;
-}
 
 export function preview(action: BulkAction, target: Target): Promise<OpsBulkPreview> {
   return act<OpsBulkPreview>("POST", "/bulk/preview", { action, ...target });
@@ -54,18 +50,18 @@ const PIECE = 500;
 const MOST_ERRORS = 200;
 
 /** The next piece. */
-export async function nextPiece(wish: Wish, before: Progress): Promise<Progress> {
-  const body = {
-    action: wish.action,
-    ...wish.target,
-    asOf: wish.asOf,
-    limit: PIECE,
-    ...(before.next == null ? {} : { after: before.next }),
-    ...(wish.action === "retry" && wish.spreadMs > 0 ? { spreadMs: wish.spreadMs } : {}),
-    ...(wish.action === "prioritize" ? { priority: wish.priority } : {}),
-    ...(wish.note.trim() === "" ? {} : { note: wish.note.trim() }),
-  } satisfies OpsBulkBody;
-  return after(before, await act<OpsBulkResult>("POST", "/bulk", body));
+export async function nextPiece(wish: Wish, { next }: Progress): Promise<OpsBulkResult> {
+  return act("POST", "/bulk", bodyOf(wish, PIECE, next ?? undefined));
+}
+
+/** What is wished, as the server takes it. */
+export function bodyOf({ action, target, asOf, spreadMs, priority, note }: Wish, limit: number, after?: string): OpsBulkBody {
+  return {
+    action, ...target, asOf, limit, after,
+    spreadMs: action === "retry" && spreadMs > 0 ? spreadMs : undefined,
+    priority: action === "prioritize" ? priority : undefined,
+    note: note.trim() || undefined,
+  };
 }
 
 export function after(before: Progress, result: OpsBulkResult): Progress {

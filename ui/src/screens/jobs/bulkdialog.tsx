@@ -3,15 +3,14 @@ import { useSignal, type Signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { problemOf, type Problem } from "../../api";
 import type { OpsBulkPreview } from "../../api.gen";
-import { bulkWays } from "../../copyas";
 import { Refused, Skeleton } from "../../parts/asking";
 import { CopyAs } from "../../parts/copy";
 import { Dialog } from "../../parts/dialog";
-import { root } from "../../router";
 import { plural, shortId, visible } from "../../text";
 import { jobHref } from "../job/acting";
 import { PriorityField } from "../job/actions";
-import { BEGIN, BULK_ACTIONS, isTyped, mustType, nextPiece, preview, type BulkAction, type Progress, type Target, type Wish } from "./bulk";
+import { after, BEGIN, bodyOf, BULK_ACTIONS, isTyped, mustType, nextPiece, preview, type BulkAction, type Progress, type Target, type Wish } from "./bulk";
+import { Choice } from "../../parts/choice";
 
 interface Given {
   action: BulkAction;
@@ -24,8 +23,8 @@ type Stage = "ask" | "run" | "stopping" | "stopped" | "refused" | "done";
 
 export function BulkDialog({ action, target, close }: Given) {
   const words = BULK_ACTIONS.find((each) => each.action === action)!;
-  const seen = useSignal<OpsBulkPreview | undefined>(undefined);
-  const problem = useSignal<Problem | undefined>(undefined);
+  const seen = useSignal<OpsBulkPreview>();
+  const problem = useSignal<Problem>();
   const stage = useSignal<Stage>("ask");
   const progress = useSignal<Progress>(BEGIN);
   const wish = useSignal<Wish>({ action, target, asOf: "", spreadMs: 0, priority: 1, note: "" });
@@ -63,7 +62,7 @@ async function go(wish: Wish, stage: Signal<Stage>, progress: Signal<Progress>, 
   stage.value = "run";
   problem.value = undefined;
   try {
-    do progress.value = await nextPiece(wish, progress.value);
+    do progress.value = after(progress.value, await nextPiece(wish, progress.value));
     while (progress.value.next !== null && stage.value === "run");
     stage.value = progress.value.next === null ? "done" : "stopped";
   } catch (error) {
@@ -96,14 +95,7 @@ function Question({ seen, wish, only, verb, run, close }: QuestionGiven) {
   return (
     <form onSubmit={submit}>
       <Preview seen={seen} only={only} />
-      {action === "retry" && (
-        <label class="field">
-          Become due
-          <select value={spreadMs} onChange={(event) => set({ spreadMs: Number(event.currentTarget.value) })}>
-            {SPREADS.map(([value, words]) => <option key={value} value={value}>{words}</option>)}
-          </select>
-        </label>
-      )}
+      {action === "retry" && <Choice field label="Become due" value={spreadMs} options={SPREADS} onChange={(ms) => set({ spreadMs: Number(ms) })} />}
       {action === "prioritize" && <PriorityField value={priority} onInput={(value) => set({ priority: value })} />}
       <label class="field">
         Note
@@ -116,7 +108,7 @@ function Question({ seen, wish, only, verb, run, close }: QuestionGiven) {
         </label>
       )}
       <p class="buttons">
-        <CopyAs ways={() => [bulkWays(wish.value, root())]} />
+        <CopyAs ways={() => [{ title: "This action", path: "/bulk", method: "POST", body: { ...bodyOf(wish.value, 5000) } }]} />
         <span class="grow" />
         <button type="button" onClick={close}>Keep as it is</button>
         <button type="submit" class={action === "delete" ? "danger" : "primary"} disabled={!ready}>{verb} {plural(willChange, "job")}</button>

@@ -1,5 +1,4 @@
 // The columns of the list, and which of them this reader wants.
-import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import type { OpsJob } from "../../api.gen";
 import { Copy } from "../../parts/copy";
@@ -9,6 +8,7 @@ import { href } from "../../router";
 import { may, now, remembered } from "../../store";
 import { shortId, shortened, visible } from "../../text";
 import { jobHref } from "../job/acting";
+import { Opener } from "../../parts/opener";
 
 export interface Column {
   key: string;
@@ -20,7 +20,7 @@ export interface Column {
 const COLUMNS: readonly Column[] = [
   { key: "name", title: "Name", cell: (job) => <a class="line" href={jobHref(job.id)} title={visible(job.name)} data-open>{visible(job.name)}</a> },
   { key: "id", title: "Id", cell: (job) => <span class="nowrap"><code title={visible(job.id)}>{shortId(job.id)}</code><Copy text={job.id} what={`id ${shortId(job.id)}`} /></span> },
-  { key: "created", title: "Created", cell: (job) => <When at={job.createdAt} /> },
+  { key: "created", title: "Created", cell: (job) => <When brief at={job.createdAt} /> },
   { key: "when", title: "When", cell: (job) => <Moment job={job} /> },
   { key: "attempts", title: "Attempts", number: true, cell: attemptsOf },
   { key: "duration", title: "Duration", number: true, cell: (job) => <Took ms={ranFor(job)} /> },
@@ -30,9 +30,9 @@ const COLUMNS: readonly Column[] = [
 ];
 
 function Moment({ job }: { job: OpsJob }) {
-  if (job.status === "pending") return job.nextRunAt == null ? <span class="faint">no time yet</span> : <span>due <When at={job.nextRunAt} /></span>;
-  if (job.status === "processing") return <span>started <When at={job.startedAt} /></span>;
-  return <span>ended <When at={job.finishedAt ?? job.updatedAt} /></span>;
+  if (job.status === "pending") return job.nextRunAt == null ? <span class="faint">no time yet</span> : <span>due <When brief at={job.nextRunAt} /></span>;
+  if (job.status === "processing") return <span>started <When brief at={job.startedAt} /></span>;
+  return <span>ended <When brief at={job.finishedAt ?? job.updatedAt} /></span>;
 }
 
 /** "3/10": runs that failed or are under way, of those allowed. */
@@ -68,21 +68,18 @@ function offered(): readonly Column[] {
 }
 
 export function ChooseColumns() {
-  const open = useSignal(false);
   const toggle = (key: string) => {
     hidden.value = hidden.value.includes(key) ? hidden.value.filter((each) => each !== key) : [...hidden.value, key];
   };
   return (
-    <>
-      <button type="button" onClick={() => (open.value = true)}>Choose columns…</button>
-      {open.value && (
-        <Dialog title="Columns" close={() => (open.value = false)}>
+    <Opener label="Choose columns…">
+      {(close) => (
+        <Dialog title="Columns" closes close={close}>
           {offered().filter((column) => column.key !== "name").map(({ key, title }) => (
             <label key={key} class="check"><input type="checkbox" checked={!hidden.value.includes(key)} onChange={() => toggle(key)} /> {title}</label>
           ))}
-          <p class="buttons"><button type="button" onClick={() => (open.value = false)}>Close</button></p>
         </Dialog>
       )}
-    </>
+    </Opener>
   );
 }

@@ -1,60 +1,44 @@
 // Filters of the list of jobs: as they stand in the address, as people type them, as the API takes them. Pure.
 import type { OpsSelection } from "../../api.gen";
+import type { Parts } from "../../router";
+import { parsed } from "../../text";
 
-const STATUSES = ["pending", "processing", "completed", "failed", "cancelled"] as const;
-export type StatusName = (typeof STATUSES)[number];
+export type StatusName = NonNullable<OpsSelection["status"]>[number];
 
-const TEXTS = ["name", "uniqueKey", "claimedBy", "scheduleId", "failed"] as const;
-const TIMES = ["createdAtFrom", "createdAtTo", "updatedAtFrom", "updatedAtTo", "nextRunAtFrom", "nextRunAtTo"] as const;
+const TIMES = ["createdAtFrom", "createdAtTo", "updatedAtFrom", "updatedAtTo", "nextRunAtFrom", "nextRunAtTo"];
+const FILTERS = ["name", "status", "id", "uniqueKey", "claimedBy", "scheduleId", "failed", "due", "recurring", ...TIMES];
 const PAYLOAD = "payload.";
 const ABOUT_PAGES = ["cursor", "direction", "limit", "sort", "order"];
 
+function isFilter(key: string): boolean {
+  return FILTERS.includes(key) || isPath(key);
+}
+
 /** The filters in an address, as the body of a bulk action has them. Keys of other screens are left out. */
 export function selectionOf(query: URLSearchParams): OpsSelection {
-  const asked: OpsSelection = {};
-  for (const key of [...TEXTS, ...TIMES]) {
-    const value = query.get(key);
-    if (value !== null && value !== "") asked[key] = value;
-  }
-  const status = query.getAll("status").filter((each): each is StatusName => STATUSES.includes(each as StatusName));
-  if (status.length > 0) asked.status = status;
-  if (query.has("id")) asked.id = query.getAll("id");
-  const due = query.get("due");
-  if (due === "now" || due === "later") asked.due = due;
-  const recurring = query.get("recurring");
-  if (recurring !== null) asked.recurring = recurring === "true";
-  const paths = [...query].filter(([key]) => key.startsWith(PAYLOAD));
-  if (paths.length > 0) asked.payload = Object.fromEntries(paths.map(([key, text]) => [key.slice(PAYLOAD.length), json(text)]));
-  return asked;
+  return Object.fromEntries([...pageQuery(query, undefined, true)].map(([key, value]) => [
+    key, key === "status" || key === "id" ? query.getAll(key) : key === "recurring" ? value === "true" : value,
+  ]));
 }
 
-/** The query for the API. */
-export function queryOf(asked: OpsSelection): URLSearchParams {
-  const query = new URLSearchParams();
-  for (const [key, value] of Object.entries(asked)) {
-    if (key === "payload") for (const [path, scalar] of Object.entries(value as object)) query.append(PAYLOAD + path, JSON.stringify(scalar));
-    else if (Array.isArray(value)) for (const each of value) query.append(key, String(each));
-    else if (value !== null && value !== undefined) query.append(key, String(value));
-  }
-  return query;
-}
-
-/** The query for a page: the filters, and which page in which order. */
-export function pageQuery(query: URLSearchParams, fixed: OpsSelection = {}): URLSearchParams {
-  const page = queryOf({ ...selectionOf(query), ...fixed });
-  for (const key of ABOUT_PAGES) {
-    const value = query.get(key);
-    if (value !== null && value !== "") page.set(key, value);
-  }
+/**
+ * The query for the API: the filters in an address, of one name if that is fixed, and which page in which order.
+ * Values of payloads stay texts of JSON, as the API takes them: as numbers of this browser, large ones would be others.
+ */
+export function pageQuery(query: URLSearchParams, name?: string, isCount = false): URLSearchParams {
+  const kept = [...query].filter(([key, value]) => value !== "" && (isFilter(key) || (!isCount && ABOUT_PAGES.includes(key))));
+  const page = new URLSearchParams(kept.map(([key, value]) => [key, isPath(key) ? literal(value) : value]));
+  if (name !== undefined) page.set("name", name);
   return page;
 }
 
-function json(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return text;
-  }
+function isPath(key: string): boolean {
+  return key.startsWith(PAYLOAD);
+}
+
+/** A text that is no JSON stands for itself. */
+function literal(text: string): string {
+  return parsed(text) === undefined ? JSON.stringify(text) : text;
 }
 
 // ---- what people type
@@ -64,16 +48,16 @@ const TERM = /(?:[^\s"]|"(?:[^"\\]|\\.)*"?)+/g;
 const ID = /^[0-9a-f]{24}$/i;
 const PATH = /^[\w-]+(\.[\w-]+){0,7}$/;
 
-/** Parts of an address; undefined removes one. */
-export type Parts = Record<string, string | string[] | undefined>;
 
-/** What a text means: parts of the address, or a sentence about what cannot be understood. */
-export function parse(text: string, names: readonly string[]): Parts | string {
+/** What a text means: parts of the address, or a sentence about what cannot be understood. `name` is the one that is chosen already. */
+export function parse(text: string, names: readonly string[], name?: string): Parts | string {
   const parts: Parts = { id: undefined, uniqueKey: undefined, claimedBy: undefined, scheduleId: undefined, failed: undefined };
   for (const term of text.match(TERM) ?? []) {
     const problem = add(parts, term, names);
     if (problem !== undefined) return problem;
   }
+  const path = Object.keys(parts).find(isPath);
+  if (path !== undefined && (parts["name"] ?? name) === undefined) return `To search in payloads, choose a name first: name:send-email ${path}:42`;
   return parts;
 }
 
@@ -82,25 +66,25 @@ function add(parts: Parts, term: string, names: readonly string[]): string | und
   const value = bare(rest);
   if (word !== "" && value === "") return `What is to be after “${word}:”?`;
   if (word in WORDS) parts[WORDS[word] as string] = value;
-  else if (word.startsWith(PAYLOAD)) return addPath(parts, word, rest);
+  else if (isPath(word)) return addPath(parts, word, rest);
   else if (word === "id" || ID.test(term)) parts["id"] = [...((parts["id"] as string[] | undefined) ?? []), value || term];
   else if (names.includes(bare(term))) parts["name"] = bare(term);
-  else return `“${term}” is no id of a job, which has 24 hex characters. Write name:, key:, on:, schedule: or payload.path: before it.`;
+  else return `“${term}” is no id of a job. Write name:, key:, on:, schedule: or payload.path: before it.`;
   return undefined;
 }
 
 function addPath(parts: Parts, word: string, rest: string): string | undefined {
   if (!PATH.test(word.slice(PAYLOAD.length))) return `“${word}” is no path. Write for example payload.customer.id:42`;
-  const value = json(rest);
-  if (typeof value === "object" && value !== null) return `${word} takes a text, a number, true, false or null.`;
-  parts[word] = JSON.stringify(value);
+  const value = literal(rest);
+  if (/^[[{]/.test(value)) return `${word} takes a single value.`;
+  parts[word] = value;
   return undefined;
 }
 
 function bare(text: string): string {
   if (!text.startsWith("\"")) return text;
-  const value = json(text);
-  return typeof value === "string" && value !== text ? value : text;
+  const value = parsed(text);
+  return typeof value === "string" ? value : text;
 }
 
 /** The same text again, for the address; the name has a field of its own. */
@@ -110,7 +94,7 @@ export function textOf(query: URLSearchParams): string {
     const value = query.get(key);
     if (key !== "name" && value !== null) terms.push(`${word}:${quoted(value)}`);
   }
-  for (const [key, text] of query) if (key.startsWith(PAYLOAD)) terms.push(`${key}:${scalar(json(text))}`);
+  for (const [key, text] of query) if (isPath(key)) terms.push(`${key}:${scalar(literal(text))}`);
   return terms.join(" ");
 }
 
@@ -119,8 +103,9 @@ function quoted(text: string): string {
 }
 
 /** A text that could be taken for a number or the like keeps its quotes. */
-function scalar(value: unknown): string {
-  return typeof value === "string" && json(value) === value ? quoted(value) : JSON.stringify(value);
+function scalar(text: string): string {
+  const value = parsed(text);
+  return typeof value === "string" && parsed(value) === undefined ? quoted(value) : text;
 }
 
 // ---- filters one by one
@@ -132,25 +117,20 @@ export interface Filter {
 }
 
 const NAMED: Record<string, string> = {
-  name: "name", uniqueKey: "unique key", claimedBy: "on", scheduleId: "schedule", failed: "failure group",
+  name: "name", uniqueKey: "unique key", claimedBy: "on", scheduleId: "schedule", failed: "failure group", id: "id", recurring: "recurring",
   createdAtFrom: "created since", createdAtTo: "created until", updatedAtFrom: "changed since", updatedAtTo: "changed until",
   nextRunAtFrom: "due since", nextRunAtTo: "due until",
 };
 
 /** Each filter in words, so that it can be dropped; `time` writes moments. */
 export function filtersOf(query: URLSearchParams, time: (at: string) => string): Filter[] {
-  const asked = selectionOf(query);
-  const found: Filter[] = [];
-  if (asked.status != null) found.push({ keys: ["status", "due"], words: `${asked.due == null ? "" : `due ${asked.due}, `}${asked.status.join(" or ")}` });
-  else if (asked.due != null) found.push({ keys: ["due"], words: `due ${asked.due}` });
-  if (asked.id != null) found.push({ keys: ["id"], words: asked.id.length === 1 ? `id ${asked.id[0]}` : `${asked.id.length} ids` });
-  for (const [key, words] of Object.entries(NAMED)) {
-    const value = query.get(key);
-    if (value !== null && value !== "") found.push({ keys: [key], words: `${words} ${TIMES.includes(key as never) ? time(value) : value}` });
-  }
-  if (asked.recurring != null) found.push({ keys: ["recurring"], words: asked.recurring ? "recurring" : "not recurring" });
-  for (const [path, value] of Object.entries(asked.payload ?? {})) found.push({ keys: [PAYLOAD + path], words: `${PAYLOAD}${path} is ${JSON.stringify(value)}` });
-  return found;
+  const [status, due] = [query.getAll("status"), query.getAll("due").map((each) => `due ${each}`)];
+  const state = [...due, status.join(" or ")].filter(Boolean).join(", ");
+  const found = [...new Set(query.keys())].filter((key) => key in NAMED || isPath(key)).map((key) => {
+    const values = query.getAll(key).map((each) => (TIMES.includes(key) ? time(each) : each)).join(", ");
+    return { keys: [key], words: `${NAMED[key] ?? `${key} is`} ${values}` };
+  });
+  return state === "" ? found : [{ keys: ["status", "due"], words: state }, ...found];
 }
 
 // ---- status chips

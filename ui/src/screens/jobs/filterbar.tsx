@@ -1,14 +1,16 @@
 // The filters above the list. All of them stand in the address.
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
+import { NameField, names } from "../../parts/namefield";
 import { place } from "../../router";
 import { now, zone } from "../../store";
 import { snapshot } from "../../stream";
 import { visible } from "../../text";
 import { absolute, count } from "../../time";
 import { filtersOf, parse, textOf, toggled, type StatusName } from "./filter";
-import { refilter } from "./refilter";
+import { drop, refilter } from "./refilter";
 import { TimeRange } from "./timerange";
+import { Choice } from "../../parts/choice";
 
 export function FilterBar({ fixedName }: { fixedName?: string | undefined }) {
   return (
@@ -16,7 +18,7 @@ export function FilterBar({ fixedName }: { fixedName?: string | undefined }) {
       <StatusChips fixedName={fixedName} />
       <div class="bar">
         {fixedName === undefined && <NameField />}
-        <TextField />
+        <TextField fixedName={fixedName} />
         <TimeRange />
         <Sorting />
       </div>
@@ -64,37 +66,19 @@ function countsOf(name: string | null): Partial<Record<StatusName | "now" | "lat
   return { pending: now + later, now, later, processing: of("processing"), completed: of("completed"), failed: of("failed"), cancelled: of("cancelled") };
 }
 
-function NameField() {
-  const given = place.value.query.get("name") ?? "";
-  const names = [...(snapshot.value?.rows.keys() ?? [])];
-  return (
-    <label class="choice">
-      Name
-      <input
-        type="search"
-        list="job-names"
-        value={given}
-        placeholder="all names"
-        onChange={(event) => refilter({ name: event.currentTarget.value.trim() || undefined })}
-      />
-      <datalist id="job-names">{names.map((name) => <option key={name} value={name} />)}</datalist>
-    </label>
-  );
-}
-
 /** The text box that understands ids and words such as `key:`. */
-function TextField() {
+function TextField({ fixedName }: { fixedName: string | undefined }) {
   const { query } = place.value;
   const known = textOf(query);
   const text = useSignal(known);
-  const problem = useSignal<string | undefined>(undefined);
+  const problem = useSignal<string>();
   useEffect(() => {
     text.value = known;
     problem.value = undefined;
   }, [known]);
   const submit = (event: Event) => {
     event.preventDefault();
-    const parts = parse(text.value, [...(snapshot.value?.rows.keys() ?? [])]);
+    const parts = parse(text.value, names(), fixedName ?? query.get("name") ?? undefined);
     problem.value = typeof parts === "string" ? parts : undefined;
     if (typeof parts === "string") return;
     const before = [...query.keys()].filter((key) => key.startsWith("payload."));
@@ -109,7 +93,7 @@ function TextField() {
           class="grow"
           data-find
           value={text.value}
-          placeholder="id, key:…, on:instance, payload.customer.id:42"
+          placeholder="id, key:…, payload.a.b:42"
           aria-invalid={problem.value !== undefined}
           aria-describedby="find-problem"
           onInput={(event) => (text.value = event.currentTarget.value)}
@@ -129,19 +113,10 @@ function Sorting() {
   const [sort, order] = [query.get("sort"), query.get("order") ?? "desc"];
   const given = sort === null ? "" : `${sort} ${order}`;
   return (
-    <label class="choice">
-      Order
-      <select
-        value={given}
-        onChange={(event) => {
-          const [to, way] = event.currentTarget.value.split(" ");
-          refilter({ sort: to || undefined, order: way });
-        }}
-      >
-        {ORDERS.map(([value, words]) => <option key={value} value={value}>{words}</option>)}
-        {!ORDERS.some(([value]) => value === given) && <option value={given}>{visible(given)}</option>}
-      </select>
-    </label>
+    <Choice label="Order" value={given} options={ORDERS} onChange={(value) => {
+      const [to, way] = value.split(" ");
+      refilter({ sort: to, order: way });
+    }} />
   );
 }
 
@@ -155,11 +130,11 @@ export function Filters({ fixedName }: { fixedName?: string | undefined }) {
       {found.map(({ keys, words }) => (
         <li key={keys[0]} class="set">
           {visible(words)}
-          <button type="button" class="bare" aria-label={`Drop the filter ${visible(words)}`} title="Drop this filter" onClick={() => refilter(Object.fromEntries(keys.map((key) => [key, undefined])))}>×</button>
+          <button type="button" class="bare" aria-label={`Drop the filter ${visible(words)}`} title="Drop this filter" onClick={() => drop(keys)}>×</button>
         </li>
       ))}
       {found.length > 1 && (
-        <li><button type="button" class="bare" onClick={() => refilter(Object.fromEntries(found.flatMap((each) => each.keys.map((key) => [key, undefined]))))}>Drop all filters</button></li>
+        <li><button type="button" class="bare" onClick={() => drop(found.flatMap((each) => each.keys))}>Drop all filters</button></li>
       )}
     </ul>
   );

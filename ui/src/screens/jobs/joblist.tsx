@@ -3,29 +3,28 @@ import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
 import type { OpsCount, OpsJobList, OpsSelection } from "../../api.gen";
-import { listWays } from "../../copyas";
 import { Answered, useAnswer } from "../../parts/asking";
 import { CopyAs } from "../../parts/copy";
-import { change, place, root } from "../../router";
-import { me } from "../../store";
+import { change, place, withQuery } from "../../router";
+import { announce } from "../../store";
 import { plural, visible } from "../../text";
 import { BULK_ACTIONS } from "./bulk";
 import { chosenColumns, ChooseColumns } from "./columns";
-import { filtersOf, pageQuery, queryOf, selectionOf, type Filter } from "./filter";
+import { filtersOf, pageQuery, selectionOf, type Filter } from "./filter";
 import { FilterBar } from "./filterbar";
 import { useListing, type Listing } from "./listing";
-import { refilter } from "./refilter";
+import { drop, refilter } from "./refilter";
 import { SelectionBar } from "./selectionbar";
 import { NOTHING } from "./selecting";
 import { JobTable } from "./table";
+import { Choice } from "../../parts/choice";
 
-const SIZES = ["25", "50", "100"];
+const SIZES = [["25", "25"], ["50", "50"], ["100", "100"]] as const;
 
 export function JobList({ title, name }: { title: ComponentChildren; name?: string }) {
   const { query } = place.value;
-  const fixed: OpsSelection = name === undefined ? {} : { name };
-  const page = pageQuery(query, fixed);
-  const asked = { ...selectionOf(query), ...fixed };
+  const page = pageQuery(query, name);
+  const asked: OpsSelection = selectionOf(page);
   const listing = useListing(page, asked);
   const selection = useSignal(NOTHING);
   const key = page.toString();
@@ -41,11 +40,11 @@ export function JobList({ title, name }: { title: ComponentChildren; name?: stri
       <div class="bar">
         {title}
         <span class="grow" />
+        <ShowNew listing={listing} />
         <ChooseColumns />
-        <CopyAs ways={() => [listWays({ asked, query: page, ...orderOf(page) }, root())]} />
+        <CopyAs ways={() => [{ title: "This list", path: withQuery("/jobs", page) }]} />
       </div>
       <FilterBar fixedName={name} />
-      <ShowNew listing={listing} />
       {listing.asked.problem !== undefined && query.has("cursor") && <p><FirstPage words="Go to the first page" /></p>}
       <Answered asked={listing.asked}>
         {(answer) => answer.jobs.length === 0 ? <Empty name={name} cursor={query.has("cursor")} /> : (
@@ -67,22 +66,18 @@ export function JobList({ title, name }: { title: ComponentChildren; name?: stri
   );
 }
 
-function orderOf(page: URLSearchParams): { limit: number; sort: string; descending: boolean } {
-  const status = page.getAll("status");
-  // The server has an index for jobs that ended badly, and lists them by when they did.
-  const usual = status.length > 0 && status.every((each) => each === "failed" || each === "cancelled") && me.value?.offers["failures"] === true ? "updatedAt" : "id";
-  return { limit: Number(page.get("limit") ?? 50), sort: page.get("sort") ?? usual, descending: page.get("order") !== "asc" };
-}
-
 function captionOf(answer: OpsJobList): string {
   return `${plural(answer.jobs.length, "job")} on this page`;
 }
 
-/** New jobs wait until they are wanted: a list that is read does not jump. */
+/** New jobs wait until they are wanted: a list that is read does not jump, nor does it when the button comes. */
 function ShowNew({ listing }: { listing: Listing }) {
   const { fresh } = listing;
+  useEffect(() => {
+    if (fresh > 0) announce(`${fresh} new`);
+  }, [fresh]);
   return (
-    <div class="fresh" role="status">
+    <div class="fresh">
       {fresh > 0 && <button type="button" data-key="." onClick={listing.again}>Show {fresh >= 100 ? "100 or more" : fresh} new</button>}
     </div>
   );
@@ -91,7 +86,7 @@ function ShowNew({ listing }: { listing: Listing }) {
 function Empty({ name, cursor }: { name: string | undefined; cursor: boolean }) {
   const found = filtersOf(place.value.query, (at) => at).filter((each) => name === undefined || each.keys[0] !== "name");
   if (cursor) {
-    return <p class="empty">There are no more jobs here. <FirstPage words="Go to the first page" /></p>;
+    return <p class="empty">There are no more jobs. <FirstPage words="Go to the first page" /></p>;
   }
   if (found.length === 0) return <p class="empty">There are no jobs{name === undefined ? " yet" : " of this name"}.</p>;
   return (
@@ -109,11 +104,11 @@ const MOST_OFFERS = 4;
 function Offer({ filter, name }: { filter: Filter; name: string | undefined }) {
   const without = new URLSearchParams(place.value.query);
   for (const key of filter.keys) without.delete(key);
-  const { answer } = useAnswer<OpsCount>("/jobs/count", queryOf({ ...selectionOf(without), ...(name === undefined ? {} : { name }) }));
+  const { answer } = useAnswer<OpsCount>("/jobs/count", pageQuery(without, name, true));
   if (answer === undefined || answer.count === 0) return null;
   return (
     <p>
-      <button type="button" onClick={() => refilter(Object.fromEntries(filter.keys.map((key) => [key, undefined])))}>Drop “{visible(filter.words)}”</button>{" "}
+      <button type="button" onClick={() => drop(filter.keys)}>Drop “{visible(filter.words)}”</button>{" "}
       to see {answer.capped ? "more than " : ""}{plural(answer.count, "job")}
     </p>
   );
@@ -131,12 +126,7 @@ function Pages({ answer }: { answer: OpsJobList }) {
       <button type="button" disabled={!answer.hasPrevious} onClick={() => change({ cursor: answer.previousCursor ?? undefined, direction: "backward" })}>Previous</button>
       <button type="button" disabled={!answer.hasNext} onClick={() => change({ cursor: answer.nextCursor ?? undefined, direction: undefined })}>Next</button>
       <span class="grow" />
-      <label class="choice">
-        Rows
-        <select value={query.get("limit") ?? "50"} onChange={(event) => refilter({ limit: event.currentTarget.value })}>
-          {SIZES.map((size) => <option key={size}>{size}</option>)}
-        </select>
-      </label>
+      <Choice label="Rows" value={query.get("limit") ?? "50"} options={SIZES} onChange={(limit) => refilter({ limit })} />
     </nav>
   );
 }

@@ -4,6 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { get } from "../../api";
 import type { OpsJob, OpsJobList, OpsSelection } from "../../api.gen";
 import { useAnswer, type Asked } from "../../parts/asking";
+import { withQuery } from "../../router";
 import { now } from "../../store";
 import { lastAction, paused, snapshot } from "../../stream";
 import { newAbove, newsOf, rowsOf, type News, type Row } from "./matching";
@@ -35,7 +36,7 @@ export function useListing(query: URLSearchParams, selection: OpsSelection): Lis
     news.value = new Map();
     fresh.value = 0;
   }, [page]);
-  useNews(query, selection, page, news, fresh);
+  useNews(query, selection, asked.problem === undefined ? page : undefined, news, fresh);
   return {
     asked,
     // Only what is due changes by itself; other rows need not be drawn each second.
@@ -86,7 +87,7 @@ async function askFor(jobs: readonly OpsJob[]): Promise<News> {
   if (ids.length === 0) return new Map();
   const query = new URLSearchParams(ids.map((id) => ["id", id]));
   query.set("limit", String(ids.length));
-  return newsOf(ids, (await get<OpsJobList>("/jobs", query)).jobs);
+  return newsOf(ids, (await get<OpsJobList>(withQuery("/jobs", query))).jobs);
 }
 
 /** New jobs come first only where the newest do. */
@@ -101,5 +102,5 @@ async function countNew(query: URLSearchParams, jobs: readonly OpsJob[], before:
 async function headOf(query: URLSearchParams, limit: number): Promise<readonly OpsJob[]> {
   const head = new URLSearchParams(query);
   head.set("limit", String(limit));
-  return (await get<OpsJobList>("/jobs", head)).jobs;
+  return (await get<OpsJobList>(withQuery("/jobs", head))).jobs;
 }

@@ -4,7 +4,8 @@ import { useAnswer } from "../../parts/asking";
 import { plural } from "../../text";
 import { BULK_ACTIONS, type BulkAction } from "./bulk";
 import { BulkDialog } from "./bulkdialog";
-import { queryOf } from "./filter";
+import { place } from "../../router";
+import { pageQuery } from "./filter";
 import { NOTHING, type Selection } from "./selecting";
 
 interface Given {
@@ -17,7 +18,7 @@ interface Given {
 
 /** What is selected, and what can be done with it. */
 export function SelectionBar({ selection, asked, more, again }: Given) {
-  const doing = useSignal<BulkAction | undefined>(undefined);
+  const doing = useSignal<BulkAction>();
   const { ids, all } = selection.value;
   if (ids.size === 0) return null;
   const close = (changed: boolean) => {
@@ -40,7 +41,7 @@ export function SelectionBar({ selection, asked, more, again }: Given) {
 }
 
 function SelectAll({ asked, onClick }: { asked: OpsSelection; onClick: () => void }) {
-  const { answer } = useAnswer<OpsCount>("/jobs/count", queryOf(asked));
+  const { answer } = useAnswer<OpsCount>("/jobs/count", pageQuery(place.value.query, asked.name ?? undefined, true));
   if (answer === undefined) return null;
   return <button type="button" onClick={onClick}>Select all {answer.capped ? "more than " : ""}{answer.count.toLocaleString("en-GB")} that match</button>;
 }

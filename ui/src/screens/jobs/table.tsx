@@ -1,7 +1,7 @@
 import { useMemo } from "preact/hooks";
 import type { OpsJob } from "../../api.gen";
 import { Status } from "../../parts/status";
-import { me } from "../../store";
+import { looksOnly } from "../../store";
 import { shortId } from "../../text";
 import { RowActions } from "../job/actions";
 import type { Column } from "./columns";
@@ -40,7 +40,7 @@ export function JobTable({ caption, rows, columns, selection, onSelect, onChange
             )}
             <th scope="col">Status</th>
             {columns.map((column) => <th key={column.key} scope="col" class={column.number ? "number" : undefined}>{column.title}</th>)}
-            {me.value?.readOnly !== true && <th scope="col">Actions</th>}
+            {!looksOnly() && <th scope="col">Actions</th>}
           </tr>
         </thead>
         <tbody>
@@ -86,7 +86,7 @@ function JobRow({ row, columns, selected, press, onChange }: RowGiven) {
         {moved && !deleted && <span class="hidden-text"> no longer in this list</span>}
       </td>
       {cells}
-      {me.value?.readOnly !== true && <td data-label="Actions">{!deleted && <RowActions job={job} onChange={(after) => onChange(job.id, after)} />}</td>}
+      {!looksOnly() && <td data-label="Actions">{!deleted && <RowActions job={job} onChange={(after) => onChange(job.id, after)} />}</td>}
     </tr>
   );
 }

@@ -1,10 +1,10 @@
 // The time filter: which time of a job, from when and until when. Presets become times, so that a link stays what it is.
 import { useSignal } from "@preact/signals";
 import { fromField, toField } from "../../datefield";
-import { place } from "../../router";
+import { place, type Parts } from "../../router";
 import { now, zone } from "../../store";
-import type { Parts } from "./filter";
 import { refilter } from "./refilter";
+import { Choice } from "../../parts/choice";
 
 const FIELDS = [["createdAt", "created"], ["updatedAt", "changed"], ["nextRunAt", "due"]] as const;
 const HOUR = 3_600_000;
@@ -14,6 +14,8 @@ export function TimeRange() {
   const { query } = place.value;
   const used = FIELDS.find(([field]) => query.has(`${field}From`) || query.has(`${field}To`))?.[0];
   const chosen = useSignal<string>(used ?? "");
+  // The arrow keys go from one preset to the next, so the field must show the one that was chosen.
+  const preset = useSignal("");
   const field = used ?? chosen.value;
   const set = (to: string, from?: number, until?: number) => {
     chosen.value = to;
@@ -25,24 +27,15 @@ export function TimeRange() {
   const [from, until] = [momentOf(query, `${field}From`), momentOf(query, `${field}To`)];
   return (
     <>
-      <label class="choice">
-        Time
-        <select value={field} onChange={(event) => set(event.currentTarget.value, from, until)}>
-          <option value="">any</option>
-          {FIELDS.map(([value, word]) => <option key={value} value={value}>{word}</option>)}
-        </select>
-      </label>
+      <Choice label="Time" value={field} options={[["", "any"], ...FIELDS]} onChange={(to) => set(to, from, until)} />
       {field !== "" && (
         <>
-          <MomentField label="From" at={from} onChange={(at) => set(field, at, until)} />
-          <MomentField label="To" at={until} onChange={(at) => set(field, from, at)} />
-          <label class="choice">
-            <span class="hidden-text">Preset</span>
-            <select value="" onChange={(event) => set(field, now.value - Number(event.currentTarget.value), undefined)}>
-              <option value="">last…</option>
-              {PRESETS.map(([span, words]) => <option key={span} value={span}>{words}</option>)}
-            </select>
-          </label>
+          <MomentField label="From" at={from} onChange={(at) => ((preset.value = ""), set(field, at, until))} />
+          <MomentField label="To" at={until} onChange={(at) => ((preset.value = ""), set(field, from, at))} />
+          <Choice quiet label="Preset" value={from === undefined ? "" : preset.value} options={[["", "last…"], ...PRESETS]} onChange={(span) => {
+            preset.value = span;
+            set(field, span === "" ? undefined : now.value - Number(span));
+          }} />
         </>
       )}
     </>

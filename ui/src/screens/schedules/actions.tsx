@@ -3,17 +3,16 @@ import { act } from "../../api";
 import type { OpsJobAnswer, OpsScheduleAnswer } from "../../api.gen";
 import { Confirm } from "../../parts/confirm";
 import { usePress } from "../../parts/press";
-import { go, href } from "../../router";
+import { go, href, under } from "../../router";
 import { say } from "../../store";
-import { withNote } from "../job/actions";
 import { jobHref } from "../job/acting";
 import { Edit } from "./edit";
 import { nameOf } from "./parts";
 
 /** What this reader may do with a schedule; the server says it. */
 export function ScheduleActions({ schedule, again }: { schedule: OpsScheduleAnswer; again: () => void }) {
-  const asking = useSignal<"pause" | "edit" | "delete" | undefined>(undefined);
-  const path = `/schedules/${encodeURIComponent(schedule.id)}`;
+  const asking = useSignal<"pause" | "edit" | "delete">();
+  const path = under("/schedules", schedule.id);
   const name = nameOf(schedule);
   const close = () => (asking.value = undefined);
   const runNow = usePress(async () => {
@@ -37,20 +36,20 @@ export function ScheduleActions({ schedule, again }: { schedule: OpsScheduleAnsw
       {asking.value === "edit" && <Edit schedule={schedule} path={path} close={close} again={again} />}
       {asking.value === "pause" && (
         <Confirm title={`Pause ${name}?`} verb="Pause" close={close} run={async (note) => {
-          await act("POST", `${path}/pause`, withNote({}, note));
+          await act("POST", `${path}/pause`, { note });
           say({ tone: "good", text: `${name} is paused.` });
           again();
         }}>
-          <p>A run in progress goes on to its end. Times that pass meanwhile are not made up for.</p>
+          <p>What runs goes on to its end. Times that pass meanwhile are skipped.</p>
         </Confirm>
       )}
       {asking.value === "delete" && (
         <Confirm title={`Delete ${name}?`} verb="Delete" tone="danger" close={close} run={async (note) => {
-          await act("DELETE", path, withNote({}, note));
+          await act("DELETE", path, { note });
           say({ tone: "good", text: `${name} is deleted.` });
           go(href("/schedules"));
         }}>
-          <p>It is cancelled; if it runs, after that run. A program that declares it stores it again at its next start.</p>
+          <p>What runs goes on to its end. A program that declares this schedule stores it again at its next start.</p>
         </Confirm>
       )}
     </>

@@ -1,7 +1,7 @@
 // Change a schedule, and see what that would do before it is done.
 import { useSignal } from "@preact/signals";
-import { useEffect, useId } from "preact/hooks";
-import { act, Problem } from "../../api";
+import { useEffect } from "preact/hooks";
+import { act, problemOf } from "../../api";
 import type { OpsScheduleAnswer, OpsSchedulePreview } from "../../api.gen";
 import { Confirm } from "../../parts/confirm";
 import { say } from "../../store";
@@ -9,6 +9,7 @@ import { visible } from "../../text";
 import { wish } from "./editing";
 import { nameOf } from "./parts";
 import { Edges, Runs } from "./runs";
+import { useUid } from "../../parts/uid";
 
 interface Given {
   schedule: OpsScheduleAnswer;
@@ -18,7 +19,7 @@ interface Given {
 }
 
 export function Edit({ schedule, path, close, again }: Given) {
-  const zones = useId();
+  const zones = useUid();
   const cron = useSignal(schedule.cron ?? "");
   const timezone = useSignal(schedule.timezone ?? "UTC");
   const before = JSON.stringify(schedule.payload ?? null, null, 2);
@@ -28,7 +29,7 @@ export function Edit({ schedule, path, close, again }: Given) {
   const asked = wish(schedule, { cron: cron.value, timezone: timezone.value, payload: payload.value === before ? undefined : payload.value });
   return (
     <Confirm title={`Edit ${nameOf(schedule)}`} verb="Save" close={close} ready={asked.body !== undefined} run={async (note) => {
-      await act("PUT", path, { ...asked.body, ...(note === undefined ? {} : { note }) });
+      await act("PUT", path, { ...asked.body, note });
       say({ tone: "good", text: `${nameOf(schedule)} is changed.` });
       again();
     }}>
@@ -45,7 +46,7 @@ export function Edit({ schedule, path, close, again }: Given) {
       )}
       {mayPayload && <label class="field">Payload<textarea class="mono" rows={6} spellcheck={false} value={payload.value} onInput={(event) => (payload.value = event.currentTarget.value)} /></label>}
       {asked.problem !== undefined && <p class="bad-text" role="status">{asked.problem}</p>}
-      <p class="faint">A program that declares this schedule at its start sets it back to what it declares.</p>
+      <p class="faint">A program that declares this schedule sets it back at its next start.</p>
     </Confirm>
   );
 }
@@ -55,18 +56,18 @@ const PAUSE = 250;
 
 /** What the expression would do, asked while it is typed. */
 function Preview({ cron, timezone }: { cron: string; timezone: string }) {
-  const found = useSignal<OpsSchedulePreview | undefined>(undefined);
-  const problem = useSignal<string | undefined>(undefined);
+  const found = useSignal<OpsSchedulePreview>();
+  const problem = useSignal<string>();
   useEffect(() => {
     const stop = new AbortController();
-    const timer = window.setTimeout(() => {
+    const timer = setTimeout(() => {
       act<OpsSchedulePreview>("POST", "/schedules/preview", { cron, timezone, count: 5 }, undefined, stop.signal).then(
         (answer) => ([found.value, problem.value] = [answer, undefined]),
-        (error: unknown) => stop.signal.aborted || (problem.value = error instanceof Problem ? error.errors[0]?.what ?? error.message : String(error)),
+        (error: unknown) => stop.signal.aborted || (problem.value = problemOf(error).errors[0]?.what ?? problemOf(error).message),
       );
     }, PAUSE);
     return () => {
-      window.clearTimeout(timer);
+      clearTimeout(timer);
       stop.abort();
     };
   }, [cron, timezone]);
@@ -76,7 +77,7 @@ function Preview({ cron, timezone }: { cron: string; timezone: string }) {
     <div class="preview" role="status">
       <p><strong>{visible(found.value.words ?? "")}</strong></p>
       <Runs runs={found.value.nextRuns} timezone={timezone} caption="It would run" />
-      <Edges edges={found.value.edges} timezone={timezone} />
+      <Edges of={found.value} timezone={timezone} />
     </div>
   );
 }

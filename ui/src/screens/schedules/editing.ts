@@ -15,7 +15,7 @@ export function wish(schedule: OpsScheduleAnswer, { cron, timezone, payload }: F
   if (timezone.trim() !== (schedule.timezone ?? "UTC")) body.timezone = timezone.trim();
   if (payload !== undefined) {
     // A redacted value would be stored as it is shown, over the secret.
-    if (payload.includes("•••")) return { problem: "This payload has hidden values (•••). Write them out, or leave the payload as it is." };
+    if (payload.includes("•••")) return { problem: "The payload has hidden values (•••). Write them out, or leave it as it is." };
     try {
       body.payload = JSON.parse(payload);
     } catch {

@@ -1,15 +1,14 @@
 // One schedule: when it runs, what the clocks do to it, how it went, and what may be done.
 import { useMemo } from "preact/hooks";
 import type { OpsAuditEntry, OpsJobAnswer, OpsOutcome, OpsScheduleAnswer } from "../../api.gen";
-import { scheduleWays } from "../../copyops";
 import { Answered, useAnswer } from "../../parts/asking";
-import { CopyAs } from "../../parts/copy";
+import { CopyAs, type Request } from "../../parts/copy";
 import { useFresh } from "../../parts/fresh";
 import { Status } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { Trail } from "../../parts/trail";
 import { Took, When } from "../../parts/when";
-import { href, root } from "../../router";
+import { href, under } from "../../router";
 import { shortened, shortId, visible } from "../../text";
 import { jobHref } from "../job/acting";
 import { Errors } from "../job/errors";
@@ -18,13 +17,15 @@ import { ScheduleActions } from "./actions";
 import { changes } from "./editing";
 import { Clocks, LastRun, nameOf, Rule, State } from "./parts";
 import { Edges, Runs } from "./runs";
+import { Facts } from "../../parts/facts";
 
 export function OneSchedule({ id }: { id: string }) {
-  const asked = useAnswer<OpsScheduleAnswer>(`/schedules/${encodeURIComponent(id)}`);
-  useFresh(asked.again, 3_000);
+  const asked = useAnswer<OpsScheduleAnswer>(under("/schedules", id));
+  useFresh(asked.again, 3_000, asked.problem);
   return (
     <section>
       <p class="crumbs"><a href={href("/schedules")}>Schedules</a> / {shortId(id)}</p>
+      {asked.answer === undefined && <h1>Schedule</h1>}
       <Answered asked={asked}>{(schedule) => <Whole schedule={schedule} again={asked.again} />}</Answered>
     </section>
   );
@@ -41,21 +42,21 @@ function Whole({ schedule, again }: { schedule: OpsScheduleAnswer; again: () => 
         <State schedule={schedule} />
         <span class="grow" />
         <ScheduleActions schedule={schedule} again={again} />
-        <CopyAs ways={() => scheduleWays(schedule, root())} />
+        <CopyAs ways={() => waysOf(schedule)} />
       </div>
-      <dl class="facts">
-        <div><dt>Runs</dt><dd><Rule schedule={schedule} /></dd></div>
-        <div><dt>Time zone</dt><dd>{visible(timezone)}</dd></div>
-        <div><dt>Next run</dt><dd>{next === undefined ? "–" : <><When at={next.at} /><br /><Clocks run={next} timezone={timezone} /></>}</dd></div>
-        <div><dt>Last run</dt><dd><LastRun schedule={schedule} /></dd></div>
-        <div><dt>Runs so far</dt><dd>{schedule.runCount ?? 0}{(schedule.skipCount ?? 0) > 0 && `, ${schedule.skipCount} skipped`}</dd></div>
-        <div><dt>Job</dt><dd><a href={jobHref(schedule.id)}>{shortId(schedule.id)}</a> of <a href={href("/queue", { name: schedule.name })}>{visible(shortened(schedule.name, 60))}</a></dd></div>
-      </dl>
+      <Facts of={[
+        ["Runs", <><Rule schedule={schedule} /></>],
+        ["Time zone", <>{visible(timezone)}</>],
+        ["Next run", <>{next === undefined ? "–" : <><When at={next.at} /><br /><Clocks run={next} timezone={timezone} /></>}</>],
+        ["Last run", <><LastRun schedule={schedule} /></>],
+        ["Runs so far", <>{schedule.runCount ?? 0}{(schedule.skipCount ?? 0) > 0 && `, ${schedule.skipCount} skipped`}</>],
+        ["Job", <><a href={jobHref(schedule.id)}>{shortId(schedule.id)}</a> of <a href={href("/queue", { name: schedule.name })}>{visible(shortened(schedule.name, 60))}</a></>],
+      ]} />
       <div class="columns">
         <div><h2>Next runs</h2><Runs runs={schedule.nextRuns} timezone={timezone} caption={`The next ${schedule.nextRuns.length}`} /></div>
         <div>
           <h2>Daylight saving</h2>
-          {schedule.cron == null ? <p class="faint">An interval does not heed the clocks.</p> : <Edges edges={schedule.edges ?? []} timezone={timezone} />}
+          {schedule.cron == null ? <p class="faint">An interval does not heed the clocks.</p> : <Edges of={schedule} timezone={timezone} />}
           <h2>Last runs</h2>
           <Table caption={`The last ${outcomes.length}`} columns={OUTCOMES} rows={outcomes} keyOf={(run) => run.at} empty="It never ran." />
         </div>
@@ -69,6 +70,16 @@ function Whole({ schedule, again }: { schedule: OpsScheduleAnswer; again: () => 
   );
 }
 
+/** The schedule, and what its buttons do. */
+function waysOf({ id, name, key, actions }: OpsScheduleAnswer): Request[] {
+  const path = under("/schedules", id);
+  return [{ title: "This schedule", path, name, key }, ...actions.filter((each) => each !== "edit").map((each): Request => each === "delete"
+    ? { title: "Delete it", method: "DELETE", path, name, key }
+    : { title: TITLES[each], method: "POST", path: `${path}/${each}`, body: {}, name, key })];
+}
+
+const TITLES = { "run-now": "Run it now", pause: "Pause it", resume: "Resume it", edit: "" };
+
 const OUTCOMES: readonly Column<OpsOutcome>[] = [
   { title: "Ended", cell: (run) => <When at={run.at} /> },
   { title: "Outcome", cell: (run) => <Status display={visible(run.outcome)} /> },
@@ -77,7 +88,7 @@ const OUTCOMES: readonly Column<OpsOutcome>[] = [
 
 /** Why attempts failed: of a schedule that stores jobs, these say it. */
 function Failed({ schedule: { id, asJobs } }: { schedule: OpsScheduleAnswer }) {
-  const { answer } = useAnswer<OpsJobAnswer>(asJobs === true ? undefined : `/jobs/${encodeURIComponent(id)}`);
+  const { answer } = useAnswer<OpsJobAnswer>(asJobs === true ? undefined : under("/jobs", id));
   if (asJobs === true) return <p><a href={href("/jobs", { scheduleId: id, status: "failed" })}>Failed jobs of this schedule</a></p>;
   return answer === undefined ? null : <Errors job={answer} />;
 }
@@ -89,7 +100,7 @@ function Changes({ entries }: { entries: readonly OpsAuditEntry[] }) {
   return (
     <section>
       <h2>Changes</h2>
-      <ul class="plain-list">
+      <ul>
         {found.map(({ entry, what, from, to }) => (
           <li key={entry.id + what} class="change">
             <span><strong>{what}</strong> by {visible(entry.actor)} <When at={entry.at} /></span>

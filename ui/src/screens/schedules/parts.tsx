@@ -59,7 +59,7 @@ export function State({ schedule }: { schedule: OpsSchedule }) {
 /** How the last run ended, and when. */
 export function LastRun({ schedule: { lastRun } }: { schedule: OpsSchedule }) {
   if (lastRun == null) return <span class="faint">–</span>;
-  return <span>{lastRun.outcome != null && <Status display={visible(lastRun.outcome)} />} <When at={lastRun.at} /></span>;
+  return <span>{lastRun.outcome != null && <Status display={visible(lastRun.outcome)} />} <When brief at={lastRun.at} /></span>;
 }
 
 const HEIGHT = 30;

@@ -1,0 +1,19 @@
+import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+
+interface Given {
+  label: ComponentChildren;
+  children: (close: () => void) => ComponentChildren;
+  [attribute: string]: unknown;
+}
+
+/** A button, and the dialog that it opens. */
+export function Opener({ label, children, ...attributes }: Given) {
+  const open = useSignal(false);
+  return (
+    <>
+      <button type="button" {...attributes} onClick={() => (open.value = true)}>{label}</button>
+      {open.value && children(() => (open.value = false))}
+    </>
+  );
+}
