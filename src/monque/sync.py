@@ -19,6 +19,7 @@ from collections.abc import (
     Iterable,
     Iterator,
     Mapping,
+    Sequence,
 )
 from concurrent.futures import CancelledError, Future, InvalidStateError, wait
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
@@ -106,7 +107,7 @@ class SyncWorker(Worker[T]):
     _advice = "hand its SyncWorkers() to SyncMonque(workers=...)"
 
     # Both block, so neither returns what the methods of a `Worker` do.
-    @overload  # type: ignore[override]
+    @overload  # type: ignore[override]  # it blocks, where `Worker` awaits
     def enqueue(
         self: SyncWorker[None], data: None = None, **options: Unpack[EnqueueOptions]
     ) -> Job[None]: ...
@@ -120,7 +121,7 @@ class SyncWorker(Worker[T]):
         job: Job[Any] = owner.enqueue(self, data, **options)
         return job
 
-    @overload  # type: ignore[override]
+    @overload  # type: ignore[override]  # it blocks, where `Worker` awaits
     def schedule(
         self: SyncWorker[None], cron: str | timedelta, data: None = None, **options: Unpack[ScheduleOptions]
     ) -> Job[None]: ...
@@ -780,6 +781,7 @@ class SyncMonque:
         action: str,
         outcome: Literal["done", "refused", "failed"],
         job_id: ObjectId | str | None = None,
+        job_ids: Sequence[ObjectId | str] = (),
         name: str | None = None,
         filter: JobFilter | Mapping[str, Any] | None = None,  # noqa: A002 - as in other methods
         count: int | None = None,
@@ -798,6 +800,7 @@ class SyncMonque:
                 action=action,
                 outcome=outcome,
                 job_id=job_id,
+                job_ids=job_ids,
                 name=name,
                 filter=filter,
                 count=count,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pty
 import re
@@ -42,6 +43,20 @@ def jobs(server: EmbeddedMongo, database: AsyncDatabase[dict[str, Any]]) -> Iter
     """The jobs of this test, read and written directly."""
     with MongoClient(server.uri, tz_aware=True) as client:
         yield client[database.name]["monque_jobs"]
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """Commands such as `monque web` set up the logging of their process, which here is that of all tests."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    driver, server = logging.getLogger("pymongo"), logging.getLogger("uvicorn")
+    levels = driver.level, server.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    driver.setLevel(levels[0])
+    server.setLevel(levels[1])
 
 
 @pytest.fixture

@@ -165,7 +165,9 @@ def test_pauses_and_schedules_are_recorded(call: Call, jobs: Documents) -> None:
         ("resume", None, "done"),
         *(
             (action, "report", "done")
-            for action in ("schedule", "pauseSchedule", "resumeSchedule", "triggerSchedule", "unschedule")
+            for action in (
+                *("schedule", "schedule-pause", "schedule-resume", "schedule-run-now", "unschedule"),
+            )
         ),
         ("unschedule", "report", "failed"),
     ]

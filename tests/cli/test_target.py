@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from monque import Monque, SyncMonque
+from monque import ConfigurationError, Monque, SyncMonque
 from monque.cli.target import Blocking, find, load
 from support.options import QUICK
 
@@ -24,7 +24,7 @@ def _in_the_folder_of_the_apps(monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     monkeypatch.chdir(APPS)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield
-    for name in ("shop", "web", "broken", "package", "package.jobs"):
+    for name in ("shop", "web", "frameworks", "broken", "package", "package.jobs"):
         if name not in before:
             sys.modules.pop(name, None)
 
@@ -50,6 +50,32 @@ async def test_the_monque_of_a_fastapi_app() -> None:
     assert isinstance(target.served, Monque)
 
 
+async def test_the_monque_of_an_app_of_litestar_or_flask() -> None:
+    assert isinstance((await find("frameworks:star")).served, Monque)
+    made = await find("frameworks:create_flask")
+    assert isinstance(made.served, Blocking)
+    assert [worker.name for worker in made.served.workers] == ["flask-work"]
+
+
+@pytest.mark.parametrize("name", ["bare_flask", "bare_star"])
+async def test_an_app_without_a_monque(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"has no Monque; (call|give it)"):
+        await find(f"frameworks:{name}")
+
+
+async def test_an_app_of_a_framework_whose_integration_nobody_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken.py").write_text(
+        "class Strange:\n    async def __call__(self, scope, receive, send): ...\napp = Strange()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        click.UsageError, match="broken:app is of type Strange, not a Monque, an app that has"
+    ):
+        await find("broken:app")
+
+
 def test_an_attribute_of_an_attribute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "jobs.py").write_text("class Shop:\n    name = 'Ada'\n")
@@ -69,7 +95,7 @@ def test_an_attribute_of_an_attribute(tmp_path: Path, monkeypatch: pytest.Monkey
         ("shop.deep:monque", "there is no module 'shop.deep' in the current folder or on the import path"),
         ("shop:monk", "'shop' has no attribute 'monk'; did you mean shop:monque or "),
         ("shop:monque.x", "'shop' has no attribute 'monque.x'; did you mean shop:monque or "),
-        ("shop:number", "shop:number is of type int, not a Monque, a FastAPI app or a function"),
+        ("shop:number", "shop:number is of type int, not a Monque, an app that has one or a function"),
         (
             "shop:work",
             "shop:work is the worker 'work'; name the Monque that it belongs to; did you mean shop:",

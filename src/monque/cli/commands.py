@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 from monque import __version__
 
 COMMANDS = {
-    "worker": "Run the workers of a Monque, a FastAPI app or a factory.",
+    "worker": "Run the workers of a Monque, of a web app that has one, or of a factory.",
     "dev": "Run workers on an embedded MongoDB, and again at each change of the source.",
     "enqueue": "Store a job, or many.",
     "schedule": "Store a recurring job, or change it.",
@@ -24,7 +24,7 @@ COMMANDS = {
     "instances": "List the instances that process jobs, or did so within the last 24 hours.",
     "trends": "Show how runs ended over time, and how long they and their waits took.",
     "top": "Watch what happens: counts, rates, running jobs, paused names, recent failures.",
-    "web": "Serve the management API of the jobs over HTTP; no job is run.",
+    "web": "Serve the dashboard of the jobs and its HTTP API; no job is run.",
     "doctor": "Check the server and the jobs, and say what to do.",
     "indexes": "Show the indexes, and create those that are missing.",
     "demo": "See it work: a live show on an embedded MongoDB.",

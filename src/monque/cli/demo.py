@@ -4,18 +4,37 @@ from __future__ import annotations
 
 import click
 
+from monque.cli.web import require_server
+
 
 @click.command()
+@click.option("--web", is_flag=True, help="Open a shop that never sleeps, and show it with the dashboard.")
+@click.option("--seed", type=int, help="With --web: decides what is ordered and what fails.")
+@click.option("--quiet-hours", is_flag=True, help="With --web: a fifth of the traffic, no bursts, no deaths.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="With --web: where to serve. Default: 8787, or any free one if that is taken.",
+)
 @click.pass_context
-def demo(ctx: click.Context) -> None:
+def demo(ctx: click.Context, web: bool, seed: int | None, quiet_hours: bool, port: int | None) -> None:
     """See it work: a live show on an embedded MongoDB.
 
-    It takes some seconds, uses nothing of yours and leaves nothing behind.
+    It takes some seconds, uses nothing of yours and leaves nothing behind. With --web there are three worker
+    instances, orders all the time and the dashboard, until Ctrl-C.
 
     \b
-    Example:
+    Examples:
       monque demo
+      monque demo --web
     """
-    from monque.demo import main
+    if not web and (seed is not None or quiet_hours or port is not None):
+        raise click.UsageError("--seed, --quiet-hours and --port belong to --web")
+    if not web:
+        from monque.demo import main
 
-    ctx.exit(main())
+        ctx.exit(main())
+    require_server("monque demo --web")
+    from monque.shop.opening import Shop, run
+
+    ctx.exit(run(Shop(seed=Shop().seed if seed is None else seed, quiet=quiet_hours, port=port)))

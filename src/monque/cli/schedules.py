@@ -117,7 +117,7 @@ def pause(name: str, unique_key: str | None, as_json: bool, database: Database) 
     Examples:
       monque schedules pause poll-mailbox
     """
-    with database.open() as monque, recording(monque, "pauseSchedule", name=name) as known:
+    with database.open() as monque, recording(monque, "schedule-pause", name=name) as known:
         schedule = monque.pause_schedule(name, unique_key)
         known |= {"job_id": schedule.id, "after": schedule}
     _tell(schedule, "paused until it is resumed", as_json=as_json)
@@ -134,7 +134,7 @@ def resume(name: str, unique_key: str | None, as_json: bool, database: Database)
     Examples:
       monque schedules resume poll-mailbox
     """
-    with database.open() as monque, recording(monque, "resumeSchedule", name=name) as known:
+    with database.open() as monque, recording(monque, "schedule-resume", name=name) as known:
         schedule = monque.resume_schedule(name, unique_key)
         known |= {"job_id": schedule.id, "after": schedule}
     following = "it has ended" if schedule.next_run_at is None else f"next at {stamp(schedule.next_run_at)}"
@@ -160,7 +160,7 @@ def trigger(name: str, unique_key: str | None, as_json: bool, database: Database
     Examples:
       monque schedules trigger report
     """
-    with database.open() as monque, recording(monque, "triggerSchedule", name=name) as known:
+    with database.open() as monque, recording(monque, "schedule-run-now", name=name) as known:
         job = monque.trigger_schedule(name, unique_key)
         known["job_id"] = job.id
     if as_json:

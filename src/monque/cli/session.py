@@ -125,7 +125,7 @@ names_app = click.option(
     "--app",
     envvar="MONQUE_APP",
     metavar="MODULE:ATTR",
-    help="A Monque, a FastAPI app that has one, or a function that returns one. Default: MONQUE_APP.",
+    help="A Monque, a web app that has one, or a function that returns one. Default: MONQUE_APP.",
 )
 takes_app = click.argument("target", metavar="[MODULE:ATTR]", required=False)
 """The same as an argument."""

@@ -1,4 +1,4 @@
-"""Several worker processes: keep them running, pass signals on, tell of each end."""
+"""Several processes, workers and a dashboard: keep them running, pass signals on, tell of each end."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 import signal
 import socket
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,9 @@ from monque.cli.work import LATEST, Settings
 logger = logging.getLogger("monque.cli")
 
 WRONG_INPUT = 2
+
+# The number of the dashboard among the children; workers are counted from 1.
+_WEB = 0
 
 # A child that dies is started again after this many seconds, each time twice as many, up to the longest;
 # one that lived longer than that begins anew.
@@ -42,23 +46,32 @@ def supervise(
     folder: Path | None,
     health_port: int | None,
     metrics_port: int | None = None,
+    web: Sequence[str] | None = None,
 ) -> int:
-    """Run the worker in *count* processes, again at each change below *folder* if given; the exit code."""
+    """Run the worker in *count* processes, again at each change below *folder* if given; the exit code.
+
+    With *web*, options of `monque web`, the dashboard runs in one more process.
+    """
     with shared_folder(metrics_port is not None) as metrics_folder:
         settings = replace(settings, metrics_folder=metrics_folder)
-        return asyncio.run(Supervisor(settings, count=count, folder=folder).run(health_port, metrics_port))
+        supervisor = Supervisor(settings, count=count, folder=folder, web=web)
+        return asyncio.run(supervisor.run(health_port, metrics_port))
 
 
 class Supervisor:
-    """Owns the worker processes."""
+    """Owns the worker processes, and that of the dashboard."""
 
-    def __init__(self, settings: Settings, *, count: int, folder: Path | None) -> None:
+    def __init__(
+        self, settings: Settings, *, count: int, folder: Path | None, web: Sequence[str] | None = None
+    ) -> None:
         self._settings = settings
         self._count = count
         self._folder = folder
+        self._web = web
         self._children: dict[int, Child] = {}
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
+        self._web_is_old = asyncio.Event()
         self._loaded = asyncio.Event()
         self._exit_code = 0
 
@@ -70,14 +83,18 @@ class Supervisor:
                 metrics_server(metrics_port, self._settings.metrics_folder),
                 asyncio.TaskGroup() as group,
             ):
-                reloading = group.create_task(self._restart_on_changes())
+                restarting = [
+                    group.create_task(self._restart_on_changes()),
+                    group.create_task(self._renew_web()),
+                ]
                 await self._keep_all()
-                reloading.cancel()
+                for task in restarting:
+                    task.cancel()
         return self._exit_code
 
     def trouble(self) -> str | None:
         """Why they are not all ready."""
-        ready = sum(child.is_ready for child in self._children.values())
+        ready = sum(child.is_ready for number, child in self._children.items() if number != _WEB)
         return None if ready == self._count else f"{ready} of {self._count} worker processes are ready"
 
     async def _keep_all(self) -> None:
@@ -88,6 +105,8 @@ class Supervisor:
             await self._loaded.wait()
             for number in range(2, self._count + 1):
                 group.create_task(self._keep(number))
+            if self._web is not None:
+                group.create_task(self._keep(_WEB))
 
     async def _keep(self, number: int) -> None:
         """Have a child with this number, one after the other, until there is a reason to end."""
@@ -96,7 +115,7 @@ class Supervisor:
         while not self._stopping.is_set():
             self._changed.clear()
             began = loop.time()
-            child = self._children[number] = await Child.start(self._settings, number, self._loaded)
+            child = self._children[number] = await self._start(number)
             if self._stopping.is_set():  # the signal came while it was being started
                 child.send(signal.SIGTERM)
             code = await child.ended()
@@ -111,6 +130,21 @@ class Supervisor:
                 pause = _SHORTEST_PAUSE
             await self._rest_before_the_next(child, code, pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def _start(self, number: int) -> Child:
+        if number == _WEB:
+            return await Child.start("dashboard process", self._web_arguments, self._loaded)
+        return await Child.start(
+            f"worker process {number}",
+            lambda link: ["worker", "--supervised", str(number), str(link), *self._settings.arguments()],
+            self._loaded,
+        )
+
+    def _web_arguments(self, link: int) -> list[str]:
+        settings = self._settings
+        same = [f"--uri={settings.uri}"] if settings.uri is not None else []
+        logs = [f"--log-level={settings.log_level}", f"--log-format={settings.log_format}"]
+        return ["web", f"--supervised={link}", *same, *logs, *(self._web or ()), "--", settings.target]
 
     def _is_over(self, child: Child, code: int) -> bool:
         """Whether no other child is needed after this one; tell of its end if it is."""
@@ -155,9 +189,24 @@ class Supervisor:
         async for paths in changes(self._folder):
             names = ", ".join(str(path.relative_to(self._folder)) for path in paths[:3])
             logger.info("%s changed: the workers finish their jobs and start again", names)
+            self._loaded.clear()
+            self._web_is_old.set()
             self._changed.set()
-            for child in self._children.values():
-                child.end()
+            for number, child in self._children.items():
+                if number != _WEB:
+                    child.end()
+
+    async def _renew_web(self) -> None:
+        """Restart the dashboard once a worker has loaded the changed code; until then the old one serves.
+
+        If the code cannot be loaded, that is told once, by the worker.
+        """
+        while True:
+            await self._web_is_old.wait()
+            await self._loaded.wait()
+            self._web_is_old.clear()
+            if (web := self._children.get(_WEB)) is not None:
+                web.end()
 
     def _stop(self, number: signal.Signals, times: int = 1) -> None:
         """Pass a signal on; who sends a third one wants to see the end."""
@@ -167,16 +216,16 @@ class Supervisor:
 
 
 class Child:
-    """One worker process, as its supervisor knows it."""
+    """One process, as its supervisor knows it."""
 
     def __init__(
         self,
-        number: int,
+        what: str,
         process: asyncio.subprocess.Process,
         ours: socket.socket,
         loaded: asyncio.Event,
     ) -> None:
-        self._number = number
+        self._what = what
         self._process = process
         self._loaded = loaded
         self._listening = asyncio.create_task(self._listen(ours))
@@ -187,7 +236,7 @@ class Child:
         self.told_to_end = False
 
     def __str__(self) -> str:
-        return f"worker process {self._number} (pid {self._process.pid})"
+        return f"{self._what} (pid {self._process.pid})"
 
     @property
     def is_ready(self) -> bool:
@@ -201,21 +250,20 @@ class Child:
         return self._process.pid
 
     @classmethod
-    async def start(cls, settings: Settings, number: int, loaded: asyncio.Event) -> Child:
-        """Start one, tied to this process by a pair of sockets."""
+    async def start(cls, what: str, arguments: Callable[[int], list[str]], loaded: asyncio.Event) -> Child:
+        """Start one, tied to this process by a pair of sockets: its arguments name its end of them."""
         ours, theirs = socket.socketpair()
         descriptor = theirs.fileno()
         with theirs:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "monque", "worker"),
-                *("--supervised", str(number), str(descriptor)),
-                *settings.arguments(),
+                *(sys.executable, "-m", "monque"),
+                *arguments(descriptor),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=[descriptor],
                 # Ctrl-C reaches all processes of a terminal's group. They must hear it once, from us.
                 start_new_session=True,
             )
-        child = cls(number, process, ours, loaded)
+        child = cls(what, process, ours, loaded)
         logger.info("%s started", child)
         return child
 

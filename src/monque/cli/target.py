@@ -13,14 +13,12 @@ from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeGuard
+from typing import Any, Protocol, Self, TypeGuard
 
 import click
 
 from monque import JobFilter, Monque, Observer, Options, SyncMonque, Worker, Workers
-
-if TYPE_CHECKING:
-    from fastapi import FastAPI
+from monque._hosting.apps import Hosted, hosted_by, is_app
 
 
 class Served(Protocol):
@@ -56,15 +54,9 @@ async def find(spec: str) -> Target:
     Raises:
         click.UsageError: There is none; the message says in a sentence why.
     """
-    found = await _instance(spec, load(spec))
-    if isinstance(found, Monque):
-        return Target(found, lambda: found)
-    if isinstance(found, SyncMonque):
-        blocking = Blocking(found)
-        return Target(blocking, lambda: blocking)
-    from monque.fastapi import monque_of, worker_lifespan
-
-    return Target(monque_of(found), lambda: worker_lifespan(found))
+    hosted = await _hosted(spec, load(spec))
+    served = Blocking(hosted.monque) if isinstance(hosted.monque, SyncMonque) else hosted.monque
+    return Target(served, hosted.working or (lambda: served))
 
 
 def find_blocking(spec: str) -> SyncMonque:
@@ -74,11 +66,7 @@ def find_blocking(spec: str) -> SyncMonque:
         click.UsageError: There is none; the message says in a sentence why.
     """
     # Not loaded inside the loop: the module may run one of its own when it is imported.
-    found = asyncio.run(_instance(spec, load(spec)))
-    if _is_app(found):
-        from monque.fastapi import monque_of
-
-        found = monque_of(found)
+    found = asyncio.run(_hosted(spec, load(spec))).monque
     return found if isinstance(found, SyncMonque) else SyncMonque(found)
 
 
@@ -88,31 +76,27 @@ async def find_idle(spec: str) -> tuple[Monque, Callable[[], AbstractAsyncContex
     Raises:
         click.UsageError: There is none; the message says in a sentence why.
     """
-    found = await _instance(spec, load(spec))
-    if isinstance(found, SyncMonque):
-        found = found._monque  # the loop of this command serves it, not one in a thread
-    if isinstance(found, Monque):
-        monque = found
-        return monque, lambda: monque
-    from monque.fastapi import monque_of, producer_lifespan
-
-    app = found
-    return monque_of(app), lambda: producer_lifespan(app)
+    hosted = await _hosted(spec, load(spec))
+    # A SyncMonque is served by the loop of this command, not by one in a thread.
+    monque = hosted.monque._monque if isinstance(hosted.monque, SyncMonque) else hosted.monque
+    return monque, hosted.idle or (lambda: monque)
 
 
-async def _instance(spec: str, found: object) -> Monque | SyncMonque | FastAPI:
-    """What was found at *spec*, or what that function returns."""
+async def _hosted(spec: str, found: object) -> Hosted:
+    """What was found at *spec*, or what that function returns: a Monque, or that of an app."""
     label = spec
-    if not _is_instance(found) and not isinstance(found, Worker) and callable(found):
+    if _is_factory(found):
         found, label = await _made(found, spec), f"what {spec} returns"
-    if isinstance(found, Monque | SyncMonque) or _is_app(found):
-        return found
+    if isinstance(found, Monque | SyncMonque):
+        return Hosted(monque=found)
+    if is_app(found):
+        return hosted_by(found)
     if isinstance(found, Worker):
         problem = f"is the worker {found.name!r}; name the Monque that it belongs to"
     elif isinstance(found, Workers):
         problem = "is a collection of workers; name the Monque that they were given to"
     else:
-        problem = f"is {_kind(found)}, not a Monque, a FastAPI app or a function that returns one"
+        problem = f"is {_kind(found)}, not a Monque, an app that has one or a function that returns one"
     raise _wrong(f"{label} {problem}{_instances_hint(spec)}")
 
 
@@ -163,6 +147,21 @@ def _did_you_mean(module: ModuleType, names: list[str]) -> str:
     return f"; did you mean {' or '.join(f'{module.__name__}:{name}' for name in names)}?" if names else ""
 
 
+def _is_factory(found: object) -> TypeGuard[Callable[..., Any]]:
+    """Whether it is called for its result. An app without a Monque can be called, too, but is no factory."""
+    if _is_instance(found) or isinstance(found, Worker) or not callable(found):
+        return False
+    return inspect.isroutine(found) or isinstance(found, type) or _takes_nothing(found)
+
+
+def _takes_nothing(found: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(found).bind()
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 async def _made(factory: Callable[..., Any], spec: str) -> object:
     """What a factory returns; it is called in the loop that will use it, and may be `async def`."""
     try:
@@ -175,13 +174,7 @@ async def _made(factory: Callable[..., Any], spec: str) -> object:
 
 
 def _is_instance(value: object) -> bool:
-    return isinstance(value, Monque | SyncMonque) or _is_app(value)
-
-
-def _is_app(value: object) -> TypeGuard[FastAPI]:
-    # If nobody has imported FastAPI, this is no app, and importing it takes a while.
-    fastapi = sys.modules.get("fastapi")
-    return fastapi is not None and isinstance(value, fastapi.FastAPI)
+    return isinstance(value, Monque | SyncMonque) or is_app(value)
 
 
 def _kind(value: object) -> str:

@@ -17,17 +17,16 @@ from typing import Any
 import click
 
 from monque import Monque
-from monque._signals import on_signals
+from monque.cli.link import ENDS_WITHIN, LOADED, Link
 from monque.cli.log import FORMATS, LEVELS, set_up_logging
 from monque.cli.session import Database, connects, takes_app, who
 from monque.cli.target import find_idle
 
 logger = logging.getLogger("monque.cli")
 
-# Streams end within a second of a signal. A client that does not read any more, or a slow query, must not
-# keep the process: with half of it, an answer that is under way would be cut off; with twice as much, Ctrl-C
-# takes 4 s.
-_GRACE = 2
+# How long the process may take to end, for its supervisor: two seconds are for clients. With half of it, a
+# busy machine would have it killed; with twice, one that hangs keeps the terminal for longer.
+LATEST = 5.0
 
 _PASSWORD, _TOKEN = "MONQUE_WEB_PASSWORD", "MONQUE_WEB_TOKEN"
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -76,15 +75,17 @@ class Serving:
 )
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True)
+@click.option("--supervised", type=int, hidden=True)
 def web(
     database: Database,
     user: str | None,
     password_file: Path | None,
     log_level: str,
     log_format: str,
+    supervised: int | None,
     **given: Any,
 ) -> None:
-    """Serve the management API of the jobs over HTTP; no job is run.
+    """Serve the dashboard of the jobs and its HTTP API; no job is run.
 
     With a target it has the options of its Monque and knows the types of its workers. Without one it only
     looks: it creates no index and recovers no job.
@@ -98,12 +99,12 @@ def web(
       monque web shop.jobs:monque --read-only
       monque web shop.jobs:monque --host 0.0.0.0 --user ada --certfile cert.pem --keyfile key.pem
     """
-    _require_server()
+    require_server()
     set_up_logging(log_level, log_format)
     # The server's own messages tell of its process and its socket; ours say the address.
     logging.getLogger("uvicorn").setLevel(logging.DEBUG if log_level == "debug" else logging.WARNING)
     serving = _serving(_auth(user, password_file), **given)
-    asyncio.run(_serve(database, serving))
+    asyncio.run(_serve(database, serving, supervised))
 
 
 def _serving(auth: Any, *, no_ui: bool, **given: Any) -> Serving:
@@ -128,7 +129,12 @@ def _serving(auth: Any, *, no_ui: bool, **given: Any) -> Serving:
     return serving
 
 
-def _require_server() -> None:
+def require_server(command: str = "monque web") -> None:
+    """Say which package *command* lacks, if it does.
+
+    Raises:
+        click.ClickException: Starlette or uvicorn is not installed.
+    """
     try:
         import starlette  # noqa: F401 - to say what is missing
         import uvicorn  # noqa: F401 - as above
@@ -136,7 +142,7 @@ def _require_server() -> None:
         if error.name not in ("starlette", "uvicorn"):
             raise
         raise click.ClickException(
-            f"monque web needs {error.name}; install it with: pip install 'pymonque[web]'"
+            f"{command} needs {error.name}; install it with: pip install 'pymonque[web]'"
         ) from error
 
 
@@ -182,38 +188,45 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-async def _serve(database: Database, serving: Serving) -> None:
-    """Serve until SIGINT or SIGTERM."""
-    import uvicorn
-
+async def _serve(database: Database, serving: Serving, link: int | None) -> None:
+    """Serve until SIGINT or SIGTERM, or until the supervisor at the other end of the *link* is gone."""
     from monque.web import dashboard
+    from monque.web.server import serve
 
     with _listening_socket(serving) as listener:
         async with _opened(database) as monque, dashboard(monque, **serving.app) as app:
-            config = uvicorn.Config(
-                app,
-                lifespan="off",
-                log_config=None,
-                access_log=False,  # queries hold what users look for
-                server_header=False,
-                proxy_headers=serving.proxy_headers,
-                ssl_certfile=serving.certfile,
-                ssl_keyfile=serving.keyfile,
-                timeout_graceful_shutdown=_GRACE,
-            )
-            _load(config, serving)
-            server = uvicorn.Server(config)
-            _tell(serving, listener)
-            # uvicorn sends itself the signals that it has caught, once it has stopped. With a listener of
-            # ours they do not end the process there, and the dashboard is closed.
-            with on_signals(lambda _number, _times: None):
-                await server.serve(sockets=[listener])
+            server = _server(app, serving)  # before anybody is told an address that nobody serves
+            async with _supervised(link, server):
+                _tell(serving, listener)
+                await serve(server, listener)
 
 
-def _load(config: Any, serving: Serving) -> None:
-    """Read the certificate, before anybody is told an address that nobody serves."""
+@asynccontextmanager
+async def _supervised(descriptor: int | None, server: Any) -> AsyncIterator[None]:
+    if descriptor is None:
+        yield
+        return
+
+    def end() -> None:
+        server.should_exit = True
+
+    async with Link.attached(descriptor) as link:
+        link.say(f"{ENDS_WITHIN} {LATEST}")
+        link.say(LOADED)
+        async with link.kept(lambda: bool(server.started), end):
+            yield
+
+
+def _server(app: Any, serving: Serving) -> Any:
+    from monque.web.server import configure
+
     try:
-        config.load()
+        return configure(
+            app,
+            proxy_headers=serving.proxy_headers,
+            ssl_certfile=serving.certfile,
+            ssl_keyfile=serving.keyfile,
+        )
     except OSError as error:  # an SSLError is one
         raise click.UsageError(
             f"{serving.certfile} and {serving.keyfile} are no certificate and its key in PEM: {error}"
@@ -221,26 +234,22 @@ def _load(config: Any, serving: Serving) -> None:
 
 
 def _listening_socket(serving: Serving) -> socket.socket:
+    from monque.web.server import listen
+
     try:
-        family, kind, proto, _, address = socket.getaddrinfo(
-            serving.host, serving.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, proto)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen()  # who reads our line may call at once
+        return listen(serving.host, serving.port)
     except OSError as error:
         raise click.ClickException(
             f"cannot listen on {serving.host}, port {serving.port}: {error.strerror}; "
             "choose another --host or --port"
         ) from error
-    return listener
 
 
 def _tell(serving: Serving, listener: socket.socket) -> None:
+    from monque.web.server import address_of
+
     scheme = "http" if serving.certfile is None else "https"
-    host = f"[{serving.host}]" if ":" in serving.host else serving.host
-    address = f"{scheme}://{host}:{listener.getsockname()[1]}/"
+    address = address_of(listener, serving.host, scheme=scheme)
     click.echo(f"Monque at {address} (Ctrl-C ends it)", err=True)
     if scheme == "http" and not _is_loopback(serving.host) and not serving.proxy_headers:
         logger.warning("passwords and tokens cross the network in the clear; give --certfile, or use a proxy")

@@ -99,10 +99,10 @@ def worker(
     metrics_port: int | None,
     supervised: tuple[int, int] | None,
 ) -> None:
-    """Run the workers of a Monque, a FastAPI app or a factory.
+    """Run the workers of a Monque, of a web app that has one, or of a factory.
 
-    MODULE is looked for in the current folder first. ATTR is a Monque, a SyncMonque, a FastAPI app that has a
-    Monque, or a function that returns one of these.
+    MODULE is looked for in the current folder first. ATTR is a Monque, a SyncMonque, an app of FastAPI,
+    Litestar or Flask that has a Monque, or a function that returns one of these.
 
     SIGINT and SIGTERM end it gracefully: running jobs are finished. A second signal gives them back at once,
     and a third one ends the process. It ends five seconds after the shutdown timeout at the latest.
