@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import (
-    AbstractAsyncContextManager,
     AbstractContextManager,
     AsyncExitStack,
     ExitStack,
@@ -22,6 +20,7 @@ from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 
 from monque import Job
+from monque._hosting.scope import held_by
 from monque.fastapi.plan import Call, Overrides, Plan, Recipe, Step, Takes
 
 Values: TypeAlias = list[Any]
@@ -72,7 +71,7 @@ def make_runner(handler: Call, recipe: Recipe, around: Surroundings, *, is_async
 
     def run_in_thread(job: Job[Any]) -> Any:
         plan, values = prepare(job)
-        with _held_by(loop, _on_loop(plan, values)) if plan.needs_loop else _in_thread(plan, values):
+        with held_by(loop, _on_loop(plan, values)) if plan.needs_loop else _in_thread(plan, values):
             return handler(*(values[slot] for slot in plan.first), **_named(plan.takes, values))
 
     return run_on_loop if is_async else run_in_thread
@@ -145,36 +144,3 @@ class _Threaded:
         return await to_thread.run_sync(
             self._context.__exit__, kind, error, trace, limiter=CapacityLimiter(1)
         )
-
-
-@contextmanager
-def _held_by(loop: asyncio.AbstractEventLoop, scope: AbstractAsyncContextManager[None]) -> Iterator[None]:
-    """Be in an async scope while this thread works: a task of the loop enters it, waits and leaves it."""
-    entered: Future[None] = Future()
-    over: Future[BaseException | None] = Future()
-
-    async def hold() -> BaseException | None:
-        # Nothing is raised out of this task: a SystemExit would end the loop.
-        try:
-            async with scope:
-                entered.set_result(None)
-                failure = await asyncio.wrap_future(over)
-                if failure is not None:
-                    raise failure
-        except BaseException as error:  # noqa: BLE001 - raised in the thread, whatever it is
-            if not entered.done():
-                entered.set_exception(error)
-            return error
-        return None
-
-    holding = asyncio.run_coroutine_threadsafe(hold(), loop)
-    entered.result()
-    try:
-        yield
-    except BaseException as error:  # noqa: BLE001 - the scope sees it first
-        over.set_result(error)
-    else:
-        over.set_result(None)
-    failure = holding.result()
-    if failure is not None:
-        raise failure

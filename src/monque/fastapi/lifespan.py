@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import signal
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,11 +10,10 @@ from typing import Any
 from fastapi import FastAPI
 
 from monque import ConfigurationError, Monque, WorkerRegistrationError
-from monque._signals import on_signals
+from monque._hosting.apps import Hosted, register_apps
+from monque._hosting.life import closed_on_exit
 from monque.fastapi.declared import AnyHandler
 from monque.fastapi.discover import find_handlers, find_hooks
-
-logger = logging.getLogger("monque")
 
 
 def setup_monque(
@@ -103,39 +99,6 @@ async def producer_lifespan(app: FastAPI) -> AsyncIterator[Monque]:
         yield life.monque
 
 
-@asynccontextmanager
-async def _closed_on_exit(monque: Monque) -> AsyncIterator[None]:
-    await monque.open()
-    try:
-        yield
-    finally:
-        await _close(monque)
-
-
-async def _close(monque: Monque) -> None:
-    """Close *monque* gracefully, at once if another signal comes, and without waiting if one more comes.
-
-    A web server hears signals itself, but does not hurry a lifespan that it waits for.
-    """
-    closing = asyncio.ensure_future(monque.close())
-    hurrying: set[asyncio.Task[None]] = set()
-
-    def hurry(_number: signal.Signals, times: int) -> None:
-        if times == 1:
-            hurrying.add(asyncio.ensure_future(monque.stop(timeout=0)))
-        else:
-            logger.warning("instance %s is no longer waited for: another signal came", monque.instance_id)
-            closing.cancel()
-
-    with on_signals(hurry, whose=monque.instance_id):
-        try:
-            await closing
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise  # the lifespan itself was cancelled
-
-
 def monque_of(app: FastAPI) -> Monque:
     """The Monque that `setup_monque` gave to *app*."""
     return _life_of(app).monque
@@ -166,7 +129,7 @@ class _Life:
 
     @asynccontextmanager
     async def running(self, app: FastAPI, state: Mapping[str, Any]) -> AsyncIterator[None]:
-        async with _closed_on_exit(self.monque):
+        async with closed_on_exit(self.monque):
             handlers = find_handlers(self.routers, self.packages)
             for handler in handlers:
                 self._register(handler, app, state)
@@ -197,3 +160,12 @@ class _Life:
             if handler.cron is not None:
                 settings = handler.schedule_settings
                 await self.monque.schedule(handler.cron, handler, timezone=handler.timezone, **settings)
+
+
+def _hosted(app: FastAPI) -> Hosted:
+    return Hosted(
+        monque=monque_of(app), working=lambda: worker_lifespan(app), idle=lambda: producer_lifespan(app)
+    )
+
+
+register_apps(FastAPI, _hosted)

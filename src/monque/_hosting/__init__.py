@@ -1,0 +1,1 @@
+"""What the integrations of web frameworks share."""

@@ -1,0 +1,126 @@
+"""A declared job: a worker whose methods use the Monque of the current application."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta, tzinfo
+from typing import Any, Generic, TypeVar, Unpack, overload
+
+from flask import Flask
+
+from monque import (
+    EnqueueOptions,
+    Job,
+    ScheduleOptions,
+    ScheduleSettings,
+    SyncMonque,
+    Worker,
+    Workers,
+    WorkerSettings,
+)
+from monque.sync import SyncWorker
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FlaskJob(SyncWorker[T], Generic[T]):
+    """What a function decorated with `FlaskMonque.job` becomes: a worker, whose methods block.
+
+    It stores jobs in the Monque of the current application. Call it like the function.
+
+    Examples:
+        >>> @monque.job("send-email")
+        ... def send_email(job: Job[Email]) -> None: ...
+        >>> send_email.enqueue(Email(to="ada@example.org"), delay=timedelta(minutes=5))
+    """
+
+    current: Callable[[], SyncMonque] = field(repr=False)
+    """Finds the Monque of the current application."""
+    cron: str | timedelta | None = None
+    timezone: str | tzinfo = "UTC"
+    schedule_settings: ScheduleSettings = field(default_factory=ScheduleSettings)
+
+    # Both block, so neither returns what the methods of a `Worker` do.
+    @overload  # type: ignore[override]  # it blocks, where `Worker` awaits
+    def enqueue(self: FlaskJob[None], data: None = None, **options: Unpack[EnqueueOptions]) -> Job[None]: ...
+
+    @overload
+    def enqueue(self, data: T, **options: Unpack[EnqueueOptions]) -> Job[T]: ...
+
+    def enqueue(self, data: Any = None, **options: Unpack[EnqueueOptions]) -> Job[Any]:
+        """As `Worker.enqueue`, in the Monque of the current application."""
+        job: Job[Any] = self.current().enqueue(self, data, **options)
+        return job
+
+    @overload  # type: ignore[override]  # it blocks, where `Worker` awaits
+    def schedule(
+        self: FlaskJob[None], cron: str | timedelta, data: None = None, **options: Unpack[ScheduleOptions]
+    ) -> Job[None]: ...
+
+    @overload
+    def schedule(self, cron: str | timedelta, data: T, **options: Unpack[ScheduleOptions]) -> Job[T]: ...
+
+    def schedule(
+        self, cron: str | timedelta, data: Any = None, **options: Unpack[ScheduleOptions]
+    ) -> Job[Any]:
+        """As `Worker.schedule`, in the Monque of the current application."""
+        job: Job[Any] = self.current().schedule(cron, self, data, **options)
+        return job
+
+    def register(self, app: Flask, monque: SyncMonque) -> None:
+        """Let *monque* run these jobs, each in a context of *app*."""
+        bound = Worker(
+            name=self.name,
+            handler=self.handler if self.address is not None else _in_context(app, self),
+            concurrency=self.concurrency,
+            settings=self.settings,
+            codec=self.codec,
+            is_async=self.is_async,
+            address=self.address,
+        )
+        monque.worker(self.name, bound, concurrency=self.concurrency, **self.settings)
+
+
+def declare(
+    name: str,
+    function: Callable[[Job[T]], Any],
+    current: Callable[[], SyncMonque],
+    concurrency: int | None,
+    settings: WorkerSettings,
+    **schedule: Any,
+) -> FlaskJob[T]:
+    """Look at a function, and note how its jobs run.
+
+    Raises:
+        WorkerRegistrationError: It is no handler.
+    """
+    worker = Workers().worker(name, function, concurrency=concurrency, **settings)
+    return FlaskJob(
+        name=name,
+        handler=worker.handler,
+        concurrency=concurrency,
+        settings=worker.settings,
+        codec=worker.codec,
+        is_async=worker.is_async,
+        address=worker.address,
+        current=current,
+        **schedule,
+    )
+
+
+def _in_context(app: Flask, job: FlaskJob[T]) -> Callable[[Job[T]], Any]:
+    """The handler, in an application context of its own; what `teardown_appcontext` registered ends it."""
+    handler: Callable[[Job[T]], Any] = job.handler
+
+    def run(job: Job[T]) -> Any:
+        with app.app_context():
+            return handler(job)
+
+    async def run_async(job: Job[T]) -> Any:
+        with app.app_context():
+            return await handler(job)
+
+    return functools.wraps(handler)(run_async if job.is_async else run)

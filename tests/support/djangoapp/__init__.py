@@ -1,0 +1,1 @@
+"""A Django project with tasks, for the tests of `monque.django`."""
