@@ -1,8 +1,10 @@
 # Every target sets up what it needs: a virtual environment in .venv with pinned dependencies and an
-# embedded MongoDB. Tools are called as `python -m …`, never by their scripts: a script's first line
-# cannot hold a path with spaces.
+# embedded MongoDB, npm packages in ui/node_modules, a browser for the tests. Tools are called as
+# `python -m …`, never by their scripts: a script's first line cannot hold a path with spaces.
 PYTHON ?= python3
 PY := .venv/bin/python
+INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check
+PAGES := $(PY) ui/build_pages.py
 # Test processes. Tests wait for time and for other processes about as long as they compute: three of them
 # keep two cores busy.
 JOBS ?= 3
@@ -12,33 +14,53 @@ JOBS ?= 3
 help: ## show what there is
 	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-.venv/ready: requirements/dev.txt pyproject.toml
+# What the demo and the dashboard need. The rest is ten times as much, and comes with the first target that needs it.
+.venv/demo: requirements/demo.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Monque needs Python 3.11 or newer; run: make PYTHON=python3.12 ...")'
 	@echo "setting up .venv (only the first time) ..."
 	@test -x $(PY) || $(PYTHON) -m venv .venv
-	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
-	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(INSTALL) --require-hashes -r requirements/demo.txt
+	@$(INSTALL) --no-deps --no-build-isolation --editable .
+	@touch .venv/demo
+
+.venv/ready: .venv/demo requirements/dev.txt
+	@echo "setting up what development needs (only the first time) ..."
+	@$(INSTALL) --require-hashes -r requirements/dev.txt
 	@touch .venv/ready
+
+# A Node in a place of its own, if there is none on PATH or an old one.
+node: .venv/demo
+	@$(PAGES) node || { echo "no Node 20.19 or newer with npm on PATH: fetching one ..." && $(INSTALL) --require-hashes --target .cache/node -r requirements/node.txt; }
 
 setup: .venv/ready ## create .venv with everything in it
 
-demo: .venv/ready ## see it work: a live show on an embedded MongoDB
+demo: .venv/demo ## see it work: a live show on an embedded MongoDB
 	@$(PY) -m monque.demo
 
-test: lint .venv/ready ## everything: lint, types, import contracts, all tests; FULL=1 with the numbers of the specification
+dashboard: ui ## see the dashboard: a shop that never sleeps, on an embedded MongoDB; SEED=7 and PORT=8787 choose others
+	@$(PY) -m monque.shop $(if $(SEED),--seed $(SEED)) $(if $(PORT),--port $(PORT))
+
+test: lint ui ## everything: lint, types, import contracts, all tests; FULL=1 with the numbers of the specification
+	@sh .ci/browser || true
+	@$(PAGES) test
 	@$(if $(FULL),MONQUE_TEST_FULL=1) $(PY) -m pytest -n $(JOBS) --dist worksteal
 
-lint: .venv/ready ## style, types and import contracts
+lint: .venv/ready node ## style, types (also of the pages) and import contracts
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy
 	@$(PY) -c 'from importlinter.cli import lint_imports_command as main; main()'
+	@$(PY) ui/make_types.py
+	@$(PAGES) check
+
+browser: .venv/demo ## set up a browser for the tests (on Debian, as root)
+	@sh .ci/browser
 
 format: .venv/ready ## put the code in its one format
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
 
-coverage: .venv/ready ## all tests, with the lines they miss
+coverage: .venv/ready ui ## all tests, with the lines they miss
 	@$(PY) -m coverage erase
 	@$(PY) -m coverage run -m pytest
 	@$(PY) -m coverage combine --quiet && $(PY) -m coverage report
@@ -58,27 +80,37 @@ trace: .venv/ready ## the path of one job through the code
 chaos: .venv/ready ## break everything for a while and check what comes of it: make chaos DURATION=10m SEED=7; OLD=c7dec4f beside an older version
 	@$(PY) -m chaos --duration $(or $(DURATION),1m) $(if $(SEED),--seed $(SEED)) $(if $(OLD),--old $(OLD)) --json chaos/results/latest.json
 
+screenshots: .venv/ready ui ## draw the pictures of the dashboard that the docs show; ONLY="overview jobs" for some
+	@PYTHONPATH=tests $(PY) -m pictures $(ONLY)
+
+matrix: .venv/ready ui ## the tests on other Pythons, servers and versions: make matrix ROWS="3.12 lowest" TESTS=tests/unit; WRITE=1 puts the table into the docs
+	@$(PY) -m matrix --jobs $(JOBS) $(if $(ROWS),--rows $(ROWS)) $(if $(TESTS),--tests $(TESTS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(WRITE),--write)
+
 docs: .venv/ready ## build the documentation into site/
 	@$(PY) -m zensical build --clean --strict
 
-ui: .venv/ready ## build the pages of the dashboard into the package (needs Node 20.19 or newer)
-	@cd ui && npm ci --silent --no-audit --no-fund
-	@$(PY) ui/make_types.py
-	@cd ui && npm run --silent check && npm run --silent test && npm run --silent build
+ui: node ## build the pages of the dashboard into the package, if they changed
+	@$(PAGES)
 
-ui-dev: .venv/ready ## serve the pages with reload, beside a running `monque web` (or the one at MONQUE_API)
-	@cd ui && npm ci --silent --no-audit --no-fund
-	@$(PY) ui/make_types.py
-	@cd ui && npm run --silent dev
+ui-dev: .venv/demo node ## serve the pages with reload, beside a running `monque web` (or the one at MONQUE_API)
+	@$(PAGES) serve
 
-build: .venv/ready ## the wheel and the sdist, in dist/
+build: .venv/ready ui ## the wheel and the sdist, in dist/
 	@$(PY) -m hatchling build
 
-pins: ## write requirements/dev.txt anew (needs uv)
-	@uv pip compile --quiet --universal --upgrade --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
-	  --custom-compile-command "make pins" --all-extras pyproject.toml requirements/dev.in -o requirements/dev.txt
+# The versions of demo.txt are those of dev.txt.
+COMPILE = uv pip compile --quiet --universal --upgrade --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+  --custom-compile-command "make pins"
+
+pins: ## write the pins in requirements/ anew (needs uv)
+	@$(COMPILE) --all-extras pyproject.toml requirements/dev.in -o requirements/dev.txt
+	@$(COMPILE) --extra cli --extra embedded --extra web --constraints requirements/dev.txt pyproject.toml requirements/demo.in -o requirements/demo.txt
+	@$(COMPILE) requirements/node.in -o requirements/node.txt
 
 clean: ## remove what was built
+	@rm -rf ui/node_modules ui/.tests ui/src/api.gen.ts src/monque/web/static .cache/node .cache/npm .cache/matrix
 	@rm -rf .venv dist site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.*
 
-.PHONY: help setup demo test lint format coverage bench bench-compare trace chaos docs ui ui-dev build pins clean
+.PHONY: help setup demo dashboard screenshots test lint browser format coverage bench bench-compare trace chaos matrix docs node ui ui-dev build pins clean
+
+.NOTPARALLEL: # the set-ups write into the same folders

@@ -7,8 +7,10 @@
 - "*`shop.py`:*" makes it that file, from which later blocks may import, and so may other processes.
 - A `text` block right after a Python block is what that block prints.
 - Every `mongodb://` address in them is replaced by the one in MONQUE_URI.
-- A block that imports Flask or Django is only compiled: they are not among our dependencies, and Django needs
-  a project around it. `test_frameworks.py` runs these.
+- "*In `settings.py`:*" or "*At the end of `settings.py`:*" makes it a part of a file that is not shown; it is
+  only compiled.
+- A block that imports Flask or Django is only compiled: it needs an app or a project around it.
+  `test_frameworks.py` and `tests/flask` run these.
 - SIGTERM stops a block that runs until it gets a signal, when its jobs are done.
 """
 
@@ -38,7 +40,8 @@ FENCE = re.compile(
 )
 SAME_FILE = "*In the same file:*"
 INSIDE_ASYNC = "*In the same file, inside an `async def`:*"
-FRAMEWORKS = {"flask", "django"}
+FRAMEWORKS = {"flask", "django", "django_mongodb_backend"}
+PART = re.compile(r"\*(In|At the end of) `")
 FILE = re.compile(r"\*`(?P<name>[\w./]+)`:\*")
 
 
@@ -114,7 +117,7 @@ def run(block: Block, page: Path, uri: str, file: File) -> str:
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         if block.above == INSIDE_ASYNC:
             file.run_inside(tree, page)
-        elif imported(tree) & FRAMEWORKS:
+        elif imported(tree) & FRAMEWORKS or PART.match(block.above):
             compile(tree, page, "exec")
         else:
             file.run(tree, page)

@@ -23,6 +23,9 @@ NAMES = [
     *(f"monque.Monque.{name}" for name in dir(Monque) if not name.startswith("_")),
     *(f"monque.SyncMonque.{name}" for name in dir(SyncMonque) if not name.startswith("_")),
     *(f"monque.fastapi.{name}" for name in importlib.import_module("monque.fastapi").__all__),
+    *(f"monque.django.{name}" for name in importlib.import_module("monque.django").__all__),
+    *(f"monque.litestar.{name}" for name in importlib.import_module("monque.litestar").__all__),
+    *(f"monque.flask.{name}" for name in importlib.import_module("monque.flask").__all__),
     *(f"monque.web.{name}" for name in importlib.import_module("monque.web").__all__),
     *(
         f"monque.testing.{name}"
@@ -47,6 +50,7 @@ ALIASES = {
     "monque.StatusName",
     "monque.UseName",
     "monque.fastapi.MonqueDep",
+    "monque.litestar.MonqueDep",
     "monque.web.Auth",
     "monque.web.Authorize",
     "monque.web.DEFAULT_KEYS",
@@ -86,7 +90,7 @@ def reference(site: Path) -> list[tuple[set[str], str]]:
 def documented(name: str) -> Any:
     """What a dotted name stands for."""
     module = "monque"
-    for candidate in ("fastapi", "testing", "pytest_plugin", "embedded"):
+    for candidate in ("fastapi", "flask", "litestar", "testing", "pytest_plugin", "embedded"):
         if name.startswith(f"monque.{candidate}."):
             module = f"monque.{candidate}"
     found: Any = importlib.import_module(module)

@@ -24,6 +24,7 @@ BODIES: dict[str, Any] = {
     "opsBulk": {"action": "delete", "filter": {}, "asOf": TIME},
     "opsGroupBulk": {"action": "retry", "asOf": TIME},
     "opsPause": {"name": "work"},
+    "opsCopyAs": {"root": "http://localhost/", "requests": [{"path": "/jobs"}]},
     "opsResume": {"name": "work"},
     "opsSchedulePut": {"cron": "0 9 * * *"},
     "opsSchedulePreview": {"cron": "0 9 * * *", "timezone": "Europe/Berlin"},

@@ -116,6 +116,7 @@ def test_importing_monque_imports_only_what_every_program_needs() -> None:
         "click",
         "rich",
         "fastapi",
+        "litestar",
         "starlette",
         "uvicorn",
         "uvloop",
@@ -141,6 +142,21 @@ def test_the_package_says_that_it_is_typed() -> None:
             "monque.fastapi",
             "fastapi",
             "monque.fastapi needs FastAPI; install it with: pip install 'pymonque[fastapi]'",
+        ),
+        (
+            "monque.flask",
+            "flask",
+            "monque.flask needs Flask; install it with: pip install 'pymonque[flask]'",
+        ),
+        (
+            "monque.litestar",
+            "litestar",
+            "monque.litestar needs Litestar; install it with: pip install 'pymonque[litestar]'",
+        ),
+        (
+            "monque.django",
+            "django",
+            "monque.django needs Django; install it with: pip install 'pymonque[django]'",
         ),
         (
             "monque.web",

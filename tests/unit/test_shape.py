@@ -23,7 +23,7 @@ VALUES = {
     *("Job", "Options", "Claim", "Schedule", "Diagnosis", "AuditEntry", "Instance", "TrendPoint"),
     *("JobFilter", "Route"),
 }
-MAY_NAME_FIELDS = ("_store/", "management/", "web/")
+MAY_NAME_FIELDS = ("_store/", "management/", "web/", "shop/past.py")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -119,7 +119,8 @@ def test_functions_are_short() -> None:
 def test_field_names_of_documents_stand_in_the_store_alone() -> None:
     """MongoDB's own camelCase, such as the answers of `hello`, is no field of ours.
 
-    The names in the JSON of the management API are a contract of their own, whatever documents are like.
+    The names in the JSON of the management API are a contract of their own, whatever documents are like. The
+    shop's day before was never run: its documents are made up, in one file.
     """
     ours = set(re.findall(r'"([a-z]+[A-Z]\w*)"', (PACKAGE / "_store" / "document.py").read_text()))
     assert {"nextRunAt", "claimedBy", "repeatInterval"} <= ours
