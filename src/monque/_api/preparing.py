@@ -19,6 +19,11 @@ _OLDEST_WIRE_VERSION = 17
 # From 7.0 on, a mongos can find and change one document of a sharded collection without the shard key.
 _OLDEST_SHARDING_WIRE_VERSION = 21
 
+# How long to recover jobs before an instance is open, in seconds; the rest follows with its heartbeats. Half
+# of it leaves more jobs to instances that run; with twice of it, jobs that cannot be changed, of which each
+# takes a second, keep an instance from opening for a minute.
+_LONGEST_RECOVERY = 30.0
+
 
 async def prepare(context: Context, *, timeout: float | None, own_claims: list[ObjectId]) -> None:
     """Make a collection ready for use.
@@ -45,7 +50,7 @@ async def prepare(context: Context, *, timeout: float | None, own_claims: list[O
         if options.instance_id and await store.is_alive_elsewhere(besides=own_claims):
             raise InstanceConflictError(options.instance_id)
         if options.recover_stale_jobs:
-            await recover(context)
+            await recover(context, within=_LONGEST_RECOVERY)
 
 
 def check_server(hello: Document) -> None:

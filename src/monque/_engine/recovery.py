@@ -57,8 +57,10 @@ async def recover(context: Context, *, within: float = math.inf) -> int:
 async def _take_some(taken: _Taken, context: Context, until: float) -> bool:
     """Take the jobs that one read finds; whether there may be more, and there is time for them."""
     found, before = await recovering.find_stale(context.store), taken.count
-    await _put_back([job for job in found if not job["hopeless"] and not job["requested"]], taken, context)
-    for job in found:
+    free = recovering.without_resting(context.store, found)
+    again = [job for job in free if not job["hopeless"] and not job["requested"]]
+    await _put_back(again, taken, context, until)
+    for job in free:
         if job["hopeless"] or job["requested"]:
             await (_cancel if job["requested"] else _give_up)(job, taken, context)
             if elapsed() > until:
@@ -67,15 +69,28 @@ async def _take_some(taken: _Taken, context: Context, until: float) -> bool:
     return len(found) == STALE_AT_ONCE and taken.count > before and elapsed() <= until
 
 
-async def _put_back(found: list[Document], taken: _Taken, context: Context) -> None:
+async def _put_back(found: list[Document], taken: _Taken, context: Context, until: float) -> None:
     """Let jobs run again: a few one by one, so that the log names those we took; the rest in one write."""
     single = max(_MOST_LINES - taken.put_back, 0)
-    for job in found[:single]:
+    await _put_back_each(found[:single], taken, context, until)
+    if elapsed() > until:
+        return
+    count = await recovering.put_back_many(context.store, found[single:])
+    if count is None:
+        await _put_back_each(found[single:], taken, context, until)
+    else:
+        taken.put_back += count
+
+
+async def _put_back_each(found: list[Document], taken: _Taken, context: Context, until: float) -> None:
+    for job in found:
         if await recovering.put_back(context.store, job) is not None:
             taken.put_back += 1
-            message = "recovered job %s (%s): its owner %s is dead; it will run again"
-            logger.warning(message, *_named(job), extra=_fields(job, context))
-    taken.put_back += await recovering.put_back_many(context.store, found[single:])
+            if taken.put_back <= _MOST_LINES:
+                message = "recovered job %s (%s): its owner %s is dead; it will run again"
+                logger.warning(message, *_named(job), extra=_fields(job, context))
+        if elapsed() > until:
+            return
 
 
 async def _cancel(found: Document, taken: _Taken, context: Context) -> None:

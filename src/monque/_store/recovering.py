@@ -6,13 +6,13 @@ import logging
 from collections.abc import Sequence
 from datetime import timedelta
 
-from pymongo.errors import WriteError
+from pymongo.errors import PyMongoError, WriteError
 
 from monque._attempts import HistoryEntry
 from monque._connect.deadlines import limited
 from monque._options import Options
 from monque._store import decoding, recent_runs, transitions
-from monque._store.document import Document, count_of
+from monque._store.document import Document, count_of, key_of
 from monque._store.reads import with_id
 from monque._store.refused import change_one
 from monque._store.settling import leave, remove_left
@@ -24,6 +24,13 @@ logger = logging.getLogger("monque")
 # Recovery reads about 200 bytes of each stale job, so a thousand dead jobs take one read and one write. Twice
 # as many would make that write twice as long; half as many would need twice as many round trips.
 STALE_AT_ONCE = 1000
+
+# A write to a job waits while somebody's open transaction has changed the same job. A process that is killed
+# within `complete_in` leaves such a transaction, and the server keeps it for up to a minute. Recovery waits
+# this many seconds for one job, and never longer than this part of the allowed silence: no heartbeat is sent
+# meanwhile. With half of it a slow server looks like a transaction; with twice, the other jobs wait longer.
+_LONGEST_WAIT = 1.0
+_PART_OF_SILENCE = 0.1
 
 # How many jobs one delete removes. Twice as many may take longer than one command may; half as many need
 # twice as many round trips.
@@ -70,18 +77,30 @@ async def put_back(store: Store, found: Document) -> Document | None:
     return await _change_stale(store, found, _recover(store))
 
 
-async def put_back_many(store: Store, found: Sequence[Document]) -> int:
-    """The same for many jobs in one write; returns how many were put back."""
+async def put_back_many(store: Store, found: Sequence[Document]) -> int | None:
+    """The same for many jobs in one write; returns how many were put back.
+
+    It returns None if one of the jobs cannot be changed now. The others can, each alone.
+    """
     if not found:
         return 0
     recover = _recover(store)
     these = {"_id": {"$in": [job["_id"] for job in found]}, **recover.when}
     try:
-        with limited():
+        with limited(2 * _patience(store)):
             result = await store.collection.update_many(these, recover.then, hint="_id_")
-    except WriteError:  # one of them cannot be changed; the others can
-        return sum([await put_back(store, job) is not None for job in found])
+    except WriteError:
+        return None
+    except PyMongoError as error:
+        await _demand_contact(store, error)
+        return None
     return result.modified_count
+
+
+def without_resting(store: Store, found: Sequence[Document]) -> list[Document]:
+    """Those of the stale jobs that may be tried now: one that could not be changed rests for a while."""
+    paused = store.unrecovered.paused(store.clock.now()) if store.unrecovered else ()
+    return [job for job in found if key_of(job["_id"]) not in paused] if paused else list(found)
 
 
 async def give_up(store: Store, found: Document) -> Document | None:
@@ -136,17 +155,34 @@ async def _take(store: Store, query: Document, transition: Transition) -> Docume
     """Take a job from its dead owner; None if that does not apply, or the server refuses to change it.
 
     A job that cannot be changed must not keep recovery from all others: an index of the user's own may stand
-    in its way. It is logged once, and tried again each time.
+    in its way, or an open transaction. It is logged once, and tried again after a while.
     """
     try:
-        return await change_one(store.collection, query, transition.then)
+        with limited(_patience(store)):
+            return await change_one(store.collection, query, transition.then)
     except WriteError as error:
-        job_id = query["_id"]
-        if store.unrecovered.add(job_id, now=store.clock.now()) == 1:
-            message = "job %s of a dead owner cannot be changed and is left as it is: %s"
-            fields = {"job_id": str(job_id), "instance_id": store.instance_id}
-            logger.error(message, job_id, error, extra=fields)
-        return None
+        why = str(error)
+    except PyMongoError as error:
+        await _demand_contact(store, error)
+        why = "the server did not change it in time; it may be part of an open transaction"
+    job_id = query["_id"]
+    if store.unrecovered.add(job_id, now=store.clock.now()) == 1:
+        message = "job %s of a dead owner cannot be changed and is left as it is: %s"
+        fields = {"job_id": str(job_id), "instance_id": store.instance_id}
+        logger.error(message, job_id, why, extra=fields)
+    return None
+
+
+def _patience(store: Store) -> float:
+    return min(_LONGEST_WAIT, _PART_OF_SILENCE * store.silence)
+
+
+async def _demand_contact(store: Store, error: PyMongoError) -> None:
+    """Raise *error* unless it is a timeout and the server answers: then it is about one job alone."""
+    if not error.timeout:
+        raise error
+    with limited(_patience(store)):
+        await store.server.ping()
 
 
 async def prune(store: Store, status: str, older_than: timedelta) -> int:

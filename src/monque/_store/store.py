@@ -83,7 +83,7 @@ class Store:
         ).total_seconds()
         """Seconds without a heartbeat after which other instances take our jobs."""
         self.unrecovered = Refused()
-        """Jobs of dead owners that the server refuses to change: each is logged once."""
+        """Jobs of dead owners that cannot be changed now: each is logged once and rests for a while."""
 
     def through(self, collection: AsyncCollection[Document]) -> Store:
         """The same store with another handle of its collection: that of the driver a session belongs to."""

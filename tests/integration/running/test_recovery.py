@@ -589,6 +589,35 @@ async def test_a_job_that_the_server_refuses_to_change_keeps_no_other_from_being
     assert monque.is_healthy()
 
 
+@pytest.mark.parametrize("count", [3, 30], ids=["few", "many"])
+@pytest.mark.parametrize("max_retries", [1, 10], ids=["given up", "put back"])
+async def test_a_job_in_the_open_transaction_of_its_dead_owner_keeps_no_other_from_being_recovered(
+    collection: Collection, make_monque: Make, max_retries: int, count: int
+) -> None:
+    """A process that is killed within `complete_in` leaves a transaction. The server ends it after a minute;
+    until then, each write to the job waits for it.
+    """
+    dead = [claimed("dead", **DEAD) for _ in range(count)]
+    locked = dead[1]
+    await make_monque().open()  # creates the indexes, which the transaction would keep waiting
+    await collection.insert_many(dead)
+    monque = make_monque(options=replace(WATCHFUL, max_retries=max_retries))
+    events = Events(monque)
+    async with collection.database.client.start_session() as session:
+        await session.start_transaction()
+        await collection.update_one({"_id": locked["_id"]}, {"$set": {"step": 1}}, session=session)
+
+        await monque.open()
+
+        left = [doc["_id"] async for doc in collection.find({"status": "processing"})]
+        assert left == [locked["_id"]]
+        await monque.start()
+        await session.abort_transaction()
+    await events.wait("stale:recovered", 2)
+    assert (await get(collection, locked))["status"] == ("failed" if max_retries == 1 else "pending")
+    assert monque.is_healthy()
+
+
 @pytest.mark.parametrize("max_retries", [1, 10])
 async def test_schedules_written_by_hand_are_recovered_like_other_schedules(
     collection: Collection, make_monque: Make, max_retries: int
