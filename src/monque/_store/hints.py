@@ -109,6 +109,8 @@ class Watch:
         """Open the stream. It misses nothing from then on, until it breaks."""
         try:
             stream = await _open(store.collection)
+        except InvalidBSON:  # the first answer has a change already
+            stream = await _open(store.collection.with_options(codec_options=RAW))
         except OperationFailure as error:
             if error.code in _UNAVAILABLE:
                 raise WatchUnavailableError(str(error)) from error

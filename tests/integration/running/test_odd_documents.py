@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partialmethod
 from typing import Any
 
 import bson
@@ -16,9 +17,11 @@ from bson.datetime_ms import DatetimeMS
 from bson.dbref import DBRef
 from bson.raw_bson import RawBSONDocument
 from pymongo import AsyncMongoClient
+from pymongo.asynchronous.collection import AsyncCollection
 
 from monque import Job, Monque
 from monque._store.document import key_of
+from monque._store.hints import Hint, Watch
 from monque.embedded import EmbeddedMongo
 from support.aliases import Collection, Database, Make
 from support.clocks import ago
@@ -248,6 +251,24 @@ async def test_an_id_that_python_cannot_represent_is_left_alone_and_reported_onc
         good = await monque.enqueue("work")
         await eventually(lambda: _completed(monque, good.id))
     await collection.delete_many({"status": "pending"})
+
+
+async def test_a_stream_opens_although_its_first_answer_has_an_id_that_the_driver_refuses_to_decode(
+    make: Make, collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change that is stored while the stream is opened. Here the driver asks for one of just before."""
+    store = (await make().open())._context().store
+    async with collection.database.client.start_session() as session:
+        await collection.insert_one(document(_id=Binary(b"short", 4)), session=session)
+        just_before = partialmethod(AsyncCollection.watch, start_at_operation_time=session.operation_time)
+    with monkeypatch.context() as patch:
+        patch.setattr(AsyncCollection, "watch", just_before)
+        watch = await Watch.open(store)
+    hint = await anext(watch.hints())
+    await watch.close()
+    await collection.delete_many({})
+
+    assert hint == Hint(name=None, run_at=None)
 
 
 async def test_a_job_that_other_instances_claim_each_time_is_not_reported(
