@@ -10,7 +10,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from bench.trace import Call, Function, Trace, describe, draw, trace_job
 
 # What it crosses today, and a little room: on a busy machine a timer slips in. Lower them when they can be.
-MOST_FILES = 40
+MOST_FILES = 41
 MOST_FUNCTIONS = 172
 MOST_SWITCHES = 175
 

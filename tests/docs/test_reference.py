@@ -91,7 +91,7 @@ async def test_the_page_on_indexes_lists_those_that_are_created(make_monque: Any
 
 def test_the_tour_names_files_that_exist() -> None:
     package = Path(monque.__file__).parent
-    named = re.findall(r"`((?:_\w+/)?_?\w+)(?:\.py)?`", (DOCS / "internals/tour.md").read_text())
+    named = re.findall(r"`((?:_\w+/(?:\w+/)*)?_?\w+)(?:\.py)?`", (DOCS / "internals/tour.md").read_text())
     files = [name for name in named if name.startswith("_")] + re.findall(
         r"`(\w+\.py)`", (DOCS / "internals/tour.md").read_text()
     )
@@ -108,8 +108,9 @@ def test_the_docstring_of_the_options_has_a_line_for_each() -> None:
 
 def test_the_page_on_typescript_names_every_field_that_is_stored() -> None:
     store = Path(monque.__file__).parent / "_store"
-    files = ("document", "transitions", "history", "windows", "reporting", "planning", "recent_runs")
-    code = "".join((store / f"{name}.py").read_text() for name in files)
+    files = ("document", "history", "windows", "reporting", "planning", "recent_runs")
+    paths = [*(store / f"{name}.py" for name in files), *(store / "transitions").glob("*.py")]
+    code = "".join(path.read_text() for path in paths)
     stored = set(re.findall(r"\"([a-z]+[A-Z][A-Za-z]*)\"", code)) | {"attempt", "timezone", *TRACE_FIELDS}
     stored |= {"policy", *stored_policy(EVERYTHING), "history", "by", "outcome", "error", "message", "trace"}
     stored |= {"cancel", "at", "reason", "stuck", "why", "since"}

@@ -13,10 +13,10 @@ import pytest
 from pymongo import AsyncMongoClient
 
 from monque import JobStatus, Monque, NewJob, Workers
-from monque._store import transitions
 from monque._store.document import failed_occurrence
 from monque._store.settling import Settled
 from monque._store.store import Store
+from monque._store.transitions import occurrences, run
 from monque._time.clock import Clock
 from support.aliases import Collection, Failing, Make
 from support.clocks import ago, ahead, now
@@ -519,9 +519,9 @@ async def test_a_failed_occurrence_does_not_split_the_batch_it_is_settled_in(
         await clock.refresh(store.server.hello)
         settler = store.settler
         leaves = failed_occurrence(schedule, reason="no", fail_count=1, now=clock.now())
-        gives_up = transitions.give_up_occurrence(schedule, run_at=ahead(hours=1), leaves=leaves)
+        gives_up = occurrences.give_up_occurrence(schedule, run_at=ahead(hours=1), leaves=leaves)
         answers = await asyncio.gather(
-            *(settler.settle(claim, transitions.complete(claim)) for claim in plain),
+            *(settler.settle(claim, run.complete(claim)) for claim in plain),
             settler.settle(schedule, gives_up),
         )
 

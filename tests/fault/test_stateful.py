@@ -61,7 +61,7 @@ from monque._status import Interruption
 from monque._store.contention import Contention
 from monque._store.document import Document, failed_occurrence, is_cancel_requested, with_request
 from monque._store.settling import LOST, Lost, Settled, find_requests, spawn
-from monque._store.transitions import Transition
+from monque._store.transitions.transition import Transition
 from monque._workers.results import Kept
 from monque.embedded import EmbeddedMongo
 from support.clocks import ago, ahead

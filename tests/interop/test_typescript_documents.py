@@ -15,9 +15,10 @@ import pytest
 from bson import ObjectId, json_util
 
 from monque import Job, JobStatus, Monque, Options
-from monque._store import recovering, transitions
+from monque._store import recovering
 from monque._store.document import failed_occurrence
 from monque._store.store import Store
+from monque._store.transitions import recovery
 from monque._time.clock import Clock
 from support.aliases import Collection, Make
 from support.clocks import ago, ahead, now
@@ -376,7 +377,7 @@ class TestRecovering:
         before = await collection.find().to_list()
 
         leaves = failed_occurrence(schedule, reason="its process died", fail_count=0, now=clock.now())
-        given_up = transitions.abandon_occurrence(schedule, run_at=ahead(hours=1), leaves=leaves)
+        given_up = recovery.abandon_occurrence(schedule, run_at=ahead(hours=1), leaves=leaves)
 
         assert await recovering.abandon(store, schedule, given_up) is None
         assert await collection.find().to_list() == before

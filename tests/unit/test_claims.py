@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from bson import ObjectId
 
-from monque._store import transitions
 from monque._store.document import Claim, as_claim, due_of, is_recurring, unique_key_of
+from monque._store.transitions.ownership import take_over
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -36,7 +36,7 @@ def test_a_claim_has_naive_times_and_the_aware_ones_of_its_payload() -> None:
 def test_a_claim_takes_over_the_schedule_that_was_changed_under_it_and_keeps_its_payload() -> None:
     stored = schedule()
     claim = as_claim(stored)
-    taken = transitions.take_over(claim, {**stored, "repeatInterval": "@daily", "data": "new"})
+    taken = take_over(claim, {**stored, "repeatInterval": "@daily", "data": "new"})
     assert taken == {**claim, "repeatInterval": "@daily"}
 
 
@@ -46,15 +46,15 @@ def test_a_claim_takes_over_the_schedule_that_was_changed_under_it_and_keeps_its
 )
 def test_a_claim_that_does_not_hold_takes_nothing_over(change: dict[str, Any]) -> None:
     stored = schedule()
-    assert transitions.take_over(as_claim(stored), {**stored, **change}) is None
-    assert transitions.take_over(as_claim(stored), None) is None
+    assert take_over(as_claim(stored), {**stored, **change}) is None
+    assert take_over(as_claim(stored), None) is None
 
 
 def test_a_job_that_is_not_recurring_has_no_schedule_to_take_over() -> None:
     stored = schedule(repeatInterval=None)
     claim: Claim = as_claim(stored)
     assert not is_recurring(claim)
-    assert transitions.take_over(claim, stored) is None
+    assert take_over(claim, stored) is None
 
 
 @pytest.mark.parametrize("odd", ["tomorrow", None, 5, [NOON]])

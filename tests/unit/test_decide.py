@@ -12,9 +12,10 @@ from bson import ObjectId
 
 from monque import Cancel, Fail, JobCancelled, JobCompleted, JobFailed, JobStatus, Options, Snooze
 from monque._engine.decide import Outcome, decide, ending, report, report_unread
-from monque._store import recent_runs, transitions
+from monque._store import recent_runs
 from monque._store.lazy_job import to_job
-from monque._store.transitions import Transition
+from monque._store.transitions import calls, occurrences, run
+from monque._store.transitions.transition import Transition
 from monque._workers.results import Kept
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -66,13 +67,13 @@ def ended(how: Any) -> Any:
 
 
 def test_a_success_completes_the_job() -> None:
-    assert decided(claim(), SUCCESS) is transitions.complete(claim(), ran=0.02)
+    assert decided(claim(), SUCCESS) is run.complete(claim(), ran=0.02)
 
 
 def test_a_result_is_stored_with_the_success() -> None:
     transition = decided(claim(), Outcome(0.02, kept=Kept("result", 9)))
 
-    assert transition.base is transitions.complete(claim(), ran=0.02, kept=Kept("other", 9)).base
+    assert transition.base is run.complete(claim(), ran=0.02, kept=Kept("other", 9)).base
     assert transition.value == Kept("result", 9)
 
 
@@ -87,14 +88,14 @@ def test_a_schedule_that_was_told_to_end_stores_no_result() -> None:
     cancelled = schedule(cancel=REQUEST)
 
     transition = decided(cancelled, Outcome(0.02, kept=Kept("result", 9)))
-    assert transition.then == transitions.cancel_run(cancelled, ended=ended("completed")).then
+    assert transition.then == run.cancel_run(cancelled, ended=ended("completed")).then
 
 
 def test_a_success_of_a_schedule_moves_it_to_its_next_time() -> None:
     transition = decided(schedule(), SUCCESS)
 
     assert transition.to is JobStatus.PENDING
-    expected = transitions.repeat(schedule(), run_at=NEXT_HOUR, ended=ended("completed"))
+    expected = occurrences.repeat(schedule(), run_at=NEXT_HOUR, ended=ended("completed"))
     assert transition.then == expected.then
 
 
@@ -102,7 +103,7 @@ def test_a_success_of_a_schedule_moves_it_to_its_next_time() -> None:
 @pytest.mark.parametrize(("failures", "seconds"), [(0, 2), (1, 4)])
 def test_a_failure_is_retried_after_a_pause_that_doubles(what: Any, failures: int, seconds: int) -> None:
     failing = {**what, "failCount": failures}
-    expected = transitions.retry(failing, delay=timedelta(seconds=seconds), reason="ValueError: no")
+    expected = run.retry(failing, delay=timedelta(seconds=seconds), reason="ValueError: no")
 
     transition = decided(failing, FAILED)
     assert (transition.to, transition.when, transition.then) == (expected.to, expected.when, expected.then)
@@ -112,7 +113,7 @@ def test_the_last_failure_of_a_job_is_final() -> None:
     transition = decided(claim(failCount=2), FAILED)
 
     assert transition.to is JobStatus.FAILED
-    assert transition.then == transitions.fail(claim(failCount=2), reason="ValueError: no").then
+    assert transition.then == run.fail(claim(failCount=2), reason="ValueError: no").then
 
 
 def test_the_last_failure_of_a_schedule_is_kept_beside_it_and_the_schedule_continues() -> None:
@@ -130,7 +131,7 @@ def test_the_last_failure_of_a_schedule_is_kept_beside_it_and_the_schedule_conti
 
 @pytest.mark.parametrize("what", [claim(), schedule(), schedule("nonsense")], ids=["job", "schedule", "odd"])
 def test_an_interrupted_run_is_released(what: Any) -> None:
-    assert decided(what, RELEASED) is transitions.release(what)
+    assert decided(what, RELEASED) is run.release(what)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +178,7 @@ def test_a_job_that_is_no_schedule_keeps_no_runs() -> None:
 def test_a_run_that_was_stopped_for_the_instances_sake_counts_no_failure(why: Any) -> None:
     outcome = Outcome(0.02, RuntimeError("torn"), why)
 
-    assert decided(claim(failCount=2), outcome) is transitions.release(claim(failCount=2))
+    assert decided(claim(failCount=2), outcome) is run.release(claim(failCount=2))
 
 
 @pytest.mark.parametrize(
@@ -196,15 +197,15 @@ def test_whatever_ends_a_run_that_is_to_be_cancelled_cancels_it(what: Any, outco
     asked = what(cancel=REQUEST)
 
     if what is claim or not outcome.seconds:
-        assert decided(asked, outcome) is transitions.cancel_run(asked)
+        assert decided(asked, outcome) is run.cancel_run(asked)
     else:
-        assert decided(asked, outcome).then == transitions.cancel_run(asked, ended=ended("cancelled")).then
+        assert decided(asked, outcome).then == run.cancel_run(asked, ended=ended("cancelled")).then
 
 
 def test_a_run_that_returns_completes_its_job_whatever_was_asked() -> None:
     asked = claim(cancel=REQUEST)
 
-    assert decided(asked, SUCCESS) is transitions.complete(asked, ran=0.02)
+    assert decided(asked, SUCCESS) is run.complete(asked, ran=0.02)
 
 
 def test_a_schedule_that_is_to_be_cancelled_does_not_wait_for_its_next_time() -> None:
@@ -212,7 +213,7 @@ def test_a_schedule_that_is_to_be_cancelled_does_not_wait_for_its_next_time() ->
 
     transition = decided(asked, SUCCESS)
     assert transition.to is JobStatus.CANCELLED
-    assert transition.then == transitions.cancel_run(asked, ended=ended("completed")).then
+    assert transition.then == run.cancel_run(asked, ended=ended("completed")).then
 
 
 @pytest.mark.parametrize("record", [{"by": "handler"}, {"by": "expiry"}, "operator", None, [REQUEST], {}])
@@ -230,7 +231,7 @@ def test_a_cancelled_run_is_reported_as_cancelled() -> None:
 
 
 def test_a_handler_that_is_not_called_leaves_its_job_released() -> None:
-    assert decided(claim(), Outcome.of_uncalled()) is transitions.release(claim())
+    assert decided(claim(), Outcome.of_uncalled()) is run.release(claim())
 
 
 def test_a_success_of_a_schedule_that_cannot_be_read_fails_it_with_the_reason() -> None:
@@ -366,14 +367,14 @@ NOTED = claim(uniqueKey="k", again={"data": 1})
 def test_a_success_is_followed_by_a_run_for_the_later_call() -> None:
     transition = decided(NOTED, SUCCESS)
 
-    assert (transition.to, transition.then) == (JobStatus.PENDING, transitions.run_again(NOTED).then)
+    assert (transition.to, transition.then) == (JobStatus.PENDING, calls.run_again(NOTED).then)
     assert ending(SUCCESS, transition) == "completed"
 
 
 def test_a_failure_that_would_be_retried_is_followed_by_it_at_once() -> None:
     transition = decided(NOTED, FAILED)
 
-    assert (transition.then, transition.leaves) == (transitions.run_again(NOTED).then, None)
+    assert (transition.then, transition.leaves) == (calls.run_again(NOTED).then, None)
     assert ending(FAILED, transition) == "retried"
 
 
@@ -390,12 +391,12 @@ def test_a_failure_for_good_is_kept_beside_it() -> None:
 def test_a_job_that_expired_before_it_started_runs_for_it() -> None:
     expired = Outcome.of_gated()
 
-    assert decided(NOTED, expired).then == transitions.run_again(NOTED).then
-    assert decided(claim(uniqueKey="k"), expired) is transitions.expire(claim(uniqueKey="k"))
+    assert decided(NOTED, expired).then == calls.run_again(NOTED).then
+    assert decided(claim(uniqueKey="k"), expired) is run.expire(claim(uniqueKey="k"))
 
 
 def test_a_release_leaves_it_noted() -> None:
-    assert decided(NOTED, RELEASED) is transitions.release(NOTED)
+    assert decided(NOTED, RELEASED) is run.release(NOTED)
 
 
 def test_a_request_to_cancel_comes_before_it() -> None:

@@ -22,7 +22,7 @@ from monque import (
 )
 from monque._engine.decide import Outcome, decide, ending, report
 from monque._store.lazy_job import to_job
-from monque._store.transitions import Transition
+from monque._store.transitions.transition import Transition
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 NEXT_HOUR = datetime(2026, 3, 4, 6, tzinfo=UTC)

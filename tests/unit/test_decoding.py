@@ -89,7 +89,8 @@ def test_every_read_of_the_store_goes_through_the_module_that_reads_anything() -
         "operations.py": 3,
         "trend_writes.py": 1,
     }
-    modules = [path for path in Path(monque._store.__path__[0]).glob("*.py") if path.name not in own]
-    found = {path.name: len(reads.findall(path.read_text())) for path in modules}
+    store = Path(monque._store.__path__[0])
+    modules = [path for path in store.rglob("*.py") if path.name not in own]
+    found = {str(path.relative_to(store)): len(reads.findall(path.read_text())) for path in modules}
 
     assert {name: count for name, count in found.items() if count} == knowing

@@ -14,7 +14,8 @@ from monque._engine.gates import gate
 from monque._errors import ConfigurationError
 from monque._store import planning
 from monque._store.document import PARKED, as_claim
-from monque._store.transitions import Transition, was_settled
+from monque._store.transitions.ownership import was_settled
+from monque._store.transitions.transition import Transition
 
 NOW = datetime(2026, 1, 1, 12, 30, tzinfo=UTC)
 DUE = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -9,7 +9,7 @@ import pytest
 from monque import JobCancelledError, JobFailedError, ResultError
 from monque._api.waiting import result_in
 from monque._store.settling import _by_transition
-from monque._store.transitions import complete
+from monque._store.transitions.run import complete
 from monque._workers.results import Kept, keep
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import MAXYEAR, UTC, datetime, timedelta
@@ -18,52 +21,46 @@ from monque._attempts import HistoryEntry
 from monque._store import recent_runs, transitions
 from monque._store.document import PARKED, as_claim, with_stuck
 from monque._store.terms import Terms
-from monque._store.transitions import (
-    Transition,
-    abandon_occurrence,
-    abandon_schedule,
-    as_read,
-    by_id,
+from monque._store.transitions.calls import note_again, replace_waiting, run_again
+from monque._store.transitions.occurrences import end_schedule, give_up_occurrence, park, repeat, skip, spawn
+from monque._store.transitions.operators import (
     cancel,
-    cancel_run,
-    cancel_stale,
     change_schedule,
-    claim,
-    complete,
     count_extra_job,
     end_after_run,
-    end_schedule,
-    expire,
-    fail,
-    give_up_crashed,
-    give_up_occurrence,
-    heartbeat,
-    is_owned,
-    note_again,
-    owned,
-    park,
     pause_schedule,
-    recover,
-    release,
-    repeat,
-    replace_waiting,
     request_cancel,
     reschedule_by_operator,
-    retry,
     retry_by_operator,
-    run_again,
-    run_again_crashed,
     run_now_by_operator,
     set_priority,
-    skip,
-    snooze,
-    spawn,
-    stale,
-    stale_fields,
     stopping,
     trigger_schedule,
-    was_settled,
 )
+from monque._store.transitions.ownership import as_read, is_owned, owned, was_settled
+from monque._store.transitions.recovery import (
+    abandon_occurrence,
+    abandon_schedule,
+    cancel_stale,
+    crash_reason,
+    give_up_crashed,
+    recover,
+    run_again_crashed,
+    stale,
+    stale_fields,
+)
+from monque._store.transitions.run import (
+    cancel_run,
+    claim,
+    complete,
+    expire,
+    fail,
+    heartbeat,
+    release,
+    retry,
+    snooze,
+)
+from monque._store.transitions.transition import Transition, by_id
 from monque._workers.results import Kept
 
 Document = dict[str, Any]
@@ -1291,15 +1288,37 @@ def test_a_transition_leaves_exactly_the_document_that_the_table_says(row: Row) 
     assert row.of.leaves == row.leaves
 
 
-def test_the_table_has_a_row_for_every_transition() -> None:
-    functions = {
+def transitions_of(file: str) -> set[str]:
+    """The names of the transitions that a file of the state machine defines."""
+    module = importlib.import_module(f"{transitions.__name__}.{file}")
+    return {
         name
-        for name, function in inspect.getmembers(transitions, inspect.isfunction)
+        for name, function in inspect.getmembers(module, inspect.isfunction)
         if not name.startswith("_")
+        and function.__module__ == module.__name__
         and inspect.signature(function, eval_str=True).return_annotation is Transition
     }
 
+
+FILES = [file.name for file in pkgutil.iter_modules(transitions.__path__)]
+
+
+def test_the_table_has_a_row_for_every_transition() -> None:
+    functions = {name for file in FILES for name in transitions_of(file)}
+
     assert {function_of(each) for each in TABLE} == functions
+
+
+def test_the_state_machine_says_in_which_file_each_transition_stands() -> None:
+    _, _, after = (transitions.__doc__ or "").partition("by who acts:\n\n")
+    heading, *table = after.partition("\n\n")[0].splitlines()
+    told: dict[str, set[str]] = {}
+    file = ""
+    for line in table:
+        file = line[: heading.index("Who acts")].strip() or file
+        told.setdefault(file, set()).update(re.findall(r"\w+", line[heading.index("Transitions") :]))
+
+    assert told == {file: names for file in FILES if (names := transitions_of(file))}
 
 
 # What all transitions have in common
@@ -1400,7 +1419,7 @@ def test_a_reason_in_a_pipeline_is_a_literal(transition: Transition) -> None:
     reason = written(transition.then)["failReason"]
 
     assert list(reason) == ["$literal"]
-    assert reason["$literal"] in ("$$NOW", transitions.crash_reason(2))
+    assert reason["$literal"] in ("$$NOW", crash_reason(2))
 
 
 # Which jobs share a write

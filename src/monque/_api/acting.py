@@ -17,7 +17,7 @@ from monque._api import schedules
 from monque._errors import JobNotFoundError, JobStateError
 from monque._rules import ids_meant
 from monque._status import JobStatus
-from monque._store import operations, transitions
+from monque._store import operations
 from monque._store.document import (
     Document,
     is_cancel_requested,
@@ -27,6 +27,7 @@ from monque._store.document import (
     unique_key_of,
 )
 from monque._store.store import Store
+from monque._store.transitions import operators
 
 R = TypeVar("R")
 
@@ -58,7 +59,7 @@ async def cancel(store: Store, given: Any, reason: str | None) -> tuple[Document
     """Cancel a pending job; return False beside the document if it was cancelled before."""
 
     async def change(job_id: Any) -> tuple[Document, bool]:
-        while (after := await store.change(job_id, transitions.cancel(reason=reason))) is None:
+        while (after := await store.change(job_id, operators.cancel(reason=reason))) is None:
             before = await _read(store, job_id)
             if status_of(before) is JobStatus.CANCELLED:
                 return before, False
@@ -75,7 +76,7 @@ async def stop(store: Store, given: Any, reason: str | None) -> tuple[Document, 
 
     async def change(job_id: Any) -> tuple[Document, bool]:
         while True:
-            for transition in (transitions.cancel(reason=reason), transitions.request_cancel(reason=reason)):
+            for transition in (operators.cancel(reason=reason), operators.request_cancel(reason=reason)):
                 if (after := await store.change(job_id, transition)) is not None:
                     return after, True
             before = await _read(store, job_id)
@@ -126,7 +127,7 @@ async def retry(store: Store, given: Any) -> tuple[Document, JobStatus]:
 
 async def reschedule(store: Store, given: Any, run_at: datetime) -> Document:
     """Let a pending job run at another time."""
-    transition = transitions.reschedule_by_operator(run_at=run_at)
+    transition = operators.reschedule_by_operator(run_at=run_at)
 
     async def change(job_id: Any) -> Document:
         while (after := await store.change(job_id, transition)) is None:
@@ -145,7 +146,7 @@ async def run_now(store: Store, given: Any) -> Document:
             if is_recurring(before) and status_of(before) in _ACTIVE:
                 after = await schedules.trigger_once(store, before)
             else:
-                after = await store.change(job_id, transitions.run_now_by_operator())
+                after = await store.change(job_id, operators.run_now_by_operator())
                 if after is None:
                     before = await _read(store, job_id)
                     _check_waiting(before)
@@ -169,7 +170,7 @@ def _check_waiting(document: Document) -> None:
 
 async def set_priority(store: Store, given: Any, priority: int) -> Document:
     """Let a pending job be more or less urgent."""
-    transition = transitions.set_priority(priority=priority)
+    transition = operators.set_priority(priority=priority)
 
     async def change(job_id: Any) -> Document:
         while (after := await store.change(job_id, transition)) is None:

@@ -11,10 +11,11 @@ from typing import Any
 
 from monque._errors import JobNotFoundError
 from monque._rules import check_name, check_unique_key
-from monque._store import operations, schedules, transitions
+from monque._store import operations, schedules
 from monque._store.document import Document, is_cancel_requested
 from monque._store.planning import edited, is_paused, occurrence, resumed, stores_jobs
 from monque._store.store import Store
+from monque._store.transitions import operators
 
 
 async def find(store: Store, name: str, unique_key: str | None) -> Document:
@@ -55,7 +56,7 @@ async def pause(store: Store, name: str, unique_key: str | None) -> tuple[Docume
         before = await find(store, name, unique_key)
         if is_paused(before):
             return before, False
-        after = await store.change(before["_id"], transitions.pause_schedule(before))
+        after = await store.change(before["_id"], operators.pause_schedule(before))
         if after is not None:
             return after, True
 
@@ -69,7 +70,7 @@ async def resume(store: Store, name: str, unique_key: str | None) -> tuple[Docum
         before = await find(store, name, unique_key)
         if not is_paused(before):
             return before, False
-        change = transitions.change_schedule(before, changes=resumed(before, store.clock.now()))
+        change = operators.change_schedule(before, changes=resumed(before, store.clock.now()))
         after = await store.change(before["_id"], change)
         if after is not None:
             return after, True
@@ -87,7 +88,7 @@ async def trigger_once(store: Store, before: Document) -> Document | None:
     """Let the schedule that was read run now; None if it has changed since."""
     if stores_jobs(before):
         return await _store_extra_job(store, before)
-    return await store.change(before["_id"], transitions.trigger_schedule(before))
+    return await store.change(before["_id"], operators.trigger_schedule(before))
 
 
 async def _store_extra_job(store: Store, schedule: Document) -> Document:
@@ -95,7 +96,7 @@ async def _store_extra_job(store: Store, schedule: Document) -> Document:
     wanted = occurrence(schedule, store.clock.now(), extra=True)
     job = await store.inserter.insert(wanted, None)
     if job["_id"] == wanted["_id"]:
-        await store.change(schedule["_id"], transitions.count_extra_job(schedule))
+        await store.change(schedule["_id"], operators.count_extra_job(schedule))
     return job
 
 
@@ -103,7 +104,7 @@ async def unschedule(store: Store, name: str, unique_key: str | None) -> Documen
     """Cancel a schedule that waits, or have a running one cancelled after its run."""
     while True:
         before = await find(store, name, unique_key)
-        for transition in (transitions.cancel(), transitions.end_after_run()):
+        for transition in (operators.cancel(), operators.end_after_run()):
             if (after := await store.change(before["_id"], transition)) is not None:
                 return after
         if is_cancel_requested(before):

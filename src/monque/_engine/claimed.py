@@ -23,7 +23,7 @@ from monque._status import Interruption
 from monque._store.document import Claim, attempt_of, is_cancel_requested, key_of
 from monque._store.lazy_job import to_job
 from monque._store.store import Store
-from monque._store.transitions import Transition
+from monque._store.transitions.transition import Transition
 from monque._timeout import Timeout
 from monque._workers.results import Kept
 from monque._workers.workers import Worker

@@ -21,10 +21,10 @@ from monque._engine.context import Context
 from monque._engine.listening import ANYTHING, Listening
 from monque._engine.repair import IndexRepair
 from monque._engine.runs import Runs
-from monque._store import transitions
 from monque._store.document import Claim
 from monque._store.hints import CancelHint, Hint
 from monque._store.settling import Doubtful
+from monque._store.transitions import run
 from monque._time.clock import elapsed
 from monque._time.waiting import Pauses, happens
 from monque._workers.workers import Workers
@@ -349,7 +349,7 @@ class Claiming:
         store = self._context.store
         for pause in (0.0, 0.1, 0.5):  # a job that is not released in the end becomes stale, and is recovered
             await asyncio.sleep(pause)
-            answer = await store.settler.settle(claim, transitions.release(claim))
+            answer = await store.settler.settle(claim, run.release(claim))
             if not isinstance(answer, Doubtful):
                 break
         name = claim.get("name")  # somebody may have changed it by hand

@@ -22,12 +22,13 @@ from monque._errors import ClaimLostError, ConfigurationError, NotCommittedError
 from monque._events import JobError
 from monque._observe.logs import about
 from monque._raised import bounded
-from monque._store import transitions
 from monque._store.document import Document
 from monque._store.reporting import report
 from monque._store.settling import settle_in
 from monque._store.store import Store
-from monque._store.transitions import Transition
+from monque._store.transitions.ownership import is_owned, take_over, was_settled
+from monque._store.transitions.run import heartbeat as still_alive
+from monque._store.transitions.transition import Transition
 from monque._time.clock import elapsed
 from monque._workers.results import Kept, keep
 
@@ -74,14 +75,14 @@ async def _settle_in(completion: Completion, run: Run, store: Store, context: Co
         await _report_in(completion, run, store)
         while not await settle_in(store.collection, run.claim, completion.transition, session, store.clock):
             seen = await store.get(run.claim["_id"], session)
-            if (changed := transitions.take_over(run.claim, seen)) is not None:
+            if (changed := take_over(run.claim, seen)) is not None:
                 run.claim, completion.transition = changed, _success(run, completion.kept, context)
                 continue
-            if not transitions.was_settled(run.claim, completion.transition, seen):
+            if not was_settled(run.claim, completion.transition, seen):
                 raise _lost(run)
             # Settled: by an earlier call in this very transaction, which nobody else can see yet, or by an
             # earlier transaction. Then this one would add its writes to those of the earlier one.
-            if not transitions.is_owned(run.claim, await store.get(run.claim["_id"])):
+            if not is_owned(run.claim, await store.get(run.claim["_id"])):
                 raise _completed_before(run)
             return
 
@@ -138,7 +139,7 @@ async def heartbeat(completion: Completion, run: Run, store: Store) -> bool:
     with suppress(PyMongoError), limited(_HEARTBEAT_LIMIT):
         if await store.settler.heartbeat([run.claim]):
             document = await store.get(run.claim["_id"])
-            completion.is_done = transitions.was_settled(run.claim, completion.transition, document)
+            completion.is_done = was_settled(run.claim, completion.transition, document)
             return completion.is_done
         run.last_write = sent
     return True
@@ -188,13 +189,13 @@ async def _committed(completion: Completion, run: Run, store: Store) -> Document
     with limited():
         while True:
             document = await store.get_majority(claim["_id"])
-            if transitions.was_settled(claim, completion.transition, document):
+            if was_settled(claim, completion.transition, document):
                 return document
-            if not transitions.is_owned(claim, document):
+            if not is_owned(claim, document):
                 return None
             # A commit may still be on its way. A write waits until the transaction has ended, one way or
             # the other; if it finds the claim then, nobody but us can complete the job any more.
-            if await store.change(claim["_id"], transitions.heartbeat(claim)) is not None:
+            if await store.change(claim["_id"], still_alive(claim)) is not None:
                 return None
 
 

@@ -19,7 +19,7 @@ from monque._rules import check_duration
 from monque._schedule import RunOutcome
 from monque._settings import Rules, WorkerSettings, resolve
 from monque._status import Interruption, JobStatus
-from monque._store import recent_runs, transitions
+from monque._store import recent_runs
 from monque._store.document import (
     Claim,
     Document,
@@ -38,7 +38,8 @@ from monque._store.history import carried
 from monque._store.lazy_job import completed, to_job
 from monque._store.planning import time_after_run
 from monque._store.policy import policy_of
-from monque._store.transitions import Transition
+from monque._store.transitions import calls, occurrences, run
+from monque._store.transitions.transition import Transition
 from monque._time.backoff import backoff
 from monque._verdicts import Cancel, Fail, RetryAfter, Snooze, Verdict
 from monque._workers.results import Kept
@@ -124,18 +125,18 @@ def decide(
         if not is_recurring(claim):
             if has_again(claim):
                 requested = is_cancel_requested(claim)
-                return transitions.cancel_run(claim) if requested else transitions.run_again(claim)
-            return transitions.complete(claim, ran=outcome.seconds, kept=outcome.kept)
+                return run.cancel_run(claim) if requested else calls.run_again(claim)
+            return run.complete(claim, ran=outcome.seconds, kept=outcome.kept)
         if is_cancel_requested(claim):
-            return transitions.cancel_run(claim, ended=_run("completed", outcome, now()))
+            return run.cancel_run(claim, ended=_run("completed", outcome, now()))
         return _repeat(claim, outcome, now())
     if is_cancel_requested(claim):
         return _cancel_asked(claim, outcome, outcome.error, options, now)
     if outcome.is_released(claim):
-        return transitions.release(claim)
+        return run.release(claim)
     if outcome.was_gated:
         # A schedule that was changed under its gate comes to it again with its next claim.
-        return transitions.release(claim) if is_recurring(claim) else transitions.expire(claim)
+        return run.release(claim) if is_recurring(claim) else run.expire(claim)
 
     if isinstance(outcome.error, Snooze):
         return _snooze(claim, outcome.error, now)
@@ -153,8 +154,8 @@ def _snooze(claim: Claim, verdict: Snooze, now: Callable[[], datetime]) -> Trans
     until, expires_at = verdict.until, expires_at_of(claim)
     too_late = until is not None and expires_at is not None and until >= expires_at
     if too_late or (verdict.delay is not None and _expires_within(claim, verdict.delay, now)):
-        return transitions.expire(claim)
-    return transitions.snooze(claim, delay=verdict.delay, until=until)
+        return run.expire(claim)
+    return run.snooze(claim, delay=verdict.delay, until=until)
 
 
 def _expires_within(claim: Claim, delay: timedelta, now: Callable[[], datetime]) -> bool:
@@ -178,10 +179,10 @@ def _fail(
     if has_again(claim):
         return _again(claim, reason, entry, None if delay is not None else now())
     if delay is not None:
-        return transitions.retry(claim, delay=delay, reason=reason, entry=entry)
+        return run.retry(claim, delay=delay, reason=reason, entry=entry)
     if is_recurring(claim):
         return _give_up(claim, outcome, reason, entry, now())
-    return transitions.fail(claim, reason=reason, entry=entry)
+    return run.fail(claim, reason=reason, entry=entry)
 
 
 def _cancel(
@@ -192,7 +193,7 @@ def _cancel(
     if is_recurring(claim):
         return _repeat(claim, outcome, now(), entry)
     reason = None if verdict.reason is None else text_of(verdict)
-    return transitions.cancel_run(claim, by="handler", reason=reason, entry=entry)
+    return run.cancel_run(claim, by="handler", reason=reason, entry=entry)
 
 
 def _run(how: RunOutcome, outcome: Outcome, now: datetime) -> Document:
@@ -209,12 +210,12 @@ def _cancel_asked(
 ) -> Transition:
     """An operator has asked for it. A run that was never called leaves nothing in the history."""
     if not outcome.seconds:
-        return transitions.cancel_run(claim)
+        return run.cancel_run(claim)
     is_stopped = isinstance(error, asyncio.CancelledError | JobInterrupted)
     message = cancel_reason_of(claim) or "an operator has asked for it"
     entry = _entry(error, "cancelled", outcome, options, message=message if is_stopped else None)
     ended = _run("cancelled", outcome, now()) if is_recurring(claim) else None
-    return transitions.cancel_run(claim, entry=entry, ended=ended)
+    return run.cancel_run(claim, entry=entry, ended=ended)
 
 
 def _entry(
@@ -291,12 +292,12 @@ def _repeat(claim: Claim, outcome: Outcome, now: datetime, entry: HistoryEntry |
         run_at = time_after_run(claim, now)
     except ConfigurationError as unreadable:
         reason = f"its schedule cannot be continued: {unreadable}"
-        return transitions.fail(claim, reason=reason, ended=ended)
+        return run.fail(claim, reason=reason, ended=ended)
     if run_at is None:
-        return transitions.end_schedule(
+        return occurrences.end_schedule(
             claim, ran=outcome.seconds, entry=entry, kept=outcome.kept, ended=ended
         )
-    return transitions.repeat(claim, run_at=run_at, entry=entry, kept=outcome.kept, ended=ended)
+    return occurrences.repeat(claim, run_at=run_at, entry=entry, kept=outcome.kept, ended=ended)
 
 
 def _give_up(
@@ -307,20 +308,20 @@ def _give_up(
     try:
         run_at = time_after_run(claim, now)
     except ConfigurationError:
-        return transitions.fail(claim, reason=reason, entry=entry, ended=ended)
+        return run.fail(claim, reason=reason, entry=entry, ended=ended)
     copy = failed_occurrence(claim, reason=reason, fail_count=failures_with(claim), now=now)
     leaves = carried(copy, claim, entry, now)
     if run_at is None:
-        return transitions.end_schedule(claim, ran=outcome.seconds, entry=entry, leaves=leaves, ended=ended)
-    return transitions.give_up_occurrence(claim, run_at=run_at, leaves=leaves, entry=entry, ended=ended)
+        return occurrences.end_schedule(claim, ran=outcome.seconds, entry=entry, leaves=leaves, ended=ended)
+    return occurrences.give_up_occurrence(claim, run_at=run_at, leaves=leaves, entry=entry, ended=ended)
 
 
 def _again(claim: Claim, reason: str, entry: HistoryEntry | None, failed_at: datetime | None) -> Transition:
     """Run once more for a later call, at once; a run that failed for good is kept as a job of its own."""
     if failed_at is None:
-        return transitions.run_again(claim, entry=entry)
+        return calls.run_again(claim, entry=entry)
     copy = failed_occurrence(claim, reason=reason, fail_count=failures_with(claim), now=failed_at)
-    return transitions.run_again(claim, entry=entry, leaves=carried(copy, claim, entry, failed_at))
+    return calls.run_again(claim, entry=entry, leaves=carried(copy, claim, entry, failed_at))
 
 
 def ending(outcome: Outcome, transition: Transition) -> Ending:

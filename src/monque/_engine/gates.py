@@ -7,7 +7,7 @@ from datetime import datetime
 
 from monque._errors import ConfigurationError
 from monque._settings import WorkerSettings
-from monque._store import recent_runs, transitions
+from monque._store import recent_runs
 from monque._store.document import Claim, due_of, expires_at_of, is_cancel_requested, is_recurring
 from monque._store.planning import (
     is_moved,
@@ -20,7 +20,8 @@ from monque._store.planning import (
     stores_jobs,
     time_after_run,
 )
-from monque._store.transitions import Transition
+from monque._store.transitions import occurrences, run
+from monque._store.transitions.transition import Transition
 
 
 def gate(claim: Claim, settings: WorkerSettings, now: Callable[[], datetime]) -> Transition | None:
@@ -31,11 +32,11 @@ def gate(claim: Claim, settings: WorkerSettings, now: Callable[[], datetime]) ->
     """
     if "cancel" in claim and is_cancel_requested(claim):
         # It was put back before its owner heard of the request.
-        return transitions.cancel_run(claim)
+        return run.cancel_run(claim)
     if "schedule" in claim and is_recurring(claim):
         return _gate_schedule(claim, now())
     if ("policy" in claim or settings) and _is_expired(claim, settings, now):
-        return transitions.expire(claim)
+        return run.expire(claim)
     return None
 
 
@@ -52,15 +53,15 @@ def _is_expired(claim: Claim, settings: WorkerSettings, now: Callable[[], dateti
 def _gate_schedule(claim: Claim, now: datetime) -> Transition | None:
     """What becomes of a schedule without a call: it ends, waits, skips this run or makes a job of its own."""
     if is_over(claim):
-        return transitions.end_schedule(claim)
+        return occurrences.end_schedule(claim)
     if is_paused(claim) and not is_moved(claim):
-        return transitions.park(claim)
+        return occurrences.park(claim)
     try:
         if is_too_late(claim, now):
             return _skip(claim, now)
         if stores_jobs(claim):
             run_at, job = time_after_run(claim, now), occurrence(claim, now)
-            return transitions.spawn(
+            return occurrences.spawn(
                 claim,
                 run_at=run_at,
                 spawns=job,
@@ -75,4 +76,4 @@ def _gate_schedule(claim: Claim, now: datetime) -> Transition | None:
 def _skip(claim: Claim, now: datetime) -> Transition:
     """Go on without a run, which does not count against the limit."""
     run_at = next_time(claim, now, runs=run_count_of(claim))
-    return transitions.skip(claim, run_at=run_at, ended=recent_runs.run("skipped", now))
+    return occurrences.skip(claim, run_at=run_at, ended=recent_runs.run("skipped", now))

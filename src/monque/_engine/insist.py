@@ -15,7 +15,7 @@ from monque._events import ClaimLost, JobError
 from monque._observe.logs import about
 from monque._store.document import is_recurring, unique_key_of
 from monque._store.settling import LOST, Answer, Doubtful, Lost, Settled
-from monque._store.transitions import take_over
+from monque._store.transitions.ownership import take_over
 from monque._time.clock import elapsed
 from monque._time.waiting import Pauses
 

@@ -22,8 +22,8 @@ from monque._engine.runs import Runs
 from monque._events import JobStuck
 from monque._observe.logs import about
 from monque._status import Interruption
-from monque._store import transitions
 from monque._store.document import is_ended_after_run, with_request, with_stuck
+from monque._store.transitions.run import cancel_run
 from monque._timeout import Timeout
 
 logger = logging.getLogger("monque")
@@ -79,7 +79,7 @@ class Interrupts:
             return
         claimed.claim = with_request(claimed.claim, cancel)
         if isinstance(claimed, Held):
-            self.runs.pass_by(claimed, transitions.cancel_run(claimed.claim))
+            self.runs.pass_by(claimed, cancel_run(claimed.claim))
         elif not is_ended_after_run(claimed.claim):
             self.tell(claimed, "requested")
 

@@ -10,12 +10,13 @@ from typing import Any
 from monque._engine.context import Context
 from monque._errors import ConfigurationError, ProcessDiedError
 from monque._events import JobCancelled, JobFailed, ScheduleEnded, StaleJobsRecovered
-from monque._store import recent_runs, recovering, transitions
+from monque._store import recent_runs, recovering
 from monque._store.document import Document, failed_occurrence, failures_before
 from monque._store.history import carried
 from monque._store.lazy_job import to_job
 from monque._store.planning import next_time, run_count_of, to_schedule
 from monque._store.recovering import STALE_AT_ONCE
+from monque._store.transitions import recovery
 from monque._time.clock import elapsed
 
 logger = logging.getLogger("monque")
@@ -118,7 +119,7 @@ async def _give_up(found: Document, taken: _Taken, context: Context) -> None:
         return
     taken.given_up += 1
     crashes = recovering.crashes_of(found)
-    error = ProcessDiedError(transitions.crash_reason(crashes), job_id=failed["_id"], crashes=crashes)
+    error = ProcessDiedError(recovery.crash_reason(crashes), job_id=failed["_id"], crashes=crashes)
     if taken.given_up <= _MOST_LINES:
         message = "job %s (%s) of the dead owner %s was given up: %s"
         logger.error(message, *_named(found), error, extra=_fields(found, context))
@@ -140,18 +141,16 @@ async def _abandon(found: Document, context: Context) -> Document | None:
     schedule = await recovering.whole_stale(store, found)
     if schedule is None:
         return None
-    now, reason = store.clock.now(), transitions.crash_reason(recovering.crashes_of(found))
+    now, reason = store.clock.now(), recovery.crash_reason(recovering.crashes_of(found))
     entry, ended = recovering.lost_entry(store.options), recent_runs.run("failed", now)
     try:
         run_at = next_time(schedule, now, runs=run_count_of(schedule) + 1)
     except ConfigurationError:
-        failed = transitions.abandon_schedule(schedule, reason=reason, entry=entry, ended=ended)
+        failed = recovery.abandon_schedule(schedule, reason=reason, entry=entry, ended=ended)
         return await recovering.abandon(store, schedule, failed)
     copy = failed_occurrence(schedule, reason=reason, fail_count=failures_before(schedule), now=now)
     leaves = carried(copy, schedule, entry, now)
-    transition = transitions.abandon_occurrence(
-        schedule, run_at=run_at, leaves=leaves, entry=entry, ended=ended
-    )
+    transition = recovery.abandon_occurrence(schedule, run_at=run_at, leaves=leaves, entry=entry, ended=ended)
     after = await recovering.abandon(store, schedule, transition)
     if after is not None and run_at is None:
         context.bus.emit(ScheduleEnded(schedule=to_schedule(after, now)))
@@ -164,11 +163,11 @@ async def _run_again(found: Document, context: Context) -> Document | None:
     job = await recovering.whole_stale(store, found)
     if job is None:
         return None
-    now, reason = store.clock.now(), transitions.crash_reason(recovering.crashes_of(found))
+    now, reason = store.clock.now(), recovery.crash_reason(recovering.crashes_of(found))
     entry = recovering.lost_entry(store.options)
     copy = failed_occurrence(job, reason=reason, fail_count=failures_before(job), now=now)
     leaves = carried(copy, job, entry, now)
-    transition = transitions.run_again_crashed(job, leaves=leaves, entry=entry)
+    transition = recovery.run_again_crashed(job, leaves=leaves, entry=entry)
     return None if await recovering.abandon(store, job, transition) is None else leaves
 
 

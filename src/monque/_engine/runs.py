@@ -25,7 +25,7 @@ from monque._job import Job
 from monque._status import JobStatus
 from monque._store.document import Claim, priority_of, size_of
 from monque._store.settling import Answer
-from monque._store.transitions import Transition
+from monque._store.transitions.transition import Transition
 from monque._timeout import Timeout
 from monque._workers.workers import Workers
 

@@ -15,12 +15,13 @@ from pymongo.errors import WriteError
 
 from monque._connect.deadlines import limited
 from monque._options import Options
-from monque._store import decoding, transitions
+from monque._store import decoding
 from monque._store.candidates import Candidates
 from monque._store.document import Claim, Document, key_of, made_aware
 from monque._store.idle_names import IdleNames, aware_or_none
 from monque._store.reads import with_id
 from monque._store.refused import Refused, change_one, report_unclaimable
+from monque._store.transitions import run
 from monque._store.urgent import Shares, Urgent
 from monque._time.clock import Clock
 
@@ -65,9 +66,7 @@ class Claimer:
         self._naive = naive
         self._clock = clock
         self._instance_id = instance_id
-        self._claim = transitions.claim(
-            instance_id=instance_id, heartbeat_interval=options.heartbeat_interval
-        )
+        self._claim = run.claim(instance_id=instance_id, heartbeat_interval=options.heartbeat_interval)
         self._idle = IdleNames()
         self._refused = Refused()
         self.shares = Shares(shared=options.instance_concurrency is not None)
@@ -154,7 +153,7 @@ class Claimer:
         with limited():
             # Not by reading alone: a primary that has lost its majority, and does not know yet, would show
             # claims that are going to be rolled back, while others can have the jobs.
-            alive = transitions.heartbeat({"claimedBy": self._instance_id}).then
+            alive = run.heartbeat({"claimedBy": self._instance_id}).then
             await self._collection.update_many(self._mine(self._doubtful), alive, hint="_id_")
             claims = await self._owned(self._doubtful)
         self._doubtful = []

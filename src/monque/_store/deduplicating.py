@@ -15,11 +15,12 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure
 
 from monque._errors import JobStateError, PayloadError
 from monque._status import Enqueued, JobStatus
-from monque._store import decoding, transitions, unique, windows
+from monque._store import decoding, unique, windows
 from monque._store.document import TOO_LARGE, Document, is_recurring, status_of
 from monque._store.store import Store
 from monque._store.terms import Terms
-from monque._store.transitions import Transition
+from monque._store.transitions import calls
+from monque._store.transitions.transition import Transition
 from monque._store.windows import is_window_taken
 
 Answered: TypeAlias = tuple[Document, Enqueued]
@@ -187,7 +188,7 @@ async def _replace(
 
     One upsert does it if a pending job holds the key, and if none does. A running one makes the upsert fail.
     """
-    change = transitions.replace_waiting(new, terms)
+    change = calls.replace_waiting(new, terms)
     if _is_in_transaction(session):
         return await _replace_in_transaction(store, new, change, terms, session)
     try:
@@ -224,7 +225,7 @@ async def _note(
 ) -> Answered | None:
     """Note the call in the running job that holds its key; None if that has ended meanwhile."""
     try:
-        noted = await _perform(store, transitions.note_again(new, terms), session)
+        noted = await _perform(store, calls.note_again(new, terms), session)
     except OperationFailure as error:
         if error.code not in TOO_LARGE:
             raise

@@ -15,13 +15,14 @@ from monque._diagnosis import Diagnosis, DueJobs, IndexState, IndexView, UseView
 from monque._job import Job
 from monque._options import Options
 from monque._schedule import Schedule
-from monque._store import decoding, indexes, operations, reads, transitions
+from monque._store import decoding, indexes, operations, reads
 from monque._store.document import Document, name_of
 from monque._store.hints import Watch, WatchUnavailableError
 from monque._store.indexes import Use
 from monque._store.lazy_job import to_job
 from monque._store.planning import has_never_run, to_schedule
 from monque._store.store import Store
+from monque._store.transitions import operators
 
 # How many stale jobs a diagnosis lists: enough to see a pattern, few enough to read.
 _MOST_STALE = 100
@@ -180,7 +181,7 @@ async def _count(store: Store, query: Document) -> int:
 
 async def _stuck(store: Store) -> list[Job[Any]]:
     """Jobs that run though they were told to stop a while ago, or somebody asked for it."""
-    stuck = transitions.stuck(asked_before=store.clock.now() - _STUCK_AFTER)
+    stuck = operators.stuck(asked_before=store.clock.now() - _STUCK_AFTER)
     found = await decoding.find(store.collection, stuck, sort={"updatedAt": 1}, limit=_MOST_STALE)
     return [to_job(document) for document in found]
 

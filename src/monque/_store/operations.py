@@ -15,9 +15,11 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import BulkWriteError, DuplicateKeyError, ExecutionTimeout, WriteError
 
 from monque._errors import AggregationTimeoutError
-from monque._store import decoding, transitions
+from monque._store import decoding
 from monque._store.document import CODEC_OPTIONS, EXACT_CODEC_OPTIONS, PAYLOAD_SIZE, Document
 from monque._store.reads import Listing, Position, Stretch, beyond_id, with_id
+from monque._store.transitions import operators
+from monque._store.transitions.transition import Transition
 from monque._store.unique import duplicates, is_key_taken
 from monque._views import BulkError, Direction
 
@@ -153,7 +155,7 @@ async def estimate(collection: AsyncCollection[Document], *, max_time: timedelta
 
 async def set_priority_many(collection: AsyncCollection[Document], query: Document, *, priority: int) -> int:
     """Change the priority of the pending jobs among those that match; return how many these are."""
-    transition = transitions.set_priority(priority=priority)
+    transition = operators.set_priority(priority=priority)
     result = await collection.update_many({"$and": [query, transition.when]}, transition.then)
     return result.matched_count
 
@@ -174,7 +176,7 @@ async def cancel_many(
     collection: AsyncCollection[Document], query: Document, *, reason: str | None = None
 ) -> int:
     """Cancel the pending jobs among those that match."""
-    transition = transitions.cancel(reason=reason)
+    transition = operators.cancel(reason=reason)
     result = await collection.update_many({"$and": [query, transition.when]}, transition.then)
     return result.modified_count
 
@@ -183,14 +185,14 @@ async def request_cancel_many(
     collection: AsyncCollection[Document], query: Document, *, reason: str | None = None
 ) -> int:
     """Ask for the end of the running jobs among those that match; how many of them were not asked before."""
-    transition = transitions.request_cancel(reason=reason)
+    transition = operators.request_cancel(reason=reason)
     result = await collection.update_many({"$and": [query, transition.when]}, transition.then)
     return result.modified_count
 
 
 async def count_requested(collection: AsyncCollection[Document], query: Document) -> int:
     """How many of the jobs that match run although somebody has asked for their end."""
-    return await collection.count_documents({"$and": [query, transitions.stopping()]})
+    return await collection.count_documents({"$and": [query, operators.stopping()]})
 
 
 async def delete_one(collection: AsyncCollection[Document], job_id: Any) -> bool:
@@ -212,7 +214,7 @@ async def retry_many(
     would stop such a command halfway, so these are read in batches and changed one by one within a bulk
     write.
     """
-    transition = transitions.retry_by_operator(spread=spread)
+    transition = operators.retry_by_operator(spread=spread)
     matching = [query, transition.when]
     result = await collection.update_many({"$and": [*matching, _KEYLESS]}, transition.then)
     count, errors = result.modified_count, list[BulkError]()
@@ -237,7 +239,7 @@ async def _batches(collection: AsyncCollection[Document], query: Document) -> As
 
 
 async def _retry_batch(
-    collection: AsyncCollection[Document], ids: list[Any], transition: transitions.Transition
+    collection: AsyncCollection[Document], ids: list[Any], transition: Transition
 ) -> tuple[int, list[BulkError]]:
     writes = [UpdateOne({**with_id(job_id), **transition.when}, transition.then) for job_id in ids]
     try:
@@ -251,7 +253,7 @@ async def _retry_batch(
 
 
 async def _retry_each(
-    collection: AsyncCollection[Document], ids: list[Any], transition: transitions.Transition
+    collection: AsyncCollection[Document], ids: list[Any], transition: Transition
 ) -> tuple[int, list[BulkError]]:
     changed, taken = 0, list[BulkError]()
     for job_id in ids:
@@ -273,7 +275,7 @@ async def retry_one(
     collection: AsyncCollection[Document], job_id: Any, status: str
 ) -> Document | DuplicateKeyError | None:
     """Put one job back if it is still in *status*; return the error if its key is taken."""
-    transition = transitions.retry_by_operator(spread=timedelta(0))
+    transition = operators.retry_by_operator(spread=timedelta(0))
     try:
         return await decoding.find_one_and_update(
             collection, {**with_id(job_id), "status": status}, transition.then

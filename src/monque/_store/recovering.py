@@ -11,13 +11,15 @@ from pymongo.errors import PyMongoError, WriteError
 from monque._attempts import HistoryEntry
 from monque._connect.deadlines import limited
 from monque._options import Options
-from monque._store import decoding, recent_runs, transitions
+from monque._store import decoding, recent_runs
 from monque._store.document import Document, count_of, key_of
 from monque._store.reads import with_id
 from monque._store.refused import change_one
 from monque._store.settling import leave, remove_left
 from monque._store.store import Store
-from monque._store.transitions import Transition
+from monque._store.transitions import recovery
+from monque._store.transitions.ownership import as_read
+from monque._store.transitions.transition import Transition
 
 logger = logging.getLogger("monque")
 
@@ -38,14 +40,14 @@ _PRUNE_AT_ONCE = 1000
 
 
 async def find_stale(store: Store) -> list[Document]:
-    """At most `STALE_AT_ONCE` jobs of dead owners, each with the fields of `transitions.stale_fields`."""
-    fields = transitions.stale_fields(max_crashes=store.options.max_retries)
+    """At most `STALE_AT_ONCE` jobs of dead owners, each with the fields of `recovery.stale_fields`."""
+    fields = recovery.stale_fields(max_crashes=store.options.max_retries)
     with limited():
         return await decoding.find(store.exact, store.stale(), fields, limit=STALE_AT_ONCE)
 
 
 def is_schedule(found: Document) -> bool:
-    """Whether a stale job is a schedule, as `transitions.give_up_crashed` tells it."""
+    """Whether a stale job is a schedule, as `recovery.give_up_crashed` tells it."""
     return isinstance(found.get("repeatInterval"), str)
 
 
@@ -106,7 +108,7 @@ def without_resting(store: Store, found: Sequence[Document]) -> list[Document]:
 async def give_up(store: Store, found: Document) -> Document | None:
     """Fail a one-off job whose owners died too often; None as for `put_back`."""
     max_crashes, crashes = store.options.max_retries, crashes_of(found)
-    fail = transitions.give_up_crashed(
+    fail = recovery.give_up_crashed(
         store.stale(), max_crashes=max_crashes, crashes=crashes, entry=lost_entry(store.options)
     )
     return await _change_stale(store, found, fail)
@@ -116,7 +118,7 @@ async def cancel(store: Store, found: Document) -> Document | None:
     """Cancel a job of a dead owner, because somebody has asked for it; None as for `put_back`."""
     ended = recent_runs.run("cancelled", store.clock.now()) if is_schedule(found) else None
     return await _change_stale(
-        store, found, transitions.cancel_stale(store.stale(), entry=lost_entry(store.options), ended=ended)
+        store, found, recovery.cancel_stale(store.stale(), entry=lost_entry(store.options), ended=ended)
     )
 
 
@@ -140,12 +142,12 @@ async def abandon(store: Store, schedule: Document, transition: Transition) -> D
 
 def _recover(store: Store) -> Transition:
     max_crashes, entry = store.options.max_retries, lost_entry(store.options)
-    return transitions.recover(store.stale(), max_crashes=max_crashes, entry=entry)
+    return recovery.recover(store.stale(), max_crashes=max_crashes, entry=entry)
 
 
 async def _change_stale(store: Store, found: Document, transition: Transition) -> Document | None:
     # The owner that was read, so that the log names the right one; the name for a sharded collection.
-    same = {"_id": found["_id"], **transitions.as_read(found, ("name", "claimedBy"))}
+    same = {"_id": found["_id"], **as_read(found, ("name", "claimedBy"))}
     with limited():
         document = await _take(store, {**same, **transition.when}, transition)
     return document and {**document, "_id": found["_id"]}

@@ -10,7 +10,8 @@ from monque._progress import MOST_LINES, LogLine, Progress, Report
 from monque._status import JobStatus
 from monque._store.document import Document, time_of
 from monque._store.history import LARGEST_WITH_HISTORY
-from monque._store.transitions import Transition, by_id, owned
+from monque._store.transitions.ownership import owned
+from monque._store.transitions.transition import Transition, by_id
 
 _ALIVE = dict.fromkeys(("lastHeartbeat", "lockedAt", "updatedAt"), "$$NOW")
 _OWN = "$$own.log"

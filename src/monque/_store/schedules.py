@@ -8,7 +8,7 @@ import bson
 from pymongo.asynchronous.client_session import AsyncClientSession
 
 from monque._errors import JobStateError
-from monque._store import decoding, transitions, unique
+from monque._store import decoding, unique
 from monque._store.document import (
     Document,
     count_of,
@@ -31,6 +31,7 @@ from monque._store.planning import (
     settings_of,
 )
 from monque._store.store import Store
+from monque._store.transitions import operators
 
 # Longer than any error in our reading of the server's clock, and no longer than the distance between two
 # times of a cron. Half of it would still do; twice as much could skip a time.
@@ -106,7 +107,7 @@ async def _bring_up_to_date(
     changes = _changes(holder, wanted)
     if not changes:
         return holder
-    change = transitions.change_schedule(holder, changes=changes)
+    change = operators.change_schedule(holder, changes=changes)
     changed = await store.change(holder["_id"], change, session)
     if changed is None and in_transaction:
         raise unique.conflict(wanted)

@@ -18,11 +18,13 @@ from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError
 from monque._connect.deadlines import limited
 from monque._progress import Report
 from monque._status import JobStatus
-from monque._store import decoding, reporting, transitions
+from monque._store import decoding, reporting
 from monque._store.batching import Batching
 from monque._store.document import TOO_LARGE, Claim, Document, is_cancel_requested, key_of
 from monque._store.reads import with_id
-from monque._store.transitions import Transition
+from monque._store.transitions import run
+from monque._store.transitions.ownership import was_settled
+from monque._store.transitions.transition import Transition, by_id
 from monque._time.clock import Clock
 from monque._workers.results import Kept
 
@@ -110,7 +112,7 @@ class Settler:
     async def heartbeat(self, claims: Sequence[Claim]) -> list[Claim]:
         """Mark the jobs as alive; return the claims that do not hold any more."""
         lost: list[Claim] = []
-        beats = _by_transition((claim, transitions.heartbeat(claim)) for claim in claims)
+        beats = _by_transition((claim, run.heartbeat(claim)) for claim in claims)
         with limited():
             for group in beats:
                 when = group.query
@@ -185,7 +187,7 @@ class Settler:
         if document is not None:
             return document
         document = await decoding.find_one(self._collection, with_id(claim["_id"]))
-        if transitions.was_settled(claim, transition, document):
+        if was_settled(claim, transition, document):
             return document
         if transition.leaves is not None:
             await remove_left(self._collection, transition.leaves)
@@ -283,7 +285,7 @@ async def remove_left(collection: AsyncCollection[Document], left: Document) -> 
 
 
 def _answer(settlement: Settlement, document: Document | None) -> Answer:
-    is_settled = transitions.was_settled(settlement.claim, settlement.transition, document)
+    is_settled = was_settled(settlement.claim, settlement.transition, document)
     return Settled(document) if is_settled else LOST
 
 
@@ -303,7 +305,7 @@ class _Group(NamedTuple):
         if self.values is None:
             return self.transition.update(now)
         ids = [claim["_id"] for claim in self.claims]
-        return self.transition.update(now, transitions.by_id(ids, [kept.value for kept in self.values]))
+        return self.transition.update(now, by_id(ids, [kept.value for kept in self.values]))
 
 
 def _by_transition(pairs: Iterable[tuple[Claim, Transition]]) -> list[_Group]:

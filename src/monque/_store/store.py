@@ -20,7 +20,7 @@ from pymongo.read_concern import ReadConcern
 from monque._connect.sessions import Call, join
 from monque._errors import ConfigurationError
 from monque._options import Options
-from monque._store import decoding, indexes, transitions
+from monque._store import decoding, indexes
 from monque._store.claiming import Claimer
 from monque._store.companions import Companions
 from monque._store.control import SUFFIX, ControlDocument
@@ -37,7 +37,8 @@ from monque._store.reads import with_id
 from monque._store.refused import Refused
 from monque._store.server import Server
 from monque._store.settling import Settler
-from monque._store.transitions import Transition
+from monque._store.transitions import recovery
+from monque._store.transitions.transition import Transition
 from monque._store.unique import holder_of
 from monque._store.uses import Uses
 from monque._time.clock import Clock
@@ -163,7 +164,7 @@ class Store:
 
     def stale(self) -> Document:
         """Match the jobs whose owner is dead by now."""
-        return transitions.stale(
+        return recovery.stale(
             tolerance=self.options.heartbeat_tolerance,
             lock_timeout=self.options.lock_timeout,
             as_of=self.clock.now(),

@@ -35,7 +35,7 @@ from monque import (
 )
 from monque._engine.runs import Runs
 from monque._store.settling import Settler
-from monque._store.transitions import Transition
+from monque._store.transitions.transition import Transition
 from monque.embedded import EmbeddedMongo
 from support.aliases import Make
 from support.clocks import ago

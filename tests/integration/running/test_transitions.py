@@ -18,47 +18,44 @@ from monque._attempts import HistoryEntry
 from monque._store import recent_runs
 from monque._store.document import PARKED
 from monque._store.terms import Terms
-from monque._store.transitions import (
-    Transition,
-    abandon_occurrence,
-    abandon_schedule,
+from monque._store.transitions.calls import note_again, replace_waiting, run_again
+from monque._store.transitions.occurrences import end_schedule, give_up_occurrence, park, repeat, skip, spawn
+from monque._store.transitions.operators import (
     cancel,
-    cancel_run,
-    cancel_stale,
     change_schedule,
-    claim,
-    complete,
     count_extra_job,
-    crash_reason,
     end_after_run,
-    end_schedule,
-    expire,
-    fail,
-    give_up_crashed,
-    give_up_occurrence,
-    heartbeat,
-    note_again,
-    park,
     pause_schedule,
-    recover,
-    release,
-    repeat,
-    replace_waiting,
     request_cancel,
     reschedule_by_operator,
-    retry,
     retry_by_operator,
-    run_again,
-    run_again_crashed,
     run_now_by_operator,
     set_priority,
-    skip,
-    snooze,
-    spawn,
-    stale,
-    stale_fields,
     trigger_schedule,
 )
+from monque._store.transitions.recovery import (
+    abandon_occurrence,
+    abandon_schedule,
+    cancel_stale,
+    crash_reason,
+    give_up_crashed,
+    recover,
+    run_again_crashed,
+    stale,
+    stale_fields,
+)
+from monque._store.transitions.run import (
+    cancel_run,
+    claim,
+    complete,
+    expire,
+    fail,
+    heartbeat,
+    release,
+    retry,
+    snooze,
+)
+from monque._store.transitions.transition import Transition
 from support.clocks import ago, ahead, now
 from support.jobs import claimed, document
 

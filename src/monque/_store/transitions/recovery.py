@@ -1,0 +1,223 @@
+"""What becomes of a job whose owner is dead. Each instance looks for such jobs, of all owners.
+
+    processing, stale ──recover────────────► pending
+    processing, stale ──cancel_stale───────► cancelled, because an operator has asked for it
+
+If the owners of a job died too often, it is given up:
+
+    processing, stale ──give_up_crashed────► failed
+    processing, stale ──run_again_crashed──► pending, for a later call with the same key
+    processing, stale ──abandon_occurrence─► pending at the next time of the schedule; completed without one
+    processing, stale ──abandon_schedule───► failed, because the schedule cannot be read
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from monque._attempts import HistoryEntry
+from monque._status import JobStatus
+from monque._store import history
+from monque._store.document import CLAIM_FIELDS, LARGEST_INT32, Document, attempt_of, milliseconds
+from monque._store.owners import allowed_silence_of
+from monque._store.transitions.calls import once_more
+from monque._store.transitions.occurrences import ended_run, next_time, one_run_more, with_history
+from monque._store.transitions.ownership import as_read
+from monque._store.transitions.parts import IS_NOTED, NOTED, REQUESTED, counter
+from monque._store.transitions.transition import Transition
+
+
+def stale(*, tolerance: timedelta, lock_timeout: timedelta, as_of: datetime) -> Document:
+    """Match jobs whose owner was dead at the time *as_of*, by the server's clock.
+
+    An owner is dead if its last heartbeat is older than it may be silent. A claim without any heartbeat
+    (foreign, or very old) is stale after the lock timeout.
+
+    `$$NOW` alone would not do: the driver repeats a command until an outage is over, and by then all owners
+    have been silent.
+    """
+    now = {"$min": ["$$NOW", as_of]}
+    promised = {"$min": [counter("$heartbeatInterval"), LARGEST_INT32]}
+    silence = allowed_silence_of(promised, tolerance=tolerance)
+    heard = {"$ifNull": ["$lastHeartbeat", None]}
+    locked = {"$ifNull": ["$lockedAt", {"$ifNull": ["$updatedAt", "$$NOW"]}]}
+    return {
+        "status": "processing",
+        "$expr": {
+            "$cond": [
+                {"$eq": [heard, None]},
+                {"$lt": [locked, {"$subtract": [now, milliseconds(lock_timeout)]}]},
+                {"$lt": ["$lastHeartbeat", {"$subtract": [now, silence]}]},
+            ]
+        },
+    }
+
+
+# Recovery remembers the attempt that it ended; a claim of another implementation has none.
+_LOST_ATTEMPT = {"$ifNull": ["$attempt", {"$ifNull": ["$lostAttempt", "$$REMOVE"]}]}
+
+# TypeScript instances never clear `crashCount`, so recovery stores the time and the failures of the crashed
+# run beside it. If the time has moved since, without one more failure and not by `reschedule_by_operator`,
+# the job has succeeded or was retried: count from 0 again. Jobs that the first release recovered have no
+# `lastCrash`; their count goes on.
+_RAN_SINCE = {
+    "$and": [
+        {"$eq": [{"$type": "$lastCrash"}, "object"]},
+        {"$ne": ["$nextRunAt", "$lastCrash.runAt"]},
+        {"$ne": ["$nextRunAt", "$movedTo"]},
+        {"$lte": [counter("$failCount"), counter("$lastCrash.failCount")]},
+    ]
+}
+_CRASHES = {"$add": [{"$cond": [_RAN_SINCE, 0, counter("$crashCount")]}, 1]}
+_LAST_CRASH = {"$mergeObjects": [{"runAt": "$nextRunAt", "failCount": counter("$failCount")}]}
+_CRASHED = {
+    "crashCount": _CRASHES,
+    "lastCrash": _LAST_CRASH,
+    "lostAttempt": _LOST_ATTEMPT,
+    "updatedAt": "$$NOW",
+}
+
+
+def stale_fields(*, max_crashes: int) -> Document:
+    """What recovery reads of a stale job: its crashes, whether they are too many, whether it is to end."""
+    named = dict.fromkeys(("name", "claimedBy", "attempt", "repeatInterval"), 1)
+    hopeless = _is_hopeless(max_crashes)
+    return {**named, "crashes": _CRASHES, "hopeless": hopeless, "requested": REQUESTED, "noted": IS_NOTED}
+
+
+def _is_hopeless(max_crashes: int) -> Document:
+    """Whether its owners died as often as the job may be tried: by its own policy, else *max_crashes*."""
+    attempts, delays = "$policy.maxAttempts", "$policy.delays"
+    has_policy = {"$eq": [{"$type": "$policy"}, "object"]}
+    says_attempts = {"$and": [has_policy, {"$isNumber": attempts}, {"$gte": [attempts, 1]}]}
+    says_delays = {"$and": [has_policy, {"$isArray": delays}, {"$ne": [delays, []]}]}
+    of_delays = {"$cond": [says_delays, {"$add": [{"$size": delays}, 1]}, max_crashes]}
+    return {"$gte": [_CRASHES, {"$cond": [says_attempts, attempts, of_delays]}]}
+
+
+def recover(stale: Document, *, max_crashes: int, entry: HistoryEntry | None = None) -> Transition:
+    """processing, owner dead -> pending, unless its owners died too often or somebody wants it to end."""
+    return Transition(
+        to=JobStatus.PENDING,
+        when={**stale, "$nor": [{"$expr": _is_hopeless(max_crashes)}, {"$expr": REQUESTED}]},
+        then=_taken({**_CRASHED, "status": "pending"}, entry),
+    )
+
+
+def cancel_stale(
+    stale: Document, *, entry: HistoryEntry | None = None, ended: Document | None = None
+) -> Transition:
+    """processing, owner dead -> cancelled, because an operator has asked for it."""
+    cancelled = Transition(
+        to=JobStatus.CANCELLED,
+        when={**stale, "$and": [{"$expr": REQUESTED}]},
+        then=_taken({**_CRASHED, "status": "cancelled"}, entry, ["again"]),
+    )
+    return cancelled.keeping({}, ended)
+
+
+def _taken(fields: Document, entry: HistoryEntry | None, removed: Iterable[str] = ()) -> list[Document]:
+    """The stages that take a job from its dead owner: set these fields, keep the lost run, end the claim."""
+    lost = [] if entry is None else [history.append_lost(entry)]
+    return [*lost, {"$set": fields}, {"$unset": [*CLAIM_FIELDS, *removed]}]
+
+
+def give_up_crashed(
+    stale: Document, *, max_crashes: int, crashes: int, entry: HistoryEntry | None = None
+) -> Transition:
+    """processing, owner dead once too often -> failed.
+
+    Otherwise a job that kills its process would do so for ever. Schedules are left out: they go on at
+    their next time (`abandon_occurrence`). So is a job in which a later call is noted (`run_again_crashed`).
+    """
+    return Transition(
+        to=JobStatus.FAILED,
+        when={
+            **stale,
+            # A query by `$type` would also match elements of arrays.
+            "$and": [
+                {"$expr": {"$ne": [{"$type": "$repeatInterval"}, "string"]}},
+                {"$expr": _is_hopeless(max_crashes)},
+            ],
+            "$nor": [{"$expr": REQUESTED}, {"$expr": IS_NOTED}],
+        },
+        then=_failed_by_crash(crash_reason(crashes), entry),
+    )
+
+
+def _failed_by_crash(reason: str, entry: HistoryEntry | None) -> list[Document]:
+    return _taken({**_CRASHED, "status": "failed", "failReason": {"$literal": reason}}, entry)
+
+
+def crash_reason(crashes: int) -> str:
+    """The reason that is stored with a job that killed its process too often."""
+    return (
+        f"its process died {crashes} time(s) while it ran (crashed, killed or out of memory); "
+        "given up so that it does not kill more"
+    )
+
+
+def run_again_crashed(
+    job: Mapping[str, Any], *, leaves: Document, entry: HistoryEntry | None = None
+) -> Transition:
+    """processing, owner dead once too often -> pending, for a later call, the run kept as failed."""
+    stages = once_more({"lostAttempt": attempt_of(job), "failedRunId": leaves["_id"]})
+    return Transition(
+        to=JobStatus.PENDING,
+        when={**_untouched(job), **NOTED},
+        then=stages if entry is None else [history.append_lost(entry), *stages],
+        leaves=leaves,
+    )
+
+
+def abandon_occurrence(
+    schedule: Mapping[str, Any],
+    *,
+    run_at: datetime | None,
+    leaves: Document,
+    entry: HistoryEntry | None = None,
+    ended: Document | None = None,
+) -> Transition:
+    """processing, owner dead once too often -> pending at the next time, the run kept as failed; completed if
+    that was its last run.
+
+    It applies only if nothing happened to the claim since it was read: a heartbeat means that the owner
+    lives.
+    """
+    fields = {"lostAttempt": attempt_of(schedule), "failedRunId": leaves["_id"]}
+    if run_at is None:
+        update = ended_run(one_run_more(schedule), {"status": "completed", "failCount": 0, **fields})
+    else:
+        update = next_time(schedule, run_at, fields)
+    abandoned = Transition(
+        to=JobStatus.COMPLETED if run_at is None else JobStatus.PENDING,
+        when=_untouched(schedule),
+        then=update if entry is None else with_history(update, history.append_lost(entry)),
+        leaves=leaves,
+        step="ended" if run_at is None else None,
+    )
+    return abandoned.keeping(schedule, ended)
+
+
+def abandon_schedule(
+    schedule: Mapping[str, Any],
+    *,
+    reason: str,
+    entry: HistoryEntry | None = None,
+    ended: Document | None = None,
+) -> Transition:
+    """processing, owner dead once too often -> failed, because its cron or zone cannot be read."""
+    failed = Transition(
+        to=JobStatus.FAILED,
+        when=_untouched(schedule),
+        then=_failed_by_crash(reason, entry),
+    )
+    return failed.keeping(schedule, ended)
+
+
+def _untouched(schedule: Mapping[str, Any]) -> Document:
+    """Match while nothing has happened to the claim since it was read."""
+    claim = ("status", "claimedBy", "attempt", "lastHeartbeat", "repeatInterval", "timezone", "schedule")
+    return {**as_read(schedule, claim), "$nor": [{"$expr": REQUESTED}]}
