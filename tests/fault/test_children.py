@@ -165,7 +165,8 @@ def test_who_has_no_such_handler_imports_nothing_for_them(uri: str) -> None:
                 await monque.enqueue("work")
                 await monque.run_until_idle()
         asyncio.run(main())
-        names = ["multiprocessing", "pickle", "monque._engine.processes", "monque._engine.child"]
+        ours = [f"monque._engine.{name}" for name in ("processes", "process", "spawning", "child")]
+        names = ["multiprocessing", "pickle", *ours]
         print([name for name in names if name in sys.modules])
     """
 

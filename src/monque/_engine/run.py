@@ -41,7 +41,7 @@ from monque._workers.results import Kept, keep
 from monque._workers.signature import refuse_generator
 
 if TYPE_CHECKING:
-    from monque._engine.processes import Child
+    from monque._engine.process import Child
 
 logger = logging.getLogger("monque")
 
