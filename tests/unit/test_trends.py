@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from monque import ConfigurationError, Histogram, QueueDepth, TrendPoint, Trends
 from monque._store import trends
-from monque._store.reads import with_failures
+from monque._store.counting import with_failures
 from monque._store.tally import Tally
 from monque._store.trend_reads import Span, stretches
 from monque._store.trends import MOST_NAMES, OTHERS, Counts, begin_of

@@ -26,9 +26,10 @@ from monque import (
     QueueView,
     WorkerView,
 )
-from monque._store import reads
+from monque._store import pages
 from monque._store.document import PARKED
-from monque._store.reads import Listing, Position
+from monque._store.filters import matching
+from monque._store.pages import Listing, Position
 from monque._views import Direction, Sort
 
 # A busy machine is no reason to fail.
@@ -60,7 +61,7 @@ def places(draw: st.DrawFn) -> tuple[Listing, Position]:
 
 
 def test_an_empty_filter_means_all() -> None:
-    assert reads.matching(JobFilter()) == {}
+    assert matching(JobFilter()) == {}
 
 
 @pytest.mark.parametrize("name", ["", " ", "\t\n", 5, b"work", ["work"], {"$ne": ""}, "\ud800", True])
@@ -143,7 +144,7 @@ def test_a_payload_needs_a_name() -> None:
 def test_what_a_filter_looks_for_in_a_payload_is_never_an_operator() -> None:
     found = JobFilter(name="work", payload={"a.b": 7, "c": None, "d": "$x"}, ids=iter([ObjectId(b"x" * 12)]))
 
-    assert reads.matching(found) == {
+    assert matching(found) == {
         "name": {"$eq": "work"},
         "_id": {"$in": [ObjectId(b"x" * 12)]},
         "data.a.b": {"$eq": 7},
@@ -212,7 +213,7 @@ def test_one_status_can_be_said_in_many_ways(status: Any) -> None:
     assert only_failed.statuses == (JobStatus.FAILED,)
     assert only_failed == JobFilter(status="failed")
     assert hash(only_failed) == hash(JobFilter(status="failed"))
-    assert reads.matching(only_failed) == {"status": {"$in": ["failed"]}}
+    assert matching(only_failed) == {"status": {"$in": ["failed"]}}
 
 
 def test_a_time_between_two_milliseconds_is_rounded_up_so_that_both_bounds_stay_exact() -> None:
@@ -220,7 +221,7 @@ def test_a_time_between_two_milliseconds_is_rounded_up_so_that_both_bounds_stay_
     between = NOW + timedelta(microseconds=1)
     next_one = DatetimeMS(int(NOW.timestamp() * 1000) + 1)
 
-    query = reads.matching(JobFilter(created_after=between, created_before=between))
+    query = matching(JobFilter(created_after=between, created_before=between))
 
     assert query == {"createdAt": {"$gte": next_one, "$lt": next_one}}
 
@@ -228,7 +229,7 @@ def test_a_time_between_two_milliseconds_is_rounded_up_so_that_both_bounds_stay_
 def test_the_ends_of_time_can_be_asked_for() -> None:
     first, last = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
-    query = reads.matching(JobFilter(created_after=first, created_before=last))
+    query = matching(JobFilter(created_after=first, created_before=last))
 
     assert query == {
         "createdAt": {"$gte": DatetimeMS(-62_135_596_800_000), "$lt": DatetimeMS(253_402_300_800_000)}
@@ -236,7 +237,7 @@ def test_the_ends_of_time_can_be_asked_for() -> None:
 
 
 def test_a_filter_by_due_times_leaves_out_parked_jobs() -> None:
-    query = reads.matching(JobFilter(due_after=NOW))
+    query = matching(JobFilter(due_after=NOW))
 
     assert query == {"nextRunAt": {"$gte": DatetimeMS(NOW), "$ne": PARKED}}
 
@@ -245,13 +246,13 @@ def test_a_filter_by_due_times_leaves_out_parked_jobs() -> None:
 @given(filters)
 def test_a_filter_made_again_from_its_fields_is_the_same(jobs: JobFilter) -> None:
     assert replace(jobs) == jobs
-    assert reads.matching(replace(jobs)) == reads.matching(jobs)
+    assert matching(replace(jobs)) == matching(jobs)
 
 
 @patient
 @given(filters)
 def test_no_text_of_a_filter_can_become_an_operator(jobs: JobFilter) -> None:
-    query = reads.matching(jobs)
+    query = matching(jobs)
     parts: list[dict[str, Any]] = query.get("$and", [query])
 
     known = {"name", "status", "createdAt", "updatedAt", "nextRunAt", "claimedAt"}
@@ -262,7 +263,7 @@ def test_no_text_of_a_filter_can_become_an_operator(jobs: JobFilter) -> None:
 def test_only_running_jobs_have_a_claim_to_look_for() -> None:
     claimed = {"status": "processing", "claimedBy": {"$eq": "$web-1"}, "claimedAt": {"$lt": DatetimeMS(NOW)}}
 
-    assert reads.matching(JobFilter(claimed_by="$web-1", claimed_before=NOW)) == {"$and": [{}, claimed]}
+    assert matching(JobFilter(claimed_by="$web-1", claimed_before=NOW)) == {"$and": [{}, claimed]}
 
 
 @pytest.mark.parametrize("instance", ["", " ", 5, b"k", "\ud800", {"$ne": ""}])
@@ -367,7 +368,7 @@ def test_a_place_that_nobody_wrote_is_refused() -> None:
     listing = Listing(JobFilter(), "id", False)
     for place in (b"\x03", b"\x00", b"\x05" + b"x" * 20, b"\xff" * 21, b"\x03" + bson.encode({"id": 1})):
         with pytest.raises(InvalidCursorError):
-            listing.read_cursor(reads._text(place + listing._seal(place)))
+            listing.read_cursor(pages._text(place + listing._seal(place)))
 
 
 @patient
@@ -410,7 +411,7 @@ def test_what_is_no_text_is_no_cursor(listing: Listing, cursor: object) -> None:
 
 def _meaning(listing: Listing) -> object:
     """What makes two lists the same: sort, order and which jobs."""
-    return listing.sort, listing.descending, reads.matching(listing.jobs)
+    return listing.sort, listing.descending, matching(listing.jobs)
 
 
 # Pages as queries

@@ -14,7 +14,7 @@ from monque._errors import ConfigurationError, driver_errors
 from monque._instances import Instance
 from monque._options import Options
 from monque._rules import check_duration, check_flag, check_time
-from monque._store import operations, reads, trend_reads
+from monque._store import counting, filters, operations, trend_reads
 from monque._store.indexes import USES
 from monque._store.register import to_instance
 from monque._store.store import Store
@@ -139,10 +139,10 @@ class Insight:
         check_flag("failures", failures)
         now = store.clock.now()
         with driver_errors("count the waiting jobs"):
-            groups = await operations.aggregate(store.collection, reads.depths(now), max_time=max_time)
+            groups = await operations.aggregate(store.collection, counting.depths(now), max_time=max_time)
             settings = await store.control.read_if_allowed()
             served = [worker.name for worker in self._workers if self._workers.serves(worker.name)]
-            depths = reads.depths_from(groups, besides=served, now=now)
+            depths = counting.depths_from(groups, besides=served, now=now)
             if failures:
                 depths = await _with_failures(store, depths, max_time)
         return [replace(depth, paused=settings.pause_of(depth.name, now) is not None) for depth in depths]
@@ -169,13 +169,13 @@ class Insight:
             >>> counts.by_status.get("failed", 0)
         """
         store, max_time = self._opening.here().store, _check_max_time(max_time)
-        query = reads.matching(check_filter(filter))
+        query = filters.matching(check_filter(filter))
         check_range("limit", limit, 1, _MOST_COUNTED)
         with driver_errors("count the jobs"):
             groups = await operations.aggregate(
-                store.collection, reads.counts(query, limit + 1), max_time=max_time
+                store.collection, counting.counts(query, limit + 1), max_time=max_time
             )
-        return reads.counts_from(groups, limit)
+        return counting.counts_from(groups, limit)
 
     async def estimated_count(self, *, max_time: timedelta | None = None) -> int:
         """About how many jobs there are in all states together, from what the server knows without counting.
@@ -193,13 +193,13 @@ async def _with_failures(
 ) -> list[QueueDepth]:
     try:
         groups = await operations.aggregate(
-            store.collection, reads.badly_ended(), max_time=max_time, hint=_FAILED
+            store.collection, counting.badly_ended(), max_time=max_time, hint=_FAILED
         )
     except OperationFailure as error:
         if error.code != _NO_SUCH_INDEX:
             raise
         return depths
-    return reads.with_failures(depths, groups)
+    return counting.with_failures(depths, groups)
 
 
 def _check_max_time(max_time: object) -> timedelta | None:

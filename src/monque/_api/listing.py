@@ -7,7 +7,7 @@ from dataclasses import replace
 from monque._errors import ConfigurationError
 from monque._store import operations
 from monque._store.lazy_job import to_job
-from monque._store.reads import Listing, Position
+from monque._store.pages import Listing, Position
 from monque._store.store import Store
 from monque._views import Direction, JobPage, Sort, check_choice, check_filter
 

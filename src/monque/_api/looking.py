@@ -21,7 +21,7 @@ from monque._options import Options, UseName, check_uses
 from monque._pause import Pause
 from monque._rules import check_count, check_flag, check_time
 from monque._status import JobStatus, StatusName
-from monque._store import ahead, facts, failures, operations, reads
+from monque._store import ahead, counting, facts, failures, filters, operations
 from monque._store.document import Document, name_of
 from monque._store.lazy_job import to_job
 from monque._store.store import Store
@@ -91,7 +91,7 @@ class Looking:
         store = self._store()
         check_range("limit", limit, 1, 100_000)
         check_range("skip", skip, 0, 2**31 - 1)
-        query = reads.matching(JobFilter(name=name, status=status))
+        query = filters.matching(JobFilter(name=name, status=status))
         with reading("read the jobs", max_time):
             found = await operations.read_earliest(store.collection, query, skip=skip, limit=limit)
         return [to_job(document) for document in found]
@@ -202,7 +202,7 @@ class Looking:
         Examples:
             >>> await monque.count_jobs(JobFilter(status="failed"), limit=100_000)
         """
-        store, query = self._store(), reads.matching(check_filter(filter))
+        store, query = self._store(), filters.matching(check_filter(filter))
         most: dict[str, Any] = {}
         if limit is not None:
             most = {"limit": check_count("limit", limit, limit=2**31 - 1)}
@@ -302,8 +302,9 @@ class Looking:
         store = self._store()
         JobFilter(name=name)  # refuses what cannot be a name
         with reading("read the statistics", max_time):
-            groups = await operations.aggregate(store.collection, reads.statistics(name), max_time=max_time)
-        return reads.stats_from(groups)
+            pipeline = counting.statistics(name)
+            groups = await operations.aggregate(store.collection, pipeline, max_time=max_time)
+        return counting.stats_from(groups)
 
     async def queue_views(self, *, max_time: timedelta | None = None) -> list[QueueView]:
         """Statistics and the local worker of each job name, sorted by name.
@@ -312,9 +313,9 @@ class Looking:
             AggregationTimeoutError: It took longer than 30 seconds.
             ReadTimeoutError: It took longer than *max_time*.
         """
-        store, counting = self._store(), reads.statistics(by_name=True)
+        store, pipeline = self._store(), counting.statistics(by_name=True)
         with reading("read the statistics", max_time):
-            groups = await operations.aggregate(store.collection, counting, max_time=max_time)
+            groups = await operations.aggregate(store.collection, pipeline, max_time=max_time)
             settings = await store.control.read_if_allowed()
         stored: dict[str, list[Document]] = {worker.name: [] for worker in self._workers}
         for group in groups:
@@ -332,7 +333,7 @@ class Looking:
             )
         return QueueView(
             name=name,
-            stats=reads.stats_from(groups),
+            stats=counting.stats_from(groups),
             has_persisted_jobs=bool(groups),
             has_registered_worker=worker is not None,
             worker=local,

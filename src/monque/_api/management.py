@@ -33,7 +33,7 @@ from monque._options import Options, UseName, check_uses
 from monque._pause import Pause
 from monque._rules import check_end, check_flag, check_name, check_priority, check_reason, check_time
 from monque._status import JobStatus
-from monque._store import operations, reads
+from monque._store import filters, operations
 from monque._store.lazy_job import to_job
 from monque._store.pieces import read_piece
 from monque._store.store import Store
@@ -248,7 +248,7 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
         Examples:
             >>> await monque.set_priorities(JobFilter(name="invoice", created_before=monday), 1)
         """
-        store, query = self._store(), reads.matching(check_filter(filter))
+        store, query = self._store(), filters.matching(check_filter(filter))
         priority = check_priority(priority)
         check_piece(limit, after)
         with driver_errors("change the priorities of the jobs"):
@@ -371,7 +371,7 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
         Returns:
             How many were cancelled; `requested` says how many run and were asked to stop.
         """
-        store, query, reason = self._store(), reads.matching(check_filter(filter)), check_reason(reason)
+        store, query, reason = self._store(), filters.matching(check_filter(filter)), check_reason(reason)
         running, applicable = check_flag("running", running), ("pending", "processing")[: 1 + running]
         check_piece(limit, after)
         with driver_errors("cancel the jobs"):
@@ -408,7 +408,7 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
         Returns:
             How many are pending again; `errors` lists those whose unique key is taken.
         """
-        store, query = self._store(), reads.matching(check_filter(filter))
+        store, query = self._store(), filters.matching(check_filter(filter))
         check_spread(spread)
         check_piece(limit, after)
         with driver_errors("retry the jobs"):
@@ -446,7 +446,7 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
             ...     piece = await monque.delete_jobs(old, limit=1000, after=after)
             ...     after, more = piece.next, piece.next is not None
         """
-        store, query = self._store(), reads.matching(check_filter(filter))
+        store, query = self._store(), filters.matching(check_filter(filter))
         check_piece(limit, after)
         with driver_errors("delete the jobs"):
             piece = await read_piece(store.collection, query, limit=limit, after=after)

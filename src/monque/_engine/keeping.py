@@ -11,7 +11,7 @@ from pymongo.errors import PyMongoError
 
 from monque._engine.trends import LONGEST_DELAY
 from monque._errors import AggregationTimeoutError
-from monque._store import operations, reads, trend_writes
+from monque._store import counting, operations, trend_writes
 from monque._store.store import Store
 from monque._store.trends import HOUR, MINUTE, MOST_NAMES, begin_of
 from monque._time.clock import elapsed
@@ -77,8 +77,9 @@ class TrendKeeper:
     async def _gauge(self) -> None:
         """Store what waits and runs now; of a name that has nothing any more, once that it has nothing."""
         now = self._store.clock.now()
-        groups = await operations.aggregate(self._store.collection, reads.depths(now), max_time=_GAUGE_LIMIT)
-        depths = _largest(reads.depths_from(groups, besides=self._gauged, now=now))
+        pipeline = counting.depths(now)
+        groups = await operations.aggregate(self._store.collection, pipeline, max_time=_GAUGE_LIMIT)
+        depths = _largest(counting.depths_from(groups, besides=self._gauged, now=now))
         minute, keep = begin_of(MINUTE, now), self._settings.minutes
         await trend_writes.set_gauges(self._companion, minute, depths, keep=keep)
         self._gauged = frozenset(depth.name for depth in depths if _size(depth))

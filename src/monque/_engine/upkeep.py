@@ -23,7 +23,7 @@ from monque._engine.recovery import prune, recover
 from monque._engine.requests import Requests
 from monque._engine.stalls import StallWatch, describe_stall, handlers_during
 from monque._errors import AggregationTimeoutError
-from monque._store import operations, reads
+from monque._store import counting, operations
 from monque._time.clock import elapsed
 from monque._time.waiting import Pauses, happens
 from monque._views import QueueDepth
@@ -223,8 +223,8 @@ async def depths(context: Context, workers: Workers) -> Sequence[QueueDepth]:
     """The jobs that wait or run, by name, and whether it is paused; also names served here without jobs."""
     now = context.store.clock.now()
     with limited(_SURVEY_LIMIT):
-        groups = await operations.aggregate(context.store.collection, reads.depths(now))
+        groups = await operations.aggregate(context.store.collection, counting.depths(now))
         settings = await context.store.control.read_if_allowed()
     served = [worker.name for worker in workers if workers.serves(worker.name)]
-    found = reads.depths_from(groups, besides=served, now=now)
+    found = counting.depths_from(groups, besides=served, now=now)
     return [replace(depth, paused=settings.pause_of(depth.name, now) is not None) for depth in found]

@@ -18,8 +18,8 @@ from pymongo.errors import InvalidOperation, OperationFailure, PyMongoError
 from monque._connect.deadlines import limited, without_deadline
 from monque._driver_reason import driver_reason
 from monque._errors import JobNotFoundError, JobStateError, NotOpenError, driver_errors
+from monque._status import JobStatus
 from monque._store.document import Document, is_recurring, key_of, status_of
-from monque._store.reads import ENDED
 from monque._store.store import Store
 from monque._time.waiting import Pauses, happens
 
@@ -31,6 +31,8 @@ logger = logging.getLogger("monque")
 _PART = 0.1
 _SHORTEST = 0.025
 _LONGEST = 1.0
+
+_ENDED = frozenset({JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED})
 
 
 @dataclass(slots=True, eq=False)
@@ -130,7 +132,7 @@ class Waits:
         ids = [job_id for wait in waits for job_id in wait.ids]
         with limited():
             found = await self._store.read_states(ids)
-            ended = [document["_id"] for document in found.values() if status_of(document) in ENDED]
+            ended = [document["_id"] for document in found.values() if status_of(document) in _ENDED]
             whole = await self._store.read_majority(ended) if ended else {}
         for wait in waits:
             keys = [key for job_id in wait.ids if (key := key_of(job_id)) in found]
@@ -158,7 +160,7 @@ def _answer(wait: Wait, state: Document | None, whole: Document | None) -> None:
     elif is_recurring(state):
         wait.ended.set_exception(_goes_on(state))
     # Else it was retried or deleted in between, or the majority does not have its end yet.
-    elif whole is not None and status_of(whole) in ENDED:
+    elif whole is not None and status_of(whole) in _ENDED:
         wait.ended.set_result(whole)
 
 

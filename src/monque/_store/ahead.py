@@ -8,7 +8,7 @@ from typing import Any
 from monque._job import Job
 from monque._status import JobStatus
 from monque._store.document import EARLIEST, Document
-from monque._store.reads import beyond_id
+from monque._store.filters import beyond_id
 from monque._store.store import Store
 
 

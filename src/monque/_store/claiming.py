@@ -18,8 +18,8 @@ from monque._options import Options
 from monque._store import decoding
 from monque._store.candidates import Candidates
 from monque._store.document import Claim, Document, key_of, made_aware
+from monque._store.filters import with_id
 from monque._store.idle_names import IdleNames, aware_or_none
-from monque._store.reads import with_id
 from monque._store.refused import Refused, change_one, report_unclaimable
 from monque._store.transitions import run
 from monque._store.urgent import Shares, Urgent

@@ -15,7 +15,7 @@ from monque._diagnosis import Diagnosis, DueJobs, IndexState, IndexView, UseView
 from monque._job import Job
 from monque._options import Options
 from monque._schedule import Schedule
-from monque._store import decoding, indexes, operations, reads
+from monque._store import decoding, filters, indexes, operations
 from monque._store.document import Document, name_of
 from monque._store.hints import Watch, WatchUnavailableError
 from monque._store.indexes import Use
@@ -53,7 +53,7 @@ async def examine(store: Store, options: Options, uses: Iterable[str]) -> Diagno
         due=await _due(store, now=hello["localTime"]),
         finished=await _finished(store),
         lost_calls=await _lost_calls(store),
-        expired=await _count(store, reads.expired()),
+        expired=await _count(store, filters.expired()),
         stuck=await _stuck(store),
         retention=_has(found, indexes.RETENTION),
         paused=settings.in_force(hello["localTime"]),

@@ -17,7 +17,8 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError, ExecutionTimeout, 
 from monque._errors import AggregationTimeoutError
 from monque._store import decoding
 from monque._store.document import CODEC_OPTIONS, EXACT_CODEC_OPTIONS, PAYLOAD_SIZE, Document
-from monque._store.reads import Listing, Position, Stretch, beyond_id, with_id
+from monque._store.filters import beyond_id, with_id
+from monque._store.pages import Listing, Position, Stretch
 from monque._store.transitions import operators
 from monque._store.transitions.transition import Transition
 from monque._store.unique import duplicates, is_key_taken

@@ -14,7 +14,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from monque._rules import ids_meant
 from monque._store import decoding
 from monque._store.document import EXACT_CODEC_OPTIONS, Document, status_of
-from monque._store.reads import beyond_id
+from monque._store.filters import beyond_id
 
 
 @dataclass(frozen=True, slots=True)

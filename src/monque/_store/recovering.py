@@ -13,7 +13,7 @@ from monque._connect.deadlines import limited
 from monque._options import Options
 from monque._store import decoding, recent_runs
 from monque._store.document import Document, count_of, key_of
-from monque._store.reads import with_id
+from monque._store.filters import with_id
 from monque._store.refused import change_one
 from monque._store.settling import leave, remove_left
 from monque._store.store import Store

@@ -21,7 +21,7 @@ from monque._status import JobStatus
 from monque._store import decoding, reporting
 from monque._store.batching import Batching
 from monque._store.document import TOO_LARGE, Claim, Document, is_cancel_requested, key_of
-from monque._store.reads import with_id
+from monque._store.filters import with_id
 from monque._store.transitions import run
 from monque._store.transitions.ownership import was_settled
 from monque._store.transitions.transition import Transition, by_id

@@ -31,9 +31,9 @@ from monque._store.document import (
     Document,
     key_of,
 )
+from monque._store.filters import with_id
 from monque._store.inserting import Inserter
 from monque._store.owners import allowed_silence
-from monque._store.reads import with_id
 from monque._store.refused import Refused
 from monque._store.server import Server
 from monque._store.settling import Settler

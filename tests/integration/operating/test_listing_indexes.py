@@ -16,7 +16,7 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo import AsyncMongoClient
 
 from monque import Job, JobFilter, Monque, Options
-from monque._store.reads import Listing
+from monque._store.pages import Listing
 from monque._views import Direction, Sort
 from monque.embedded import EmbeddedMongo
 from support.aliases import Collection, Make
