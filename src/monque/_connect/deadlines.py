@@ -16,7 +16,7 @@ from pymongo.errors import AutoReconnect, PyMongoError
 try:
     from pymongo import _csot
 except ImportError:  # not public: we must work with a driver that has no such module
-    _csot = None  # type: ignore[assignment]
+    _csot = None  # type: ignore[assignment]  # mypy sees a module there
 
 # What the driver raises in an outage beside its own errors. RuntimeError: a wait for a server or a connection
 # was cancelled twice ("Lock is not acquired": Python 3.11 waits in a task of its own, which the second

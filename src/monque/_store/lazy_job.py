@@ -227,7 +227,7 @@ class LazyJob(Job[T]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle the value as a plain `Job`, without the hold that the handler was given."""
-        return copyreg.__newobj__, (Job,), _values(self)  # type: ignore[attr-defined]
+        return copyreg.__newobj__, (Job,), _values(self)  # type: ignore[attr-defined]  # not in typeshed
 
     if not TYPE_CHECKING:  # a type checker need not know
         # Whatever compares, prints or replaces a dataclass asks for this, and so takes both for the same.

@@ -353,7 +353,7 @@ def to_schedule(document: Mapping[str, Any], now: datetime) -> Schedule:
     return Schedule(
         id=document["_id"],
         name=document.get("name"),  # type: ignore[arg-type]  # written by hand, it may be anything
-        key=document.get("uniqueKey"),  # type: ignore[arg-type]
+        key=document.get("uniqueKey"),  # type: ignore[arg-type]  # so may this
         cron=None if every is not None else document.get("repeatInterval"),
         every=every,
         timezone=document.get("timezone"),
