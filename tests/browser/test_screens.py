@@ -14,6 +14,7 @@ from monque.web import Action, Actor
 from support.aliases import Collection, Database
 from support.axe import findings
 from support.browsing import OpenDashboard, Watch
+from support.jobs import document
 from support.operating import TIMEOUT, a_shop
 from support.scale import FULL
 
@@ -187,6 +188,22 @@ def is_asked(url: str) -> bool:
 
 
 ACTS = re.compile(r"^(Retry|Run now|Cancel|Stop|Delete|Pause|Resume|Reschedule|Prioritize|Edit)\b")
+
+
+async def test_the_rows_of_a_page_are_selected_together_on_a_small_screen(
+    open_dashboard: OpenDashboard, collection: Collection
+) -> None:
+    await collection.insert_many([document(name="send-email") for _ in range(3)])
+    page = await open_dashboard(path="/jobs", width=360)
+    all_rows = page.get_by_label("Select the page")
+    bar = page.get_by_role("group", name="Selected jobs")
+    await all_rows.click()
+    await expect(bar).to_contain_text("3 jobs selected")
+    await expect(page.locator("tr[data-row]").get_by_role("checkbox", checked=True)).to_have_count(3)
+    assert not await findings(page)
+
+    await all_rows.click()
+    await expect(bar).to_have_count(0)
 
 
 async def test_read_only_says_so_and_offers_nothing_that_changes(

@@ -28,7 +28,7 @@ export function JobTable({ caption, rows, columns, selection, onSelect, onChange
         <thead>
           <tr>
             {selection !== undefined && (
-              <td class="tick">
+              <td class="tick" data-label="Select the page">
                 <input
                   type="checkbox"
                   aria-label="Select the page"
