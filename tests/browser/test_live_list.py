@@ -1,13 +1,14 @@
-"""A list that is read while everything in it changes: nothing moves under the pointer."""
+"""A list that is read while everything in it changes: nothing moves under the pointer, or away from the focus."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 from playwright.async_api import Page, expect
 from pymongo import UpdateOne
 
@@ -15,6 +16,7 @@ from monque import Monque
 from support.aliases import Collection
 from support.browsing import OpenDashboard
 from support.clocks import ago, ahead
+from support.hands import Keyboard, Mouse
 from support.jobs import document
 from support.scale import FULL, at_scale
 
@@ -31,24 +33,32 @@ STATES: list[dict[str, Any]] = [
     {"status": "pending", "failCount": 3, "failReason": "OSError: again"},
 ]
 
-# Twenty times a second: which row is at this place, and where it begins.
+# Twenty times a second: which row is read, and where it begins.
 SAMPLE = """([x, y]) => {
   window.seen = new Set();
   setInterval(() => {
-    const row = document.elementFromPoint(x, y)?.closest("tr");
+    const row = READ?.closest("tr");
     const name = row?.querySelector("[data-select]")?.ariaLabel;
     window.seen.add(`${name} at ${Math.round(row?.getBoundingClientRect().top)}`);
   }, 50);
 }"""
+UNDER_THE_POINTER = SAMPLE.replace("READ", "document.elementFromPoint(x, y)")
+WITH_THE_FOCUS = SAMPLE.replace("READ", "document.activeElement")
 
 
-async def test_rows_and_selection_stay_while_the_list_changes(
-    monque: Monque, collection: Collection, open_dashboard: OpenDashboard
-) -> None:
+@pytest.fixture
+async def shown(collection: Collection) -> list[dict[str, Any]]:
+    """The jobs of the page: a full one."""
     shown = [order(n) for n in range(50)]
     await collection.insert_many(shown)
+    return shown
+
+
+async def test_the_row_under_the_pointer_and_the_selection_stay_while_the_list_changes(
+    monque: Monque, collection: Collection, shown: list[dict[str, Any]], open_dashboard: OpenDashboard
+) -> None:
     page = await open_dashboard(monque)
-    await page.get_by_role("navigation", name="Screens").get_by_role("link", name="Jobs").click()
+    await Mouse().go(page, "Jobs")
     rows = page.locator("tbody tr")
     await expect(rows).to_have_count(50)
     chosen = [rows.nth(row).get_by_role("checkbox") for row in (3, 6, 7)]
@@ -60,8 +70,42 @@ async def test_rows_and_selection_stay_while_the_list_changes(
     assert place is not None
     pointer = (place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
     await page.mouse.move(*pointer)
-    await page.evaluate(SAMPLE, pointer)
+    await page.evaluate(UNDER_THE_POINTER, pointer)
 
+    await change_and_add(collection, shown)
+    await stays_as_it_was(page, collection, selected=(3, 6, 7))
+
+    await page.get_by_role("button", name=f"Show {NEW} new").click()
+    await shows_the_newest(page, collection)
+
+
+async def test_the_row_with_the_focus_and_the_selection_stay_while_the_list_changes(
+    monque: Monque, collection: Collection, shown: list[dict[str, Any]], open_dashboard: OpenDashboard
+) -> None:
+    page = await open_dashboard(monque)
+    await expect(page.get_by_role("banner")).to_contain_text("live")
+    await Keyboard().go(page, "Jobs")
+    rows = page.locator("tbody tr")
+    await expect(rows).to_have_count(50)
+    for key in "jjjjxjjjxjxk":  # to the 4th row, the 7th and the 8th, and back to the 7th
+        await page.keyboard.press(key)
+    link = rows.nth(6).get_by_role("link").first
+    await expect(link).to_be_focused()
+    await page.evaluate(WITH_THE_FOCUS, [0, 0])
+
+    await change_and_add(collection, shown)
+    await stays_as_it_was(page, collection, selected=(3, 6, 7))
+
+    await expect(link).to_be_focused()
+    await page.keyboard.press("k")
+    await page.keyboard.press("x")
+    await expect(rows.nth(5).get_by_role("checkbox")).to_be_checked()
+    await page.keyboard.press(".")
+    await shows_the_newest(page, collection)
+
+
+async def change_and_add(collection: Collection, shown: list[dict[str, Any]]) -> None:
+    """Two hundred changes a second to the jobs of the page, and new jobs among them."""
     async with changing(collection, shown) as changes:
         began = time.monotonic()
         for n in range(NEW):
@@ -71,19 +115,25 @@ async def test_rows_and_selection_stay_while_the_list_changes(
     rate = sum(changes) / took
     assert not FULL or rate > 150, f"only {rate:.0f} changes a second"
 
+
+async def stays_as_it_was(page: Page, collection: Collection, *, selected: Sequence[int]) -> None:
+    """The row that is read has not moved, the same rows are selected, and the new jobs are counted."""
     await expect(page.get_by_role("button", name=f"Show {NEW} new")).to_be_visible()
     await shows_what_is_stored(page, collection)
     assert len(seen := await page.evaluate("() => [...window.seen]")) == 1, seen
-    for box in chosen:
-        await expect(box).to_be_checked()
-    await expect(page.locator("tbody tr.selected")).to_have_count(3)
-    await expect(page.get_by_role("group", name="Selected jobs")).to_contain_text("3 jobs selected")
+    rows = page.locator("tbody tr")
+    for row in selected:
+        await expect(rows.nth(row).get_by_role("checkbox")).to_be_checked()
+    await expect(page.locator("tbody tr.selected")).to_have_count(len(selected))
+    bar = page.get_by_role("group", name="Selected jobs")
+    await expect(bar).to_contain_text(f"{len(selected)} jobs selected")
 
-    await page.keyboard.press(".")
+
+async def shows_the_newest(page: Page, collection: Collection) -> None:
     await expect(page.get_by_role("button", name="Show")).to_have_count(0)
     newest = await collection.find_one(sort={"_id": -1})
     assert newest is not None
-    await expect(rows.first).to_contain_text(str(newest["_id"])[-6:])
+    await expect(page.locator("tbody tr").first).to_contain_text(str(newest["_id"])[-6:])
 
 
 def order(number: int) -> dict[str, Any]:
