@@ -212,6 +212,28 @@ async def test_pausing_a_name_is_seen_at_once(surface: Surface, monque: Monque) 
     assert [entry.action for entry in page.entries] == ["pause", "resume", "resume", "pause", "pause"]
 
 
+async def test_an_instance_is_found_as_soon_as_it_is_in_the_register(
+    busy: Monque, make_monque: Make, collection: Collection
+) -> None:
+    """Somebody looks, another instance starts or claims, and its page is opened: the kept answer lacks it."""
+    surface = Surface(busy)
+    await surface.ops_instances(caller())
+    await make_monque(options=replace(KEEPING, instance_id="web-2"), companions=True).start()
+    await eventually(lambda: registered(busy, "web-2"))
+    await collection.insert_one(claimed("ts-1", name="theirs"))
+
+    started = (await surface.ops_instance(caller(), OpsInstanceQuery(id="web-2"))).dump()
+    claiming = (await surface.ops_instance(caller(), OpsInstanceQuery(id="ts-1"))).dump()
+    await surface.close()
+    await collection.delete_many({"status": "processing"})
+
+    assert (started["reported"], claiming["reported"]) == (True, False)
+
+
+async def registered(monque: Monque, instance_id: str) -> None:
+    assert instance_id in {each.id for each in await monque.instances()}
+
+
 async def test_the_search_finds_ids_names_schedules_instances_and_keys(
     looking: Surface, collection: Collection
 ) -> None:

@@ -86,6 +86,11 @@ class Looks:
         """Forget all answers, also those that are still to come: something has changed."""
         self._looks.clear()
 
+    def forget(self, *questions: Hashable) -> None:
+        """Forget the answers to these questions: the next who asks reads afresh."""
+        for question in questions:
+            self._looks.pop(question, None)
+
     async def close(self) -> None:
         """End the reads that are under way."""
         tasks = [look.task for look in self._looks.values()]

@@ -33,7 +33,9 @@ from monque.management.windows import WINDOWS
 _MOST_GROUPS = 200
 # How often the canary meets a newest job that somebody else has retried meanwhile.
 _CANARY_TRIES = 3
-# The register changes with each heartbeat; releases do not.
+# The question that all who read the register share, and how long its answer is kept: the register changes with
+# each heartbeat; releases do not.
+REGISTER = "instances"
 _REGISTER_KEPT = timedelta(seconds=2)
 
 
@@ -158,7 +160,7 @@ class Failing(Bulk):
     async def _instances(self) -> list[Instance]:
         """The register, shared by all who look."""
         return await self._shared(
-            "instances", lambda: self.monque.instances(max_time=self._max_time), keep=_REGISTER_KEPT
+            REGISTER, lambda: self.monque.instances(max_time=self._max_time), keep=_REGISTER_KEPT
         )
 
     async def _marks(self) -> list[OpsMark]:

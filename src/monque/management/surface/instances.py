@@ -23,13 +23,15 @@ from monque.management.ops import (
     OpsRunning,
     OpsRunningList,
 )
-from monque.management.surface.failing import Failing
+from monque.management.surface.failing import REGISTER, Failing
 from monque.management.texts import is_text
 from monque.management.values import extended, iso, milliseconds
 
 # Processing jobs that are looked at, and shown. Twice as many rows nobody reads.
 MOST_RUNNING = 200
 _LOOKED_AT = 1_000
+# The question that all who read them share.
+_PROCESSING = "processing"
 # What each instance shows of them in the list.
 _MOST_EACH = 50
 
@@ -50,10 +52,17 @@ class Instances(Failing):
     async def ops_instance(self, caller: Caller, query: OpsInstanceQuery) -> OpsInstanceAnswer:
         """`GET /instance?id=`."""
         await self._demand(caller, Action.READ)
-        for instance in await self._all_instances():
-            if instance.id == query.id:
-                return OpsInstanceAnswer(**instance.as_set(), server_time=iso(self._now()))
-        raise NotFoundError("No instance with this id is in the register, and none holds a claim.")
+        instance = await self._instance(query.id)
+        if instance is None:
+            # The kept answers may be older than this instance, or than its first claim.
+            self._looks.forget(REGISTER, _PROCESSING)
+            instance = await self._instance(query.id)
+        if instance is None:
+            raise NotFoundError("No instance with this id is in the register, and none holds a claim.")
+        return OpsInstanceAnswer(**instance.as_set(), server_time=iso(self._now()))
+
+    async def _instance(self, instance_id: str) -> OpsInstance | None:
+        return next((each for each in await self._all_instances() if each.id == instance_id), None)
 
     async def _all_instances(self) -> list[OpsInstance]:
         instances = await self._instances()
@@ -100,7 +109,7 @@ class Instances(Failing):
     async def _processing(self) -> list[Job[Any]]:
         """What runs, the longest running first; of more than a thousand, those with the smallest ids."""
         page = await self._shared(
-            "processing",
+            _PROCESSING,
             lambda: self.monque.list_jobs(
                 JobFilter(status="processing"),
                 limit=_LOOKED_AT,
