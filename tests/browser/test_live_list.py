@@ -1,4 +1,4 @@
-"""A list that is read while everything in it changes: nothing moves under the pointer, or away from the focus."""
+"""A list that is read while everything in it changes: nothing moves under the pointer or with the focus."""
 
 from __future__ import annotations
 

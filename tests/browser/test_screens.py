@@ -243,3 +243,5 @@ async def test_a_stranger_is_told_what_is_missing(open_dashboard: OpenDashboard,
     page = await open_dashboard(options={"auth": lambda _: None})
 
     await expect(page.locator("body")).to_contain_text("This needs an identity")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Not authenticated")
+    assert not await wrong(page, "the refusal")

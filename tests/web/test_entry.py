@@ -92,6 +92,74 @@ async def test_names_and_tokens_let_in_who_has_them(
         assert answer.json() == {"error": "Authentication required"}
 
 
+BROWSER = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+NAVIGATION = {**BROWSER, "sec-fetch-mode": "navigate", "sec-fetch-site": "none"}
+
+
+@pytest.mark.parametrize(
+    ("auth", "advice"),
+    [
+        (USERS, "enter a name and a password"),
+        (FirstOf(TOKENS, USERS), "enter a name and a password"),
+        (TOKENS, "browsers send no token"),
+        (lambda _: None, "Log in to the application"),
+    ],
+)
+async def test_a_browser_without_an_identity_gets_a_page_that_says_what_to_do(
+    monque: Monque, connect: Connect, auth: Any, advice: str
+) -> None:
+    client = connect(dashboard(monque, auth=auth), client="10.0.0.1", host="ops.example.org")
+    for path in ("/", "/jobs?name=a", "/no/such/page"):
+        for headers in (BROWSER, NAVIGATION):
+            answer = await client.get(path, headers=headers)
+            assert (answer.status_code, answer.headers["content-type"]) == (401, "text/html; charset=utf-8")
+            assert "<h1>Not authenticated</h1>" in answer.text
+            assert "This needs an identity" in answer.text
+            assert advice in answer.text
+            assert answer.headers["x-request-id"] in answer.text
+            assert "style" not in answer.text
+            assert "<script" not in answer.text
+            assert answer.headers["content-security-policy"].startswith("default-src 'none';")
+            as_json = await client.get(path, headers={"accept": "application/json"})
+            assert answer.headers.get("www-authenticate") == as_json.headers.get("www-authenticate")
+
+
+async def test_a_browser_from_elsewhere_gets_a_page_that_says_what_to_pass(
+    board: Dashboard, connect: Connect
+) -> None:
+    answer = await connect(board, client="10.0.0.1").get("/", headers=NAVIGATION)
+    assert (answer.status_code, answer.headers["content-type"]) == (403, "text/html; charset=utf-8")
+    assert "auth=BasicAuth({'ada': '…'})" in answer.text
+
+    head = await connect(board, client="10.0.0.1").head("/", headers=NAVIGATION)
+    assert (head.status_code, head.headers["content-type"], head.content) == (
+        403,
+        "text/html; charset=utf-8",
+        b"",
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [
+        ("/", {}),
+        ("/", {"accept": "*/*"}),
+        ("/", {"accept": "application/json"}),
+        ("/", {**BROWSER, "sec-fetch-mode": "cors", "sec-fetch-site": "same-origin"}),
+        ("/assets/index.js", {"accept": "*/*", "sec-fetch-mode": "no-cors"}),
+        ("/api/ops/v1/me", NAVIGATION),
+        ("/openapi.json", NAVIGATION),
+        ("/api", NAVIGATION),
+    ],
+)
+async def test_what_is_no_visit_of_a_page_is_refused_as_json(
+    monque: Monque, connect: Connect, path: str, headers: dict[str, str]
+) -> None:
+    answer = await connect(dashboard(monque, auth=USERS)).get(path, headers=headers)
+    assert (answer.status_code, answer.headers["content-type"]) == (401, "application/problem+json")
+    assert answer.json()["title"] == "Not authenticated"
+
+
 async def test_first_of_takes_whoever_is_on_this_machine(monque: Monque, connect: Connect) -> None:
     app = dashboard(monque, auth=FirstOf(LoopbackOnly(), USERS))
     assert (await connect(app).get(HEALTH)).status_code == 200

@@ -31,6 +31,7 @@ from monque.web.openapi import document
 from monque.web.pages import page
 from monque.web.problems import Problem, away, internal, not_found, problem_of, respond
 from monque.web.reading import read_body, read_query, refuse_forms
+from monque.web.refused import is_visit, refused_page
 from monque.web.routes import EVENTS, V1, Ask, Dumped, Route, Table
 from monque.web.routes_live import LIVE_ROUTES
 from monque.web.routes_ops import OPS_ROUTES
@@ -189,15 +190,20 @@ class Dashboard:
         except ClientDisconnect:
             return
         except Exception as error:  # noqa: BLE001 - hooks of users, and bugs: nobody gets a traceback
-            problem = _explained(error, request_id)
-            path = path_below(request.scope, self._context.root_path)
-            response = respond(problem, path=path, request_id=request_id, is_v1=path.startswith(f"{V1}/"))
+            response = self._refused(request, _explained(error, request_id), request_id)
         await response(request.scope, request.receive, _with_headers(send, extra, request.method))
+
+    def _refused(self, request: Request, problem: Problem, request_id: str) -> Response:
+        """A problem as JSON; a browser that may not come in gets a page."""
+        path = path_below(request.scope, self._context.root_path)
+        if problem.slug in ("unauthenticated", "forbidden") and not _is_api(path) and is_visit(request):
+            return refused_page(problem, request_id)
+        return respond(problem, path=path, request_id=request_id, is_v1=path.startswith(f"{V1}/"))
 
     async def _answer(self, request: Request, request_id: str, extra: dict[str, str]) -> ASGIApp:
         """Who may come in gets what is at this path."""
         path = path_below(request.scope, self._context.root_path)
-        is_api = path.startswith("/api/") or path in ("/api", "/openapi.json")
+        is_api = _is_api(path)
         self._life.check_loop()
         self._entry.check_host(request)
         verdict = self._entry.judge(request, is_api=is_api)
@@ -253,6 +259,10 @@ class Dashboard:
             return None
         limit = max(route.body_limit or 0, self._body_limit)
         return await read_body(request, route.body, limit, may_lack=route.body_may_lack)
+
+
+def _is_api(path: str) -> bool:
+    return path.startswith("/api/") or path in ("/api", "/openapi.json")
 
 
 async def _handled(route: Route, ask: Ask) -> ASGIApp:

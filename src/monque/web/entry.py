@@ -74,7 +74,26 @@ def _nobody(challenges: Sequence[str]) -> Problem:
     # One header may hold several challenges, parted by commas.
     asked = {"www-authenticate": ", ".join(challenges)} if challenges else {}
     detail = "This needs an identity; what was sent names nobody who is known here."
-    return Problem(slug="unauthenticated", detail=detail, headers=asked, v1_text="Authentication required")
+    return Problem(
+        slug="unauthenticated",
+        detail=detail,
+        headers=asked,
+        v1_text="Authentication required",
+        advice=_advice(challenges),
+    )
+
+
+def _advice(challenges: Sequence[str]) -> str:
+    """How somebody with a browser gets in."""
+    schemes = {each.partition(" ")[0] for each in challenges}
+    if "Basic" in schemes:
+        return "Load this page again and enter a name and a password."
+    if "Bearer" in schemes:
+        return (
+            "This dashboard takes tokens alone, and browsers send no token. Use the API, or let people in: "
+            "dashboard(monque, auth=FirstOf(BearerAuth(…), BasicAuth({'ada': '…'})))."
+        )
+    return "Log in to the application that serves this dashboard, and load this page again."
 
 
 def _too_many(seconds: int) -> Problem:

@@ -51,6 +51,7 @@ class Problem(Exception):  # noqa: N818 - RFC 9457 calls it so
         errors: Where and what is wrong, one pair for each mistake in a query or a body.
         headers: Headers that the answer has because of it.
         v1_text: What `/api/v1` says, if that is not the detail.
+        advice: What somebody can do about it who sees it as a page.
     """
 
     slug: str
@@ -59,6 +60,7 @@ class Problem(Exception):  # noqa: N818 - RFC 9457 calls it so
     errors: Sequence[tuple[str, str]] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
     v1_text: str | None = None
+    advice: str | None = None
 
     @property
     def code(self) -> int:

@@ -33,8 +33,8 @@ from monque.management.windows import WINDOWS
 _MOST_GROUPS = 200
 # How often the canary meets a newest job that somebody else has retried meanwhile.
 _CANARY_TRIES = 3
-# The question that all who read the register share, and how long its answer is kept: the register changes with
-# each heartbeat; releases do not.
+# The question that all who read the register share, and how long its answer is kept: the register changes
+# with each heartbeat; releases do not.
 REGISTER = "instances"
 _REGISTER_KEPT = timedelta(seconds=2)
 
