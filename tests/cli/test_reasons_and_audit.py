@@ -132,6 +132,8 @@ def test_what_is_done_to_many_is_one_entry_without_values_of_payloads(call: Call
     assert call("jobs", "delete", "--all", typed="n\n").exit_code == 1
 
     retry, cancel = trail(jobs)
+    sevens = [job["_id"] for job in jobs.find({"data.card": 7}, sort={"_id": 1})]
+    assert retry["jobIds"] == cancel["jobIds"] == sevens
     assert (retry["action"], retry["name"], retry["count"], retry["errors"]) == ("retryBulk", "pay", 2, 0)
     assert retry["filter"] == {
         "name": "pay",

@@ -18,6 +18,7 @@ from monque.management.errors import (
     NotFoundError,
     SurfaceError,
 )
+from monque.management.surface import contract
 from support.aliases import Collection
 from support.callers import caller
 from support.clocks import ago
@@ -132,6 +133,51 @@ async def test_older_and_newer_are_both_exclusive(surface: Surface, collection: 
 
     assert result == {"count": 1, "errors": []}
     assert await collection.count_documents({"_id": jobs[1]["_id"]}) == 0
+
+
+@pytest.mark.parametrize(
+    ("act", "action", "changed"),
+    [
+        ("v1_cancel_many", "cancelBulk", ["pending"]),
+        ("v1_retry_many", "retryBulk", ["cancelled", "failed"]),
+        ("v1_delete_many", "deleteBulk", ["cancelled", "completed", "failed", "pending"]),
+    ],
+)
+async def test_what_is_done_to_many_is_in_the_trail_of_each_of_them(
+    surface: Surface,
+    monque: Monque,
+    collection: Collection,
+    monkeypatch: pytest.MonkeyPatch,
+    act: str,
+    action: str,
+    changed: list[str],
+) -> None:
+    monkeypatch.setattr(contract, "_PIECE", 2)
+    states = ["failed", "pending", "completed", "cancelled"] * 3
+    jobs = [document(status=status) for status in states]
+    await collection.insert_many(jobs)
+
+    result = keeps_to("BulkActionResult", await getattr(surface, act)(caller(), {}))
+
+    assert result == {"count": 3 * len(changed), "errors": []}
+    for job in jobs:
+        entries = (await monque.audit(job=job["_id"])).entries
+        assert [each.action for each in entries] == ([action] if job["status"] in changed else [])
+    pieces = (await monque.audit()).entries
+    assert {each.count for each in pieces} <= {1, 2}
+    assert sum(each.count or 0 for each in pieces) == result["count"]
+
+
+async def test_what_cannot_be_done_to_any_of_them_is_in_the_trail_all_the_same(
+    surface: Surface, monque: Monque, collection: Collection
+) -> None:
+    await collection.insert_one(document(status="completed"))
+
+    assert await surface.v1_retry_many(caller(), {"status": "completed"}) == {"count": 0, "errors": []}
+    assert await surface.v1_cancel_many(caller(), {"name": "nobody"}) == {"count": 0, "errors": []}
+
+    entries = (await monque.audit()).entries
+    assert [(each.action, each.count) for each in entries] == [("cancelBulk", 0), ("retryBulk", 0)]
 
 
 async def test_pages_lead_on_forward_and_default_to_the_newest_first(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -34,10 +33,17 @@ from monque.sync import SyncMonque
 # a server far away; twice makes a short --timeout take longer than anybody expects.
 _ONE_LOOK = 1.0
 
+# Jobs of one piece: as many as an entry of the audit trail keeps ids of. With half, the trail has twice the
+# entries for one command.
+_PIECE = 10_000
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 Tell: TypeAlias = Callable[[int], None]
 """Called with how many jobs are done."""
+
+Many: TypeAlias = Callable[[SyncMonque, JobFilter, Any, Tell], BulkResult]
+"""Does it to jobs that match, beyond an id if one is given; `BulkResult.next` is where it goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +63,7 @@ class Action:
     creates_indexes: bool = False
     """Whether it may need an index that is not there yet."""
     one: Callable[[SyncMonque, Any], object]
-    many: Callable[[SyncMonque, JobFilter, int, Tell], BulkResult]
+    many: Many
 
 
 def acts(command: F) -> F:
@@ -202,16 +208,32 @@ def _by_filter(action: Action, monque: SyncMonque, selection: Selection, yes: bo
     result = BulkResult(count=0, errors=[])
     if wanted and count:
         with progress(f"{action.verb} {count:,} jobs", count) as tell:
-            about = {"name": wanted.name, "filter": wanted, "note": action.note}
-            with recording(monque, action.of_many, **about) as known:
-                result = action.many(monque, wanted, count, tell)
-                known |= {"count": result.count + result.requested, "errors": len(result.errors)}
+            result = _do_to_all(action, monque, wanted, tell)
     running = _left_running(action, monque, selection)
     _report(action, result, as_json)
     if running:
         click.echo(f"{running:,} run; add --running to stop them", err=True)
     if result.errors:
         click.get_current_context().exit(1)
+
+
+def _do_to_all(action: Action, monque: SyncMonque, wanted: JobFilter, tell: Tell) -> BulkResult:
+    """Do it piece by piece. The audit trail has each piece, with the jobs that it changed."""
+    total, piece = BulkResult(count=0, errors=[]), None
+    while piece is None or piece.next is not None:
+        about = {"name": wanted.name, "filter": wanted, "note": action.note}
+        with recording(monque, action.of_many, **about) as known:
+            piece = action.many(monque, wanted, piece and piece.next, tell)
+            refused = {error.job_id for error in piece.errors}
+            known |= {"count": piece.count + piece.requested, "errors": len(refused)}
+            known["job_ids"] = [job_id for job_id in piece.job_ids if job_id not in refused]
+        total = BulkResult(
+            count=total.count + piece.count,
+            errors=[*total.errors, *piece.errors],
+            requested=total.requested + piece.requested,
+        )
+        tell(total.count + total.requested + len(total.errors))
+    return total
 
 
 def _left_running(action: Action, monque: SyncMonque, selection: Selection) -> int:
@@ -235,17 +257,11 @@ def _report(action: Action, result: BulkResult, as_json: bool) -> None:
             click.echo(f"Error: {error['id']}: {error['error']}", err=True)
 
 
-def _in_one_go(
-    method: Callable[[SyncMonque, JobFilter], BulkResult],
-) -> Callable[[SyncMonque, JobFilter, int, Tell], BulkResult]:
-    """A method that does it to all at once; how far it is shows in how many still match."""
+def _in_pieces(method: Callable[..., BulkResult]) -> Many:
+    """A method that does it to many at once: to the first of them beyond an id."""
 
-    def many(monque: SyncMonque, jobs: JobFilter, count: int, tell: Tell) -> BulkResult:
-        with ThreadPoolExecutor(1) as pool:
-            result = pool.submit(method, monque, jobs)
-            while not wait([result], timeout=0.5).done:
-                tell(max(count - monque.count_jobs(jobs), 0))
-        return result.result()
+    def many(monque: SyncMonque, jobs: JobFilter, after: Any, _tell: Tell) -> BulkResult:
+        return method(monque, jobs, limit=_PIECE, after=after)
 
     return many
 
@@ -255,7 +271,7 @@ DELETE = Action(
     done="deleted",
     of_many="deleteBulk",
     one=SyncMonque.delete_job,
-    many=_in_one_go(SyncMonque.delete_jobs),
+    many=_in_pieces(SyncMonque.delete_jobs),
 )
 
 
@@ -269,7 +285,7 @@ def cancelling(running: bool, reason: str | None) -> Action:
         among=frozenset({JobStatus.PENDING, JobStatus.PROCESSING} if running else {JobStatus.PENDING}),
         leaves_running=not running,
         one=functools.partial(SyncMonque.cancel_job, running=running, reason=reason),
-        many=_in_one_go(functools.partial(SyncMonque.cancel_jobs, running=running, reason=reason)),
+        many=_in_pieces(functools.partial(SyncMonque.cancel_jobs, running=running, reason=reason)),
     )
 
 
@@ -281,7 +297,7 @@ def retrying(spread: timedelta) -> Action:
         of_many="retryBulk",
         among=frozenset({JobStatus.FAILED, JobStatus.CANCELLED}),
         one=SyncMonque.retry_job,
-        many=_in_one_go(functools.partial(SyncMonque.retry_jobs, spread=spread)),
+        many=_in_pieces(functools.partial(SyncMonque.retry_jobs, spread=spread)),
     )
 
 
@@ -294,7 +310,7 @@ def prioritizing(priority: int) -> Action:
         among=frozenset({JobStatus.PENDING}),
         creates_indexes=True,
         one=functools.partial(SyncMonque.set_priority, priority=priority),
-        many=_in_one_go(functools.partial(SyncMonque.set_priorities, priority=priority)),
+        many=_in_pieces(functools.partial(SyncMonque.set_priorities, priority=priority)),
     )
 
 
@@ -314,21 +330,19 @@ def rescheduling(at: datetime | None, delay: timedelta | None) -> Action:
     )
 
 
-def _one_by_one(
-    one: Callable[[SyncMonque, Any], object],
-) -> Callable[[SyncMonque, JobFilter, int, Tell], BulkResult]:
+def _one_by_one(one: Callable[[SyncMonque, Any], object]) -> Many:
     """What is done to one, done to each that matches."""
 
-    def many(monque: SyncMonque, jobs: JobFilter, _count: int, tell: Tell) -> BulkResult:
+    def many(monque: SyncMonque, jobs: JobFilter, _after: Any, tell: Tell) -> BulkResult:
         # First all ids, then the changes: a job that was moved must not be met again.
         ids = [job.id for job in monque.iter_jobs(jobs, payload_limit=0)]
-        changed = 0
+        changed: list[Any] = []
         for done, job_id in enumerate(ids, 1):
             with suppress(JobNotFoundError, JobStateError):  # one that began to run meanwhile is left alone
                 one(monque, job_id)
-                changed += 1
+                changed.append(job_id)
             tell(done)
-        return BulkResult(count=changed, errors=[])
+        return BulkResult(count=len(changed), errors=[], job_ids=changed)
 
     return many
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 
+from monque import JobStatus
 from monque.management.errors import ForbiddenError, NotOfferedError, ReadOnlyError, SurfaceError
 
 
@@ -33,6 +34,14 @@ class Action(StrEnum):
 
 
 V1_ACTIONS = tuple(Action)[:8]
+# The states of jobs that an action on many changes.
+APPLIES_TO: Mapping[str, frozenset[JobStatus]] = {
+    "cancel": frozenset({JobStatus.PENDING}),
+    "retry": frozenset({JobStatus.FAILED, JobStatus.CANCELLED}),
+    "delete": frozenset(JobStatus),
+    "stop": frozenset({JobStatus.PROCESSING}),
+    "prioritize": frozenset({JobStatus.PENDING}),
+}
 READS = frozenset({Action.READ, Action.PAYLOAD, Action.AUDIT})
 
 

@@ -278,7 +278,7 @@ def queue_view_dto(view: QueueView) -> dict[str, Any]:
     }
 
 
-def bulk_dto(result: BulkResult) -> dict[str, Any]:
+def bulk_dto(pieces: Sequence[BulkResult]) -> dict[str, Any]:
     """How many were changed, and those that could not be."""
-    errors = [{"jobId": str(error.job_id), "error": error.error} for error in result.errors]
-    return {"count": result.count, "errors": errors}
+    errors = [{"jobId": str(error.job_id), "error": error.error} for each in pieces for error in each.errors]
+    return {"count": sum(each.count for each in pieces), "errors": errors}

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from monque import BulkResult, JobCounts, JobFilter, JobStatus
-from monque.management.actions import Action
+from monque.management.actions import APPLIES_TO, Action
 from monque.management.actor import Caller
 from monque.management.job_view import id_of, id_text
 from monque.management.ops import (
@@ -32,14 +32,6 @@ RIGHTS: Mapping[BulkAction, tuple[Action, ...]] = {
     "delete": (Action.DELETE_BULK,),
     "stop": (Action.STOP, Action.CANCEL_BULK),
     "prioritize": (Action.PRIORITIZE, Action.CANCEL_BULK),
-}
-
-_APPLIES_TO: Mapping[BulkAction, frozenset[JobStatus]] = {
-    "cancel": frozenset({JobStatus.PENDING}),
-    "retry": frozenset({JobStatus.FAILED, JobStatus.CANCELLED}),
-    "delete": frozenset(JobStatus),
-    "stop": frozenset({JobStatus.PROCESSING}),
-    "prioritize": frozenset({JobStatus.PENDING}),
 }
 
 # Heartbeats move the update time of a processing job: whether it was there already is said by its claim. So a
@@ -83,7 +75,7 @@ class Bulk(Acting):
             capped=counts.capped,
             by_status=dict(counts.by_status),
             by_name=dict(counts.by_name),
-            will_change=sum(counts.by_status.get(status, 0) for status in _APPLIES_TO[body.action]),
+            will_change=sum(counts.by_status.get(status, 0) for status in APPLIES_TO[body.action]),
             as_of=iso(now),
         )
 
@@ -123,13 +115,10 @@ class Bulk(Acting):
             return OpsBulkResult(server_time=iso(self._now()), count=0, skipped=0, errors=[], next=None)
         await self._demand_all(caller, piece.action, chosen)
         result, following = await self._do(chosen, piece)
-        count = result.requested if piece.action == "stop" else result.count
-        deed.count, deed.errors = count, len(result.errors)
-        refused = {each.job_id for each in result.errors}
-        deed.job_ids = [job_id for job_id in result.job_ids if job_id not in refused]
+        deed.record(result)
         return OpsBulkResult(
             server_time=iso(self._now()),
-            count=count,
+            count=result.count + result.requested,
             skipped=result.skipped,
             errors=[OpsBulkError(id=id_text(each.job_id), error=each.error) for each in result.errors],
             next=following,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from bson import ObjectId
 
-from monque import BulkResult, Job, JobFilter
+from monque import BulkResult, Job, JobFilter, JobStatus
 from monque.management import v1
-from monque.management.actions import V1_ACTIONS, Action
+from monque.management.actions import APPLIES_TO, V1_ACTIONS, Action
 from monque.management.actor import Caller
 from monque.management.errors import NotFoundError
 from monque.management.job_view import refuse_changed, version_of
@@ -23,6 +24,9 @@ Pairs = Sequence[tuple[str, str]]
 # Counting all jobs is the most expensive read of the contract: it may take a tenth of the time at most.
 _VIEWS_KEPT = timedelta(seconds=5)
 _VIEWS_SHARE = 10
+# Jobs of one piece of an action on many: as many as an entry of the trail keeps ids of. With half, the trail
+# has twice the entries for one request.
+_PIECE = 10_000
 
 
 class V1Surface(Hiding):
@@ -119,15 +123,18 @@ class V1Surface(Hiding):
 
     async def v1_cancel_many(self, caller: Caller, body: object) -> dict[str, Any]:
         """`POST /jobs/actions/cancel`."""
-        return await self._v1_act_on_many(caller, Action.CANCEL_BULK, body, self.monque.cancel_jobs)
+        act = self.monque.cancel_jobs
+        return await self._v1_act_on_many(caller, Action.CANCEL_BULK, body, act, APPLIES_TO["cancel"])
 
     async def v1_retry_many(self, caller: Caller, body: object) -> dict[str, Any]:
         """`POST /jobs/actions/retry`."""
-        return await self._v1_act_on_many(caller, Action.RETRY_BULK, body, self.monque.retry_jobs)
+        act = self.monque.retry_jobs
+        return await self._v1_act_on_many(caller, Action.RETRY_BULK, body, act, APPLIES_TO["retry"])
 
     async def v1_delete_many(self, caller: Caller, body: object) -> dict[str, Any]:
         """`POST /jobs/actions/delete`."""
-        return await self._v1_act_on_many(caller, Action.DELETE_BULK, body, self.monque.delete_jobs)
+        act = self.monque.delete_jobs
+        return await self._v1_act_on_many(caller, Action.DELETE_BULK, body, act, APPLIES_TO["delete"])
 
     async def _v1_act(
         self,
@@ -164,22 +171,42 @@ class V1Surface(Hiding):
         caller: Caller,
         action: Action,
         body: object,
-        act: Callable[[JobFilter], Awaitable[BulkResult]],
+        act: Callable[..., Awaitable[BulkResult]],
+        applicable: Collection[JobStatus],
     ) -> dict[str, Any]:
-        async with self._audited(caller, Deed(action=action)) as deed:
-            await self._demand(caller, action)
-            filter = v1.selector(body)  # noqa: A001 - as the core calls it
-            deed.filter = filter
-            await self._demand(caller, action, filter)
-            result = await act(filter)
-            deed.count, deed.errors = result.count, len(result.errors)
-        return v1.bulk_dto(result)
+        """Act on all that match, in pieces: the trail has each piece with the jobs that it changed."""
+        pieces: list[BulkResult] = []
+        while not pieces or pieces[-1].next is not None:
+            async with self._audited(caller, Deed(action=action)) as deed:
+                await self._demand(caller, action)
+                filter = v1.selector(body)  # noqa: A001 - as the core calls it
+                deed.filter = filter
+                await self._demand(caller, action, filter)
+                after = pieces[-1].next if pieces else None
+                pieces.append(await _act_on_piece(act, filter, applicable, after))
+                deed.record(pieces[-1])
+        return v1.bulk_dto(pieces)
 
     async def _v1_job(self, caller: Caller, job: Job[Any], *, targeted: bool = False) -> dict[str, Any]:
         seen = await self._seen(caller, job, targeted=targeted)
         payload = {"$truncated": seen.truncated} if seen.truncated is not None else plain(seen.payload)
         shown = v1.job_dto(job, payload=payload, reason=seen.reason, unique_key=seen.unique_key)
         return v1.ShownJob(shown, version=version_of(job))
+
+
+async def _act_on_piece(
+    act: Callable[..., Awaitable[BulkResult]],
+    filter: JobFilter,  # noqa: A002 - as the core calls it
+    applicable: Collection[JobStatus],
+    after: Any,
+) -> BulkResult:
+    """Act on the jobs beyond an id that are in a state the action applies to: others make no pieces."""
+    if set(applicable) < set(JobStatus):
+        among = [status for status in filter.statuses or JobStatus if status in applicable]
+        if not among:
+            return BulkResult(count=0, errors=[])
+        filter = replace(filter, status=among)  # noqa: A001 - as the core calls it
+    return await act(filter, limit=_PIECE, after=after)
 
 
 def _views_kept(took: timedelta) -> timedelta:

@@ -21,7 +21,7 @@ from inspect import isawaitable
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from monque import Job, JobFilter, Monque, Schedule
+from monque import BulkResult, Job, JobFilter, Monque, Schedule
 from monque.management.actions import Action, denied, refusal
 from monque.management.actor import Access, Authorize, Caller
 from monque.management.errors import (
@@ -62,6 +62,12 @@ class Deed:
     note: str | None = None
     is_empty: bool = False
     """Nothing was asked for, or nothing changed: the trail leaves it out."""
+
+    def record(self, result: BulkResult) -> None:
+        """Add what became of many jobs, and of which."""
+        refused = {each.job_id for each in result.errors}
+        self.count, self.errors = result.count + result.requested, len(result.errors)
+        self.job_ids = [job_id for job_id in result.job_ids if job_id not in refused]
 
 
 class Desk:
