@@ -38,6 +38,7 @@ async def test_the_preview_says_what_would_change(surface: Surface, collection: 
     shown = await preview(surface, action="retry", filter={})
 
     assert (shown["count"], shown["capped"], shown["willChange"]) == (4, False, 2)
+    assert shown["only"].startswith("Only")
     assert shown["byStatus"] == {"failed": 2, "pending": 1, "processing": 1}
     assert shown["byName"] == {"work": 3, "other": 1}
     assert datetime.fromisoformat(shown["asOf"]) <= ahead(seconds=5)
@@ -197,7 +198,9 @@ async def test_each_action_needs_its_rights(
 
     page = await surface.ops_audit(caller(), OpsAuditQuery())
     assert [entry.outcome for entry in page.entries] == ["done"] + ["refused"] * len(rights)
-    assert page.entries[0].action == f"{action}Bulk"
+    assert (page.entries[0].action, page.entries[0].words) == (f"{action}Bulk", f"{action} many")
+    by_words = await surface.ops_audit(caller(), OpsAuditQuery(action=f"{action.title()} many"))
+    assert by_words.entries == page.entries
 
 
 async def test_the_hook_sees_the_filter(make_surface: Any, collection: Collection) -> None:

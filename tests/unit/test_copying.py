@@ -126,6 +126,12 @@ def test_queues() -> None:
     assert ways("/queue/resume", "POST", {"name": None}).command == "monque resume --all"
 
 
+def test_an_action_of_the_trail_is_named_as_the_command_takes_it() -> None:
+    found = ways("/audit?action=retry%20many&actor=ada")
+    assert found.command == "monque audit --actor ada --action retryBulk"
+    assert found.python == "page = await monque.audit(actor='ada', action='retryBulk')"
+
+
 def test_schedules_are_found_by_name_and_key() -> None:
     assert ways(f"/schedules/{ID}", name="report", key="report").command == "monque schedules show report"
     found = ways(f"/schedules/{ID}/run-now", "POST", {}, name="report", key="a b")

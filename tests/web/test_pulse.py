@@ -151,6 +151,7 @@ async def test_an_action_is_told_at_once(pulse: Pulse) -> None:
     assert {key: value for key, value in told_less.data.items() if key != "at"} == {
         "via": "web",
         "action": "retry",
+        "words": "retry",
         "outcome": "done",
         "jobId": "6" * 24,
     }

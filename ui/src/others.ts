@@ -19,7 +19,7 @@ export function sayWhatOthersDo(): void {
   });
 }
 
-function sentence({ actor, action, outcome, name }: OpsAuditEntry): string {
-  const what = `${visible(shortened(actor, 40))}: ${visible(action)}${name == null ? "" : ` of ${visible(shortened(name, 40))}`}`;
+function sentence({ actor, words, outcome, name }: OpsAuditEntry): string {
+  const what = `${visible(shortened(actor, 40))}: ${visible(words)}${name == null ? "" : ` of ${visible(shortened(name, 40))}`}`;
   return outcome === "done" ? `${what}.` : `${what}, ${visible(outcome)}.`;
 }

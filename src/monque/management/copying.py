@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import ValidationError
 
+from monque.management.deeds import action_named
 from monque.management.ops import OpsBulkBody, OpsJobsQuery, OpsRequest, OpsSelection, OpsWay
 from monque.management.texts import is_text
 from monque.management.values import iso
@@ -286,7 +287,8 @@ def _latency(given: Mapping[str, str]) -> Phrase:
 
 
 def _audit(given: Mapping[str, str]) -> Phrase:
-    filters = [(key, given[key]) for key in ("job", "actor", "action") if key in given]
+    named = {**given, **({"action": action_named(given["action"])} if "action" in given else {})}
+    filters = [(key, named[key]) for key in ("job", "actor", "action") if key in named]
     options = "".join(_option(key, value) for key, value in filters)
     arguments = ", ".join(f"{key}={value!r}" for key, value in filters)
     return f"monque audit{options}", f"page = await monque.audit({arguments})"

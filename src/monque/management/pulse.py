@@ -17,6 +17,7 @@ from pymongo.errors import PyMongoError
 
 from monque import AggregationTimeoutError, Monque, MonqueError
 from monque.management.bulletin import Bulletin, Message
+from monque.management.deeds import words_for
 from monque.management.live_reads import LiveReads
 from monque.management.snapshot import Snapshot, take
 from monque.management.values import iso
@@ -118,6 +119,7 @@ class Pulse:
             "at": iso(self._monque.server_time()),
             "via": via,
             "action": action,
+            "words": words_for(action),
             "outcome": outcome,
             "jobId": None if job_id is None else str(job_id),
             "name": name,

@@ -7,7 +7,7 @@ import { When } from "./when";
 
 /** The columns that every list of entries has. */
 export const TRAIL_COLUMNS: readonly Column<OpsAuditEntry>[] = [
-  { title: "Action", cell: (entry) => visible(entry.action) },
+  { title: "Action", cell: (entry) => visible(entry.words) },
   { title: "Who", cell: (entry) => <span>{visible(entry.actor)} <span class="faint">{visible(entry.via)}</span></span> },
   { title: "When", cell: (entry) => <When at={entry.at} as="absolute" /> },
   { title: "Outcome", cell: (entry) => visible(entry.outcome) },

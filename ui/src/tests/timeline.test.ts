@@ -28,7 +28,7 @@ test("between attempts is a backoff, and after a final failure a rest until some
     { number: 2, outcome: "failed", startedAt: at(30), finishedAt: at(40) },
     { number: 3, outcome: "completed", startedAt: at(95), finishedAt: at(99) },
   ];
-  const audit = [{ id: "1", at: at(90), actor: "ada", via: "web", action: "retry", outcome: "done" }];
+  const audit = [{ id: "1", at: at(90), actor: "ada", via: "web", action: "retry", words: "retry", outcome: "done" }];
   const found = kinds({ attempts, attemptsTotal: 3, audit }, 200);
   assert.deepEqual(found, [
     [["wait", 0, 5], ["run", 5, 10]],

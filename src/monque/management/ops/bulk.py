@@ -68,6 +68,7 @@ class OpsBulkPreview(Answer):
     by_status: dict[str, int]
     by_name: dict[str, int]
     will_change: int
+    only: str = Field("", description="which jobs the action applies to, if not to all, as a sentence")
     as_of: Moment
 
 

@@ -17,6 +17,7 @@ class OpsAuditEntry(Dto):
     actor: str
     via: str
     action: str
+    words: str = Field(description="the action in words for people")
     outcome: str
     job_id: str | None = None
     name: str | None = None

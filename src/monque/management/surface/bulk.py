@@ -34,6 +34,15 @@ RIGHTS: Mapping[BulkAction, tuple[Action, ...]] = {
     "prioritize": (Action.PRIORITIZE, Action.CANCEL_BULK),
 }
 
+# What is said of the jobs that an action does not apply to.
+_ONLY: Mapping[BulkAction, str] = {
+    "cancel": "Only pending jobs can be cancelled; what runs can be stopped.",
+    "retry": "Only failed and cancelled jobs can be retried.",
+    "delete": "",
+    "stop": "Only running jobs can be stopped.",
+    "prioritize": "Only pending jobs have a use for a priority.",
+}
+
 # Heartbeats move the update time of a processing job: whether it was there already is said by its claim. So a
 # delete has two phases, and its cursor says in which it is.
 _SECOND = "running:"
@@ -76,6 +85,7 @@ class Bulk(Acting):
             by_status=dict(counts.by_status),
             by_name=dict(counts.by_name),
             will_change=sum(counts.by_status.get(status, 0) for status in APPLIES_TO[body.action]),
+            only=_ONLY[body.action],
             as_of=iso(now),
         )
 

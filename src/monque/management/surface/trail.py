@@ -10,6 +10,7 @@ from typing import Any
 from monque import AuditEntry
 from monque.management.actions import Action
 from monque.management.actor import Caller
+from monque.management.deeds import action_named, words_for
 from monque.management.job_view import id_of, id_text
 from monque.management.ops import OpsAuditEntry, OpsAuditFilter, OpsAuditPage, OpsAuditQuery
 from monque.management.surface.hiding import Hiding
@@ -28,12 +29,13 @@ class Trail(Hiding):
         """`GET /audit`."""
         await self._demand(caller, Action.AUDIT)
         job = None if query.job is None else id_of(query.job)
+        action = None if query.action is None else action_named(query.action)
         page = await self._shared(
-            ("audit", query.job, query.actor, query.action, query.cursor, query.limit),
+            ("audit", query.job, query.actor, action, query.cursor, query.limit),
             lambda: self.monque.audit(
                 job=job,
                 actor=query.actor,
-                action=query.action,
+                action=action,
                 cursor=query.cursor,
                 limit=min(query.limit, self.limits.page),
                 max_time=self._max_time,
@@ -68,6 +70,7 @@ class Trail(Hiding):
             "actor": entry.actor,
             "via": entry.via,
             "action": entry.action,
+            "words": words_for(entry.action),
             "outcome": entry.outcome,
         }
         shown |= {field: getattr(entry, field) for field in _PLAIN if getattr(entry, field) is not None}

@@ -125,7 +125,7 @@ function pieces(given: readonly (readonly [Kind, number, number])[]): Segment[] 
 
 function marksOf(job: OpsJobAnswer): Mark[] {
   const actions = (job.audit ?? []).filter((entry) => entry.outcome === "done");
-  return actions.map((entry) => ({ at: Date.parse(entry.at), words: `${entry.action} by ${entry.actor}${entry.note == null ? "" : `: ${entry.note}`}` }));
+  return actions.map((entry) => ({ at: Date.parse(entry.at), words: `${entry.words} by ${entry.actor}${entry.note == null ? "" : `: ${entry.note}`}` }));
 }
 
 function time(text: string | null | undefined): number | undefined {

@@ -9,17 +9,15 @@ export type Target = { ids: string[] } | { filter: OpsSelection };
 interface BulkWords {
   action: BulkAction;
   verb: string;
-  /** What is said of those that the action does not apply to. */
-  only: string;
   allowed: () => boolean;
 }
 
 export const BULK_ACTIONS: readonly BulkWords[] = [
-  { action: "retry", verb: "Retry", only: "Only failed and cancelled jobs can be retried.", allowed: () => may("retryBulk") },
-  { action: "cancel", verb: "Cancel", only: "Only pending jobs can be cancelled; what runs can be stopped.", allowed: () => may("cancelBulk") },
-  { action: "stop", verb: "Stop", only: "Only running jobs can be stopped.", allowed: () => may("stop") && may("cancelBulk") && offers("stop") },
-  { action: "prioritize", verb: "Prioritize", only: "Only pending jobs have a use for a priority.", allowed: () => may("prioritize") && may("cancelBulk") && offers("priorities") },
-  { action: "delete", verb: "Delete", only: "", allowed: () => may("deleteBulk") },
+  { action: "retry", verb: "Retry", allowed: () => may("retryBulk") },
+  { action: "cancel", verb: "Cancel", allowed: () => may("cancelBulk") },
+  { action: "stop", verb: "Stop", allowed: () => may("stop") && may("cancelBulk") && offers("stop") },
+  { action: "prioritize", verb: "Prioritize", allowed: () => may("prioritize") && may("cancelBulk") && offers("priorities") },
+  { action: "delete", verb: "Delete", allowed: () => may("deleteBulk") },
 ];
 
 export function preview(action: BulkAction, target: Target): Promise<OpsBulkPreview> {

@@ -50,7 +50,7 @@ export function BulkDialog({ action, target, close }: Given) {
       {problem.value !== undefined && <Refused problem={problem.value} again={stage.value === "ask" ? look : run} />}
       {seen.value === undefined ? problem.value === undefined && <Skeleton /> : (
         stage.value === "ask"
-          ? <Question seen={seen.value} wish={wish} only={words.only} verb={words.verb} run={run} close={() => close(false)} />
+          ? <Question seen={seen.value} wish={wish} verb={words.verb} run={run} close={() => close(false)} />
           : <Running seen={seen.value} stage={stage} progress={progress.value} run={run} close={() => close(true)} />
       )}
     </Dialog>
@@ -74,7 +74,6 @@ async function go(wish: Wish, stage: Signal<Stage>, progress: Signal<Progress>, 
 interface QuestionGiven {
   seen: OpsBulkPreview;
   wish: Signal<Wish>;
-  only: string;
   verb: string;
   run: () => void;
   close: () => void;
@@ -82,7 +81,7 @@ interface QuestionGiven {
 
 const SPREADS = [[0, "all at once"], [60_000, "over 1 min"], [600_000, "over 10 min"], [3_600_000, "over 1 h"], [21_600_000, "over 6 h"]] as const;
 
-function Question({ seen, wish, only, verb, run, close }: QuestionGiven) {
+function Question({ seen, wish, verb, run, close }: QuestionGiven) {
   const typed = useSignal("");
   const { action, spreadMs, priority, note } = wish.value;
   const { willChange } = seen;
@@ -94,7 +93,7 @@ function Question({ seen, wish, only, verb, run, close }: QuestionGiven) {
   };
   return (
     <form onSubmit={submit}>
-      <Preview seen={seen} only={only} />
+      <Preview seen={seen} />
       {action === "retry" && <Choice field label="Become due" value={spreadMs} options={SPREADS} onChange={(ms) => set({ spreadMs: Number(ms) })} />}
       {action === "prioritize" && <PriorityField value={priority} onInput={(value) => set({ priority: value })} />}
       <label class="field">
@@ -118,13 +117,13 @@ function Question({ seen, wish, only, verb, run, close }: QuestionGiven) {
 }
 
 /** How many, of which states and names, and what will not change. */
-function Preview({ seen, only }: { seen: OpsBulkPreview; only: string }) {
+function Preview({ seen }: { seen: OpsBulkPreview }) {
   const rest = seen.count - seen.willChange;
   return (
     <>
       <p>
         {seen.capped ? "More than " : ""}{plural(seen.count, "job matches", "jobs match")}.{" "}
-        {rest > 0 && <>{plural(rest, "of them will", "of them will")} not change. {only} </>}
+        {rest > 0 && <>{plural(rest, "of them will", "of them will")} not change. {seen.only} </>}
         What changes from now on is left alone.
       </p>
       <dl class="counts">
