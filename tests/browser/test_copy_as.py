@@ -216,10 +216,19 @@ async def test_an_action_on_a_schedule_does_the_same_in_all_languages(
     texts = []
     for schedule, language in zip(schedules, ("command", "python", "curl"), strict=True):
         await page.goto(f"{address}/schedules/{schedule.id}")
-        texts.append([(await copied(page, title, language))[language] for title in ("Pause it", "Delete it")])
+        ways = [(await copied(page, title, language))[language] for title in ("Pause it", "Delete it")]
+        await page.get_by_role("button", name="Edit…").click()
+        await page.get_by_label("Cron").fill("30 8 * * *")
+        await page.get_by_role("textbox", name="Payload").fill('{"to": "it\'s"}')
+        ways.append((await copied(page, "This change", language, within="dialog"))[language])
+        texts.append(ways)
     await page.goto(address)
-    pauses, deletes = zip(*texts, strict=True)
+    pauses, deletes, edits = zip(*texts, strict=True)
 
+    await run_each(runner, *edits)
+    assert {each.cron for each in await monque.list_schedules()} == {"30 8 * * *"}
+    jobs = [await monque.get_job(each.id) for each in schedules]
+    assert [job and job.data for job in jobs] == [{"to": "it's"}] * 3
     await run_each(runner, *pauses)
     assert all(each.paused_at for each in await monque.list_schedules())
     await run_each(runner, *deletes)

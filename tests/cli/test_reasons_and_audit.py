@@ -150,6 +150,7 @@ def test_pauses_and_schedules_are_recorded(call: Call, jobs: Documents) -> None:
         "pause --all",
         "resume --all",
         "schedule @daily report",
+        "schedules edit report --cron @hourly",
         "schedules pause report",
         "schedules resume report",
         "schedules trigger report",
@@ -168,13 +169,21 @@ def test_pauses_and_schedules_are_recorded(call: Call, jobs: Documents) -> None:
         *(
             (action, "report", "done")
             for action in (
-                *("schedule", "schedule-pause", "schedule-resume", "schedule-run-now", "unschedule"),
+                *(
+                    "schedule",
+                    "schedule-edit",
+                    "schedule-pause",
+                    "schedule-resume",
+                    "schedule-run-now",
+                    "unschedule",
+                ),
             )
         ),
         ("unschedule", "report", "failed"),
     ]
     assert trail(jobs)[0]["note"] == "broken"
-    assert trail(jobs)[8]["before"]["cron"] == "@daily"
+    assert (trail(jobs)[5]["before"]["cron"], trail(jobs)[5]["after"]["cron"]) == ("@daily", "@hourly")
+    assert trail(jobs)[9]["before"]["cron"] == "@hourly"
 
 
 def test_commands_that_look_leave_no_trail(call: Call, jobs: Documents) -> None:

@@ -39,6 +39,25 @@ def test_a_schedule_is_stored_listed_paused_resumed_triggered_and_removed(call: 
     assert len(call("schedules", "list").output.splitlines()) == 1
 
 
+def test_what_is_given_of_a_schedule_is_changed_and_the_rest_stays(call: Call, uri: str) -> None:
+    call("schedule", "@daily", "report", '{"to": "ada"}', "--unique-key", "k", "--timezone", "Asia/Tokyo")
+    edit = ("schedules", "edit", "report", "--unique-key", "k")
+
+    assert call(*edit, "--cron", "0 8 * * *").output.startswith("report k: changed, next at 2")
+    assert json.loads(call(*edit, "--data", "null", "--json").output)["cron"] == "0 8 * * *"
+    assert call(*edit, "--cron", "no cron").exit_code == 2
+    assert call(*edit, "--data", "{").exit_code == 2
+    nothing = call(*edit)
+    assert (nothing.exit_code, "--cron, --timezone or --data" in nothing.output) == (2, True)
+
+    with SyncMonque(uri) as monque:
+        schedule = monque.get_schedule("report", "k")
+        job = monque.get_job(schedule.id)
+    assert (schedule.cron, schedule.timezone) == ("0 8 * * *", "Asia/Tokyo")
+    assert job is not None
+    assert job.data is None
+
+
 def test_as_json_the_fields_are_those_of_a_schedule(call: Call) -> None:
     call("schedule", "@daily", "report", "--unique-key", "k", "--as-jobs", "--overlap", "skip", "--paused")
     [line] = call("schedules", "list", "--name", "report", "--json").output.splitlines()
@@ -57,6 +76,8 @@ def test_an_unknown_schedule_is_exit_code_1(call: Call) -> None:
         told = call("schedules", command, "report", "--unique-key", "k")
         assert told.exit_code == 1
         assert "no schedule" in told.output
+    told = call("schedules", "edit", "report", "--timezone", "UTC")
+    assert (told.exit_code, "no schedule" in told.output) == (1, True)
 
 
 def test_a_schedule_that_has_ended_or_is_paused_says_so(call: Call) -> None:

@@ -126,6 +126,24 @@ def test_queues() -> None:
     assert ways("/queue/resume", "POST", {"name": None}).command == "monque resume --all"
 
 
+def test_an_edit_of_a_schedule_says_only_what_changes() -> None:
+    body = {"cron": "0 8 * * *", "payload": {"to": "it's"}, "note": "early"}
+    found = ways(f"/schedules/{ID}", "PUT", body, name="report", key="a b")
+    assert found.command == (
+        "monque schedules edit --unique-key 'a b' --cron '0 8 * * *' --data '{\"to\": \"it'\"'\"'s\"}' report"
+    )
+    assert found.python == (
+        "await monque.edit_schedule('report', 'a b', cron='0 8 * * *', data={'to': \"it's\"})"
+    )
+    zone = ways(f"/schedules/{ID}", "PUT", {"timezone": "Asia/Tokyo"}, name="report", key="report")
+    assert zone.command == "monque schedules edit --timezone Asia/Tokyo report"
+    assert "-X PUT" in zone.curl
+
+    typed = ways(f"/schedules/{ID}", "PUT", {"payload": {"at": [{"$date": AS_OF}]}}, name="report")
+    assert (typed.command, typed.python) == (None, None)
+    assert ways(f"/schedules/{ID}", "PUT", {}, name="report").command is None
+
+
 def test_an_action_of_the_trail_is_named_as_the_command_takes_it() -> None:
     found = ways("/audit?action=retry%20many&actor=ada")
     assert found.command == "monque audit --actor ada --action retryBulk"

@@ -14,7 +14,7 @@ COMMANDS = {
     "dev": "Run workers on an embedded MongoDB, and again at each change of the source.",
     "enqueue": "Store a job, or many.",
     "schedule": "Store a recurring job, or change it.",
-    "schedules": "List, show, pause, resume, trigger and remove recurring jobs.",
+    "schedules": "List, show, edit, pause, resume, trigger and remove recurring jobs.",
     "jobs": "List, show, explain, wait for, cancel, retry, reschedule, run, prioritize and delete jobs.",
     "pause": "Start no more jobs of NAME, on all instances, until it is resumed.",
     "resume": "Let jobs of a paused NAME start again, within two seconds.",

@@ -11,16 +11,17 @@ import click
 
 from monque import JobNotFoundError, Schedule
 from monque.cli.output import as_json, clean, print_json, print_table, shown_id
+from monque.cli.payload import payload
 from monque.cli.record import recording
 from monque.cli.session import Database, connects
-from monque.cli.times import span, stamp
+from monque.cli.times import cron_or_duration, span, stamp
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 @click.group()
 def schedules() -> None:
-    """List, show, pause, resume, trigger and remove recurring jobs.
+    """List, show, edit, pause, resume, trigger and remove recurring jobs.
 
     A schedule is found by its job name, and by --unique-key if that is not the name.
 
@@ -104,6 +105,44 @@ def _shown(value: object) -> str:
     if isinstance(value, timedelta):
         return span(value)
     return clean(stamp(value) if isinstance(value, datetime) else value)
+
+
+@schedules.command()
+@names_schedule
+@click.option("--cron", type=cron_or_duration, help="Another expression, or another interval such as 30s.")
+@click.option("--timezone", help="Another IANA zone that the fields are meant in.")
+@click.option("--data", metavar="JSON", help="Another payload, for its next runs.")
+@as_json
+@connects
+def edit(
+    name: str,
+    unique_key: str | None,
+    cron: str | timedelta | None,
+    timezone: str | None,
+    data: str | None,
+    as_json: bool,
+    database: Database,
+) -> None:
+    """Change the times, the zone or the payload of a schedule; the rest stays as it is.
+
+    \b
+    Examples:
+      monque schedules edit report --cron '0 8 * * MON-FRI'
+      monque schedules edit report --unique-key weekly --timezone Europe/Berlin
+    """
+    if cron is timezone is data is None:
+        raise click.UsageError("say what to change: --cron, --timezone or --data")
+    given = ... if data is None else payload(data)
+    with database.open() as monque, recording(monque, "schedule-edit", name=name) as known:
+        known["before"] = monque.get_schedule(name, unique_key)
+        schedule = monque.edit_schedule(name, unique_key, cron=cron, timezone=timezone, data=given)
+        known |= {"job_id": schedule.id, "after": schedule}
+    _tell(schedule, f"changed, {_following(schedule)}", as_json=as_json)
+
+
+def _following(schedule: Schedule) -> str:
+    at = schedule.next_run_at
+    return "it has no next run" if at is None else f"next at {stamp(at)}"
 
 
 @schedules.command()

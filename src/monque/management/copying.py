@@ -86,7 +86,8 @@ def _phrase(request: OpsRequest, *, lists_failures: bool) -> Phrase:
         case ["GET", "schedules"]:
             return "monque schedules list", "schedules = await monque.list_schedules()"
         case [_, "schedules", _, *rest] if request.name is not None:
-            action = "delete" if request.method == "DELETE" else rest[0] if rest else "show"
+            verbs = {"DELETE": "delete", "PUT": "edit"}
+            action = verbs.get(request.method) or (rest[0] if rest else "show")
             return _on_a_schedule(request, request.name, action)
         case ["GET", "instances"]:
             return "monque instances", "instances = await monque.instances()"
@@ -270,10 +271,38 @@ def _on_a_schedule(request: OpsRequest, name: str, action: str) -> Phrase:
     given = repr(name) + ("" if own is None else f", {own!r}")
     if action == "show":
         return f"monque schedules show{words}", f"schedule = await monque.get_schedule({given})"
+    if action == "edit":
+        return _edit(request.body or {}, own, name, given)
     if action not in _ON_A_SCHEDULE:
         return _NONE
     command, call = _ON_A_SCHEDULE[action]
     return f"monque schedules {command}{words}", f"await monque.{call}({given})"
+
+
+def _edit(body: Mapping[str, Any], own: str | None, name: str, given: str) -> Phrase:
+    """What an edit changes. A payload with types that JSON does not know has words in curl alone."""
+    fields = [(key, body[key]) for key in ("cron", "timezone") if is_text(body.get(key))]
+    options = "".join(_option(key, value) for key, value in fields)
+    if "payload" in body:
+        if _has_types(body["payload"]):
+            return _NONE
+        fields.append(("data", body["payload"]))
+        options += _option("data", json.dumps(body["payload"]))
+    if not fields:
+        return _NONE
+    key = "" if own is None else _option("unique-key", own)
+    arguments = ", ".join([given, *(f"{field}={value!r}" for field, value in fields)])
+    return (
+        f"monque schedules edit{key}{options} {_arguments(name)}",
+        f"await monque.edit_schedule({arguments})",
+    )
+
+
+def _has_types(value: Any) -> bool:
+    """Whether a payload has values of Extended JSON, such as a date."""
+    if isinstance(value, Mapping):
+        return any(key.startswith("$") for key in value) or any(map(_has_types, value.values()))
+    return isinstance(value, list) and any(map(_has_types, value))
 
 
 def _latency(given: Mapping[str, str]) -> Phrase:

@@ -12,7 +12,7 @@ from monque.management.ops.base import Answer, Body, Dto
 class OpsRequest(Body):
     """A request to this API; *path* begins after `/api/ops/v1` and has its query."""
 
-    method: Literal["GET", "POST", "DELETE"] = "GET"
+    method: Literal["GET", "POST", "PUT", "DELETE"] = "GET"
     path: str = Field(pattern="^/", max_length=8192)
     body: dict[str, Any] | None = None
     name: str | None = Field(None, description="of a schedule: commands find it by its name and its key")

@@ -3,6 +3,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { act, problemOf } from "../../api";
 import type { OpsScheduleAnswer, OpsSchedulePreview } from "../../api.gen";
+import { CopyAs } from "../../parts/copy";
 import { Confirm } from "../../parts/confirm";
 import { say } from "../../store";
 import { visible } from "../../text";
@@ -45,6 +46,7 @@ export function Edit({ schedule, path, close, again }: Given) {
         </>
       )}
       {mayPayload && <label class="field">Payload<textarea class="mono" rows={6} spellcheck={false} value={payload.value} onInput={(event) => (payload.value = event.currentTarget.value)} /></label>}
+      {asked.body && <p><CopyAs ways={() => [{ title: "This change", path, method: "PUT", body: { ...asked.body }, name: schedule.name, key: schedule.key }]} /></p>}
       {asked.problem !== undefined && <p class="bad-text" role="status">{asked.problem}</p>}
       <p class="faint">A program that declares this schedule sets it back at its next start.</p>
     </Confirm>
