@@ -136,6 +136,21 @@ async def test_ages_do_not_depend_on_the_clock_of_the_browser(
     await expect(row.get_by_role("time").nth(1)).to_have_text(re.compile(r"^1\d min.* ago$"))
 
 
+async def test_the_reason_of_a_job_names_times_of_the_reader(
+    monque: Monque, collection: Collection, open_dashboard: OpenDashboard
+) -> None:
+    due = ahead(days=3).replace(microsecond=0)
+    stored = await collection.insert_one(document(nextRunAt=due))
+    page = await open_dashboard(monque, f"/jobs/{stored.inserted_id}", timezone_id="Asia/Tokyo")
+    local = due + timedelta(hours=9)  # Tokyo knows no daylight saving
+
+    sentence = page.locator(".why .sentence")
+    await expect(sentence).to_contain_text(f"stored to run at {local:%b} {local.day}")
+    await expect(sentence).to_contain_text(f"{local:%H:%M:%S} GMT+9")
+    await page.get_by_label("Time zone").select_option("UTC")
+    await expect(sentence).to_contain_text(f"{due:%H:%M:%S} UTC")
+
+
 async def test_an_int64_is_shown_and_found_to_its_last_digit(
     collection: Collection, open_dashboard: OpenDashboard
 ) -> None:

@@ -51,6 +51,12 @@ export function absolute(at: number, zone: Zone, now: number, locale?: string): 
   }).format(at);
 }
 
+/** A sentence of the server, which names times of UTC, with the reader's; on the day of `now` it names no date. */
+export function localized(sentence: string, zone: Zone, now: number, locale?: string): string {
+  return sentence.replace(/(?:(\d{4}-\d\d-\d\d) )?(\d\d:\d\d(:\d\d)?) UTC/g, (_, day, time) =>
+    absolute(Date.parse(`${day ?? dayOf(now, "UTC")}T${time}Z`), zone, now, locale));
+}
+
 /** A moment without a doubt, for titles and copies: with milliseconds and zone. */
 export function exact(at: number, zone: Zone, locale?: string): string {
   return format(locale, {

@@ -1,7 +1,9 @@
 // Why something waits: a sentence, what it is known from, and what would help.
 import type { OpsEvidence, OpsExplanation, OpsRemedy } from "../api.gen";
 import { href } from "../router";
+import { now, zone } from "../store";
 import { visible } from "../text";
+import { localized } from "../time";
 import { Copy } from "./copy";
 import { Facts } from "./facts";
 import { When } from "./when";
@@ -16,7 +18,7 @@ export function Explained({ why, actions = {} }: Given) {
   return (
     <section class="why" aria-labelledby="why">
       <h2 id="why" class="hidden-text">Why</h2>
-      <p class="sentence">{visible(why.sentence)} {why.certainty === "likely" && <span class="faint">(likely, not certain)</span>}</p>
+      <p class="sentence">{visible(localized(why.sentence, zone.value, now.value))} {why.certainty === "likely" && <span class="faint">(likely, not certain)</span>}</p>
       {why.evidence.length > 0 && (
         <Facts of={why.evidence.map((each) => [visible(each.label), each.href == null ? <Fact of={each} /> : <a href={href(each.href)}><Fact of={each} /></a>])} />
       )}

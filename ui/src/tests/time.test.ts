@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { absolute, axisTime, clock, count, duration, exact, moment, relative } from "../time";
+import { absolute, axisTime, clock, count, duration, exact, localized, moment, relative } from "../time";
 
 const NOON = Date.UTC(2026, 10, 17, 12, 0, 0);
 
@@ -61,4 +61,13 @@ test("large counts get a unit", () => {
 test("no time is no moment", () => {
   assert.equal(moment(null), undefined);
   assert.equal(moment("2026-11-17T12:00:00.000Z"), NOON);
+});
+
+test("a sentence of the server has the reader's times", () => {
+  const shown = (text: string) => localized(text, "local", NOON, "en-GB");
+  const at = (...time: [number, number, number, number]) => absolute(Date.UTC(2026, 10, ...time), "local", NOON, "en-GB");
+  assert.equal(shown("It was stored to run at 14:02:11 UTC, in 2 h."), `It was stored to run at ${at(17, 14, 2, 11)}, in 2 h.`);
+  assert.equal(shown("No instance has reported since 2026-11-16 20:30 UTC."), `No instance has reported since ${at(16, 20, 30, 0)}.`);
+  assert.equal(shown("Its next time is Monday 09:00 Europe/Berlin, in 3 d."), "Its next time is Monday 09:00 Europe/Berlin, in 3 d.");
+  assert.equal(localized("paused a, until 13:00 UTC.", "utc", NOON, "en-GB"), "paused a, until 13:00:00 UTC.");
 });
