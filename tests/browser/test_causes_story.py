@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
 from playwright.async_api import expect
 
-from monque import Monque
-from support.aliases import Collection, Database
+from monque import Job, Monque
+from support.aliases import Collection, Database, Make
 from support.browsing import OpenDashboard
 from support.clocks import ago
 from support.hands import Hand
-from support.jobs import claimed, document
-from support.operating import register
+from support.jobs import document
+from support.operating import WATCHED, register
 from support.register import in_the_register
+from support.waiting import eventually, start
+
+# The register says at once what has changed.
+BEATING = replace(WATCHED, heartbeat_interval=timedelta(milliseconds=200))
 
 CAUSES = {
-    "send-mail": "None of 3 live instances has a worker for send-mail. Did you mean send-email?",
+    "send-mail": "None of 4 live instances has a worker for send-mail. Did you mean send-email?",
     "tidy-up": "has this worker switched off (--only or --except)",
     "resize-image": "All 2 slots for resize-image on 1 instance are busy",
     "ship-order": "4 of the 4 jobs before it have a higher priority",
@@ -24,7 +32,12 @@ CAUSES = {
 
 
 async def test_the_page_names_the_cause_for_which_a_queue_grows(
-    monque: Monque, collection: Collection, database: Database, open_dashboard: OpenDashboard, hand: Hand
+    monque: Monque,
+    make_monque: Make,
+    collection: Collection,
+    database: Database,
+    open_dashboard: OpenDashboard,
+    hand: Hand,
 ) -> None:
     await monque.begin_use("priority")
     names = [*CAUSES, "charge-card"]
@@ -40,7 +53,7 @@ async def test_the_page_names_the_cause_for_which_a_queue_grows(
     await expect(why).to_contain_text("No instance has reported yet.")
     await expect(why).to_contain_text("Start")
 
-    await instances_come(collection, database)
+    await instances_come(make_monque, collection, database)
     await monque.pause("charge-card", reason="the bank is away", by="ada")
     for name, sentence in CAUSES.items():
         await hand.go(page, "Queues")
@@ -60,20 +73,38 @@ async def test_the_page_names_the_cause_for_which_a_queue_grows(
     await expect(why).to_contain_text("worker for charge-card")
 
 
-async def instances_come(collection: Collection, database: Database) -> None:
-    """One with free slots, one whose slots are all taken by other names, one without a change stream."""
-    off = {"name": "tidy-up", "concurrency": 5, "active": 0, "off": True}
-    free = in_the_register("web-2", "send-email")
-    free["workers"].append(off)
-    await register(
-        database,
-        free,
-        in_the_register("web-3", "slow", "resize-image", "ship-order", slots=2, busy=2),
-        in_the_register("web-4", "sync-stock", changeStream="off"),
+async def instances_come(make_monque: Make, collection: Collection, database: Database) -> None:
+    """Two instances that cannot take the jobs, and two in the register alone: real ones would take theirs."""
+    picky: Monque = make_monque(options=replace(BEATING, instance_id="web-2"), companions=True)
+    picky.worker("tidy-up", forever)
+    picky.workers.restrict(excluding=["tidy-up"])
+    busy: Monque = make_monque(
+        options=replace(BEATING, instance_id="web-3", instance_concurrency=2), companions=True
     )
+    busy.worker("slow", forever)
     await collection.insert_many(
         [
-            *(claimed("web-3", name="slow", claimedAt=ago(minutes=30)) for _ in range(2)),
+            *(document(name="slow") for _ in range(2)),
             *(document(name="ship-order", priority=9, nextRunAt=ago(minutes=1)) for _ in range(4)),
         ]
     )
+    await asyncio.gather(start(picky), start(busy))
+    await eventually(lambda: reports(busy, running=2, workers=1))
+    # Not before all slots are taken: it would run these jobs.
+    for name in ("resize-image", "ship-order"):
+        busy.worker(name, forever)
+    await eventually(lambda: reports(busy, running=2, workers=3))
+    await register(
+        database,
+        in_the_register("web-4", "send-email"),
+        in_the_register("web-5", "sync-stock", changeStream="off"),
+    )
+
+
+async def forever(job: Job[None]) -> None:
+    await asyncio.Event().wait()
+
+
+async def reports(instance: Monque, *, running: int, workers: int) -> None:
+    [found] = [each for each in await instance.instances() if each.id == instance.instance_id]
+    assert (found.busy, len(found.workers)) == (running, workers)
