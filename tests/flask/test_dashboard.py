@@ -134,6 +134,14 @@ def test_nobody_is_not_let_in(monque: FlaskMonque, make_app: MakeApp) -> None:
     assert app.test_client().get("/monque/api/v1/jobs").status_code == 401
 
 
+def test_somebody_without_a_name_is_not_let_in(monque: FlaskMonque, make_app: MakeApp) -> None:
+    app = make_app()
+    monque.init_dashboard(app, actor=lambda: "")
+    answer = app.test_client().get("/monque/api/ops/v1/me")
+    assert answer.status_code == 401
+    assert "an actor's name must be" in answer.get_json()["detail"]
+
+
 def test_an_app_without_a_monque(monque: FlaskMonque) -> None:
     with pytest.raises(ConfigurationError, match="has no Monque"):
         monque.init_dashboard(Flask("bare"))

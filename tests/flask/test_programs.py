@@ -149,8 +149,9 @@ async def test_the_dashboard_of_the_page_is_behind_its_login(project: Path) -> N
     async with served(*command, folder=project) as (gunicorn, client):
         for path in ("/monque/", "/monque/api/v1/jobs", "/monque/api/ops/v1/stream"):
             assert (await client.get(path)).headers["location"] == "/login"
-        await client.post("/login", data={"name": "ada", "password": "a guess"})
-        assert (await client.get("/monque/api/v1/jobs")).status_code == 302
+        for wrong in ({"name": "ada", "password": "a guess"}, {"name": "", "password": "of the example"}):
+            assert "<form" in (await client.post("/login", data=wrong)).text
+            assert (await client.get("/monque/api/v1/jobs")).status_code == 302
         await client.post("/login", data={"name": "ada", "password": "of the example"})
         assert (await client.get("/monque/api/v1/jobs")).json()["jobs"] == []
         page = await client.get("/monque/")

@@ -48,6 +48,15 @@ async def test_guards_of_litestar_stand_before_pages_and_api(
     assert seen == {"ada"}
 
 
+async def test_somebody_without_a_name_is_not_let_in(monque: Monque, connect: Connect) -> None:
+    config = DashboardConfig(actor=lambda _: "")
+    app = Litestar([], plugins=[MonquePlugin(monque, dashboard=config)])
+    async with app.lifespan():
+        answer = await connect(app).get("/monque/api/ops/v1/me")
+        assert answer.status_code == 401
+        assert "an actor's name must be" in answer.json()["detail"]
+
+
 async def test_without_guards_only_this_machine_is_let_in(monque: Monque, connect: Connect) -> None:
     app = Litestar([], plugins=[MonquePlugin(monque, dashboard=DashboardConfig(path="/ops"))])
     async with app.lifespan():

@@ -139,8 +139,8 @@ async def test_the_dashboard_of_the_page_is_behind_its_login(project: Path) -> N
         async with httpx2.AsyncClient(base_url=f"http://localhost:{port}", timeout=60) as client:
             for path in ("/monque/", "/monque/api/v1/jobs", "/monque/api/ops/v1/stream"):
                 assert (await client.get(path)).status_code == 401
-            wrong = {"name": "ada", "password": "a guess"}
-            assert (await client.post("/login", json=wrong)).status_code == 401
+            for wrong in ({"name": "ada", "password": "a guess"}, {"name": "", "password": "of the example"}):
+                assert (await client.post("/login", json=wrong)).status_code == 401
             known = {"name": "ada", "password": "of the example"}
             assert (await client.post("/login", json=known)).status_code == 201
             assert (await client.get("/monque/api/v1/jobs")).json()["jobs"] == []

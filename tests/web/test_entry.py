@@ -199,6 +199,19 @@ async def test_a_function_that_returns_something_else_lets_nobody_in(
     assert (await connect(dashboard(monque, auth=returns_a_text)).get(HEALTH)).status_code == 500
 
 
+@pytest.mark.parametrize("name", ["", "x" * 201])
+@pytest.mark.parametrize("path", [HEALTH, "/api/ops/v1/me", "/"])
+async def test_a_name_that_no_actor_can_have_belongs_to_nobody(
+    monque: Monque, connect: Connect, name: str, path: str
+) -> None:
+    client = connect(dashboard(monque, auth=lambda _: Actor(name=name)))
+    answer = await client.get(path)
+    assert answer.status_code == 401
+    assert name == "" or name not in answer.text
+    if path == "/api/ops/v1/me":
+        assert f"1 to 200 characters, got {len(name)}" in answer.json()["detail"]
+
+
 async def test_after_ten_wrong_secrets_also_the_right_one_must_wait(monque: Monque, connect: Connect) -> None:
     app = dashboard(monque, auth=FirstOf(TOKENS, USERS))
     there, elsewhere = connect(app, client="10.0.0.1"), connect(app, client="10.0.0.2")

@@ -66,7 +66,8 @@ def include_dashboard(
         path: Where it is served.
         monque: The Monque to manage; otherwise that of `setup_monque`, which must have been called before.
         dependencies: What guards every request, as `Depends(admin)`.
-        actor: A dependency that returns who asks: a name or an `Actor`. None is answered with 401.
+        actor: A dependency that returns who asks: a name or an `Actor`. None and an empty name are
+            answered with 401.
         options: Anything that `dashboard` takes.
 
     Raises:

@@ -195,7 +195,8 @@ class FlaskMonque:
             path: Where it is served.
             decorators: Put around its view, the last one outermost, as in `View.decorators`: what your login
                 offers, such as `login_required`.
-            actor: Called in the request; says who asks: a name or an `Actor`. None is answered with 401.
+            actor: Called in the request; says who asks: a name or an `Actor`. None and an empty
+                name are answered with 401.
             options: Anything that `monque.web.dashboard` takes, such as `auth` or `read_only`.
 
         Raises:

@@ -32,8 +32,8 @@ class DashboardConfig:
     Args:
         path: Where it is served, below the path of the application.
         guards: Guards of Litestar, asked for every request, beside those of the application.
-        actor: Says who asks, from Litestar's connection: a name or an `Actor`; it may be async. None is
-            answered with 401.
+        actor: Says who asks, from Litestar's connection: a name or an `Actor`; it may be async. None
+            and an empty name are answered with 401.
         options: Anything that `dashboard` takes beside the Monque, such as `auth` or `read_only`.
 
     Examples:

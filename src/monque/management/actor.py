@@ -14,6 +14,14 @@ from monque.management.errors import SurfaceError
 _LONGEST_NAME = 200
 
 
+class ActorNameError(ConfigurationError):
+    """Nobody can have this name. It may come from a login, so it is not repeated."""
+
+    def __init__(self, name: object) -> None:
+        given = len(name) if isinstance(name, str) else f"a value of type {type(name).__name__}"
+        super().__init__(f"an actor's name must be a text of 1 to {_LONGEST_NAME} characters, got {given}")
+
+
 @dataclass(frozen=True, slots=True)
 class Actor:
     """Who looks and acts.
@@ -34,9 +42,7 @@ class Actor:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not 1 <= len(self.name) <= _LONGEST_NAME:
-            raise ConfigurationError(
-                f"an actor's name must be a text of 1 to {_LONGEST_NAME} characters, got {self.name!r}"
-            )
+            raise ActorNameError(self.name)
         if self.may is not None:
             object.__setattr__(self, "may", _actions(self.may))
 

@@ -8,11 +8,14 @@ from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
 from monque.management import Actor
+from monque.management.actor import ActorNameError
 from monque.web.auth import Auth, LoopbackOnly, challenges_of, identify
 from monque.web.guard import Verdict, check_hosts, check_origins, host_refusal, judge_origin
 from monque.web.headers import preflight_headers
 from monque.web.problems import Problem
 from monque.web.throttle import Throttle
+
+_UNKNOWN = "This needs an identity; what was sent names nobody who is known here."
 
 
 class Entry:
@@ -49,11 +52,14 @@ class Entry:
         has_secret = "authorization" in connection.headers
         if has_secret and (seconds := self._throttle.wait(address)):
             raise _too_many(seconds)
-        actor = await identify(self._auth, connection)
+        try:
+            actor = await identify(self._auth, connection)
+        except ActorNameError as error:  # a login that takes any name, even an empty one
+            raise _nobody(challenges_of(self._auth), f"This needs an identity: {error}.") from error
         if actor is None:
             if has_secret:
                 self._throttle.record(address)
-            raise _nobody(challenges_of(self._auth))
+            raise _nobody(challenges_of(self._auth), _UNKNOWN)
         return actor
 
 
@@ -70,10 +76,9 @@ def address_of(connection: HTTPConnection) -> str | None:
     return connection.client.host if connection.client else None
 
 
-def _nobody(challenges: Sequence[str]) -> Problem:
+def _nobody(challenges: Sequence[str], detail: str) -> Problem:
     # One header may hold several challenges, parted by commas.
     asked = {"www-authenticate": ", ".join(challenges)} if challenges else {}
-    detail = "This needs an identity; what was sent names nobody who is known here."
     return Problem(
         slug="unauthenticated",
         detail=detail,
