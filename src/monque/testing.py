@@ -13,8 +13,7 @@ from datetime import UTC, datetime, timedelta
 from types import EllipsisType
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, Unpack, overload
 
-import bson
-from bson import CodecOptions, ObjectId
+from bson import ObjectId
 from pymongo.client_session import ClientSession
 
 from monque import (
@@ -36,6 +35,7 @@ from monque import (
 )
 from monque._api.rehearsing import (
     Rehearsed,
+    as_stored,
     attempt,
     begin,
     call,
@@ -46,7 +46,6 @@ from monque._api.rehearsing import (
     settings_of,
 )
 
-_AWARE: CodecOptions[dict[str, Any]] = CodecOptions(tz_aware=True, tzinfo=UTC)
 # The jobs that a failed assertion lists. Half may leave out the one that was meant; twice fill the screen.
 _SHOWN = 10
 R = TypeVar("R")
@@ -468,8 +467,7 @@ def _worker(handler: Any, app: Any, overrides: Any) -> Worker[Any]:
 def _stored(data: Any, worker: Worker[Any] | None = None) -> Any:
     """The payload as it comes back from the database."""
     worker = worker if worker is not None else Workers().worker("anything", lambda _job: None)
-    document = bson.encode({"data": worker.codec.encode(data, job_name=worker.name)})
-    return bson.decode(document, _AWARE)["data"]
+    return as_stored(worker.codec.encode(data, job_name=worker.name))
 
 
 def _contains(actual: Any, wanted: Any) -> bool:

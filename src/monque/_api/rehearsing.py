@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, get_args
 
+import bson
+
 from monque._engine.claimed import Limit
 from monque._engine.decide import ended_by, wait_after
 from monque._engine.threads import ThreadPool
@@ -22,6 +24,8 @@ from monque._rules import check_count, check_duration
 from monque._settings import WorkerSettings, check_worker_settings, resolve, timeout_of
 from monque._state import State
 from monque._status import Interruption
+from monque._store.decoding import decode
+from monque._store.document import CODEC_OPTIONS
 from monque._verdicts import Cancel, Snooze
 from monque._workers.signature import refuse_generator
 from monque._workers.workers import Worker
@@ -59,6 +63,11 @@ def begin(state: State, interruption: object) -> Rehearsed:
         names = ", ".join(map(repr, get_args(Interruption)))
         raise ConfigurationError(f"interruption must be one of {names} or None, got {interruption!r}")
     return Rehearsed(state)
+
+
+def as_stored(payload: Any) -> Any:
+    """A payload as it comes back from the database."""
+    return decode(bson.encode({"data": payload}), CODEC_OPTIONS)["data"]
 
 
 def check_failures(fail_count: object) -> int:

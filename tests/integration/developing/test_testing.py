@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+from bson import Binary
 from fastapi import Depends, FastAPI, Request
 from pydantic import BaseModel
 from pymongo import MongoClient
@@ -919,6 +920,17 @@ class TestPlugin:
         output = await asyncio.to_thread(self.run, tmp_path, tests)
 
         assert "1 passed" in output, output
+
+
+@pytest.mark.parametrize("odd", [Binary(b"abc", 3), Binary(b"abc", 4), Binary(b"", 4)], ids=repr)
+async def test_a_binary_that_the_driver_refuses_to_decode_comes_as_a_worker_gets_it(
+    monque: Monque, odd: Binary
+) -> None:
+    await monque.enqueue("keep", {"key": odd})
+
+    assert await run_handler(lambda job: job.data, {"key": odd}) == {"key": odd}
+    assert (await rehearse(lambda job: job.data, [odd])).result == [odd]
+    await assert_enqueued(monque, "keep", data={"key": odd})
 
 
 async def test_a_handler_of_a_child_process_is_called_here() -> None:
