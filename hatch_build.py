@@ -1,4 +1,7 @@
-"""The pages of the dashboard are in the wheel and in the sdist, and not in git: build them where needed."""
+"""The pages of the dashboard are in the wheel and in the sdist, and not in git: build them where needed.
+
+This is the build backend, too: Hatchling, but for what an editable install needs.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from hatchling import build
+from hatchling.build import *  # noqa: F403 - which functions there are depends on who builds
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "ui"))
@@ -14,6 +19,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "ui"))
 import build_pages
 
 _STATIC = "src/monque/web/static"
+
+
+def get_requires_for_build_editable(config_settings: dict[str, Any] | None = None) -> list[str]:
+    """An editable install has no pages, so it needs no Node. The hook cannot tell: it is asked for wheels."""
+    needed = build.get_requires_for_build_editable(config_settings)
+    return [each for each in needed if each != build_pages.NODE_WHEEL]
 
 
 class PagesHook(BuildHookInterface[Any]):

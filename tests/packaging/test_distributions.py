@@ -30,6 +30,18 @@ def test_the_sdist_has_the_pages_and_their_sources(sdist: Path) -> None:
     assert "ui/src/api.gen.ts" not in names
 
 
+def test_the_sdist_has_what_its_makefile_needs(sdist: Path, pristine: Path) -> None:
+    """Everything that git has but what belongs to one place of hosting: `make` works where it is unpacked."""
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+
+    needed = {"requirements/dev.txt", "requirements/node.txt", ".ci/browser", "mkdocs.yml", "compose.yaml"}
+    assert {"Makefile", "CONTRIBUTING.md", "SECURITY.md", "pictures/__main__.py", *needed} <= names
+    assert not [name for name in names if name.startswith(".github")]
+    listed = subprocess.run(["make", "help"], cwd=pristine, capture_output=True, text=True, check=True).stdout
+    assert "make build" in listed
+
+
 def test_the_wheel_of_an_sdist_has_the_pages_without_any_node(wheel: Path, tmp_path: Path) -> None:
     folder = tmp_path / "in stalled"
     shutil.unpack_archive(wheel, folder, "zip")
@@ -89,9 +101,11 @@ def test_there_is_no_other_choice_than_skip(tree: Tree) -> None:
     assert 'MONQUE_UI is "no"; the only choice is "skip"' in done.stderr
 
 
-def test_an_editable_install_builds_no_pages(tree: Tree, tmp_path: Path) -> None:
+def test_an_editable_install_builds_no_pages_and_fetches_no_node(tree: Tree, tmp_path: Path) -> None:
     tree.change()
     before = sorted(tree.static.rglob("*"))
+
+    assert tree.ask("get_requires_for_build_editable") == "['editables~=0.3']"
 
     made = tree.ask("build_editable", str(tmp_path))
 

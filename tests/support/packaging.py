@@ -6,6 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -29,7 +30,11 @@ class Tree:
 
     def ask(self, function: str, *arguments: str, **environment: str) -> str:
         """What a function of the build backend returns."""
-        program = f"import hatchling.build as it; print(it.{function}(*{list(arguments)!r}))"
+        system = tomllib.loads((self.root / "pyproject.toml").read_text())["build-system"]
+        program = (
+            f"import sys; sys.path[:0] = {system.get('backend-path', [])!r};"
+            f"import {system['build-backend']} as it; print(it.{function}(*{list(arguments)!r}))"
+        )
         done = self.call("-c", program, **environment)
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()[-1]
