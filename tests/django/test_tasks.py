@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from time import monotonic
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from monque import SyncMonque
+from monque import PayloadError, SyncMonque
 from monque.django.names import job_name, monque_priority, split_name
 
 from .conftest import Configure, Work
@@ -29,6 +30,10 @@ def interface(project: None) -> Any:
     return interface
 
 
+def ascii_of(value: object) -> str:
+    return ascii(value)[:20]
+
+
 def finish(work: Work, result: Any) -> Any:
     """Run what is due, again and again, until this result is finished, and return it."""
     deadline = monotonic() + 30
@@ -45,6 +50,24 @@ class TestDefinition:
 
     def test_attributes_are_given_to_the_decorator(self, tasks: Any) -> None:
         assert (tasks.send.priority, tasks.send.queue_name) == (50, "emails")
+
+    def test_the_defaults(self, tasks: Any) -> None:
+        task = tasks.add
+
+        assert (task.priority, task.backend, task.queue_name, task.run_after) == (
+            0,
+            "default",
+            "default",
+            None,
+        )
+        assert not task.takes_context
+
+    def test_a_task_can_be_called_without_a_queue(self, tasks: Any) -> None:
+        from asgiref.sync import async_to_sync
+
+        assert tasks.add.call(1, 2) == 3
+        assert tasks.add_later.call(1, 2) == 3
+        assert async_to_sync(tasks.add.acall)(1, 2) == 3
 
     def test_its_name_is_that_of_the_function(self, tasks: Any) -> None:
         assert tasks.add.name == "add"
@@ -74,6 +97,14 @@ class TestDefinition:
     def test_a_queue_must_be_one_of_the_setting(self, tasks: Any, interface: Any) -> None:
         with pytest.raises(interface.InvalidTask, match="'unknown' is not valid"):
             tasks.add.using(queue_name="unknown")
+
+    def test_a_task_that_is_no_longer_valid_is_not_enqueued(
+        self, tasks: Any, interface: Any, configure: Configure
+    ) -> None:
+        configure(queues=["default"])
+
+        with pytest.raises(interface.InvalidTask, match="'emails' is not valid"):
+            tasks.send.enqueue("ada@example.org")
 
     def test_unless_queues_is_empty(self, tasks: Any, configure: Configure, work: Work) -> None:
         configure(queues=[])
@@ -198,6 +229,17 @@ class TestEnqueueing:
         self, tasks: Any, monque: SyncMonque, argument: Any
     ) -> None:
         with pytest.raises(TypeError):
+            tasks.add.enqueue(argument)
+        with pytest.raises(TypeError):
+            tasks.add.enqueue(1, right=argument)
+
+        assert monque.estimated_count() == 0
+
+    @pytest.mark.parametrize("argument", [2**64, "\ud800", {"a\0b": 1}, "x" * 2**24], ids=ascii_of)
+    def test_arguments_that_mongodb_cannot_hold_are_refused(
+        self, tasks: Any, monque: SyncMonque, argument: Any
+    ) -> None:
+        with pytest.raises(PayloadError, match=r"support\.djangoapp\.tasks\.add"):
             tasks.add.enqueue(argument)
 
         assert monque.estimated_count() == 0
@@ -368,6 +410,18 @@ class TestResults:
         result.refresh()
         assert result.return_value == []
 
+    def test_a_task_that_runs_has_no_value_yet(self, tasks: Any, work: Work) -> None:
+        result = finish(work, tasks.look_at_itself.enqueue())
+
+        seen = {"status": "RUNNING", "finished": False, "attempts": 1, "why": "Task has not finished yet"}
+        assert result.return_value == seen
+
+    def test_another_thread_retrieves_a_result(self, tasks: Any, work: Work) -> None:
+        result = finish(work, tasks.add.enqueue(1))
+
+        with ThreadPoolExecutor(1) as other:
+            assert other.submit(tasks.add.get_result, result.id).result().return_value == 1
+
     def test_an_async_task_runs_too(self, tasks: Any, work: Work) -> None:
         result = tasks.add_later.enqueue(1, 2)
         work()
@@ -404,6 +458,15 @@ class TestResults:
 
         assert interface.default_task_backend.get_result(result.id).task.name == "add"
 
+    def test_a_result_whose_job_was_deleted_cannot_be_refreshed(
+        self, tasks: Any, interface: Any, monque: SyncMonque
+    ) -> None:
+        result = tasks.add.enqueue(1)
+        monque.delete_job(result.id)
+
+        with pytest.raises(interface.TaskResultDoesNotExist):
+            result.refresh()
+
     @pytest.mark.parametrize("unknown", ["0" * 24, "nonsense", ""])
     def test_a_result_that_does_not_exist(self, tasks: Any, interface: Any, unknown: str) -> None:
         with pytest.raises(interface.TaskResultDoesNotExist):
@@ -417,6 +480,12 @@ class TestResults:
     def test_a_result_of_another_task_is_a_mismatch(self, tasks: Any, interface: Any) -> None:
         with pytest.raises(interface.TaskResultMismatch):
             tasks.echo.get_result(tasks.add.enqueue(1).id)
+
+    async def test_in_async_code_too(self, tasks: Any, interface: Any) -> None:
+        result = await tasks.add.aenqueue(1)
+
+        with pytest.raises(interface.TaskResultMismatch):
+            await tasks.echo.aget_result(result.id)
 
     def test_no_module_is_imported_because_a_stored_job_names_it(
         self, tasks: Any, interface: Any, monque: SyncMonque, work: Work
@@ -436,6 +505,14 @@ class TestResults:
 
         result = tasks.unspeakable.get_result(result.id)
         assert (result.status, result.errors[0].exception_class) == ("FAILED", TypeError)
+
+    @pytest.mark.parametrize("value", [2**64, "\ud800", {"a\0b": 1}], ids=ascii_of)
+    def test_a_value_that_mongodb_cannot_hold_is_an_error(self, tasks: Any, work: Work, value: Any) -> None:
+        tasks.returned.append(value)
+
+        result = finish(work, tasks.give_back.enqueue())
+        assert result.status == "FAILED"
+        assert issubclass(result.errors[-1].exception_class, Exception)
 
     def test_a_value_that_is_too_large_to_be_stored_is_an_error(self, tasks: Any, work: Work) -> None:
         result = tasks.large.enqueue()
@@ -460,6 +537,12 @@ class TestErrors:
         assert result.finished_at >= result.last_attempted_at
         with pytest.raises(ValueError, match="failed"):
             _ = result.return_value
+
+    def test_arguments_that_do_not_fit_are_an_error_of_running_it(self, tasks: Any, work: Work) -> None:
+        result = finish(work, tasks.add.enqueue(nobody="knows it"))
+
+        assert (result.status, result.errors[0].exception_class) == ("FAILED", TypeError)
+        assert "unexpected keyword argument 'nobody'" in result.errors[0].traceback
 
     def test_an_async_one_too(self, tasks: Any, work: Work) -> None:
         result = tasks.fail_later.enqueue()
@@ -561,6 +644,14 @@ class TestSignals:
 
         assert [name for name, _, _ in sent] == ["task_enqueued", *["task_started"] * 2, "task_finished"]
         assert (sent[-1][2].status, len(sent[-1][2].errors)) == ("FAILED", 2)
+
+    def test_with_a_commit_it_is_sent_after_the_commit(self, tasks: Any, sent: Any) -> None:
+        from django.db import transaction
+
+        with transaction.atomic():
+            transaction.on_commit(partial(tasks.add.enqueue, 1))
+            assert sent == []
+        assert [name for name, _, _ in sent] == ["task_enqueued"]
 
     async def test_aenqueue_sends_it_too(self, tasks: Any, sent: Any) -> None:
         await tasks.add.aenqueue(1)

@@ -13,6 +13,8 @@ from monque import Cancel
 from support.djangoapp.interface import task
 
 seen: list[Any] = []
+returned: list[Any] = []
+"""What `give_back` returns: tests put it there, as not all of it could be an argument."""
 
 
 class CardDeclinedError(Exception):
@@ -41,6 +43,16 @@ def echo(*args: Any, **kwargs: Any) -> Any:
 def in_context(context: Any, word: str) -> Any:
     seen.append(context)
     return [word, context.attempt, context.task_result.id, context.task_result.status]
+
+
+@task(takes_context=True)
+def look_at_itself(context: Any) -> Any:
+    result = look_at_itself.get_result(context.task_result.id)
+    try:
+        why = result.return_value
+    except ValueError as error:
+        why = str(error)
+    return {"status": result.status, "finished": result.is_finished, "attempts": result.attempts, "why": why}
 
 
 @task(takes_context=True)
@@ -73,6 +85,11 @@ def double_dictionary(key: Any) -> Any:
 @task
 def unspeakable() -> Any:
     return object()
+
+
+@task
+def give_back() -> Any:
+    return returned.pop()
 
 
 @task
