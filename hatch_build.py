@@ -21,7 +21,9 @@ import build_pages
 _STATIC = "src/monque/web/static"
 
 
-def get_requires_for_build_editable(config_settings: dict[str, Any] | None = None) -> list[str]:
+def get_requires_for_build_editable(  # type: ignore[no-redef]  # in place of that of Hatchling
+    config_settings: dict[str, Any] | None = None,
+) -> list[str]:
     """An editable install has no pages, so it needs no Node. The hook cannot tell: it is asked for wheels."""
     needed = build.get_requires_for_build_editable(config_settings)
     return [each for each in needed if each != build_pages.NODE_WHEEL]

@@ -168,10 +168,15 @@ def test_it_takes_what_monque_worker_takes(project: None) -> None:
     assert theirs - ours == {"--app"}  # it is the project
 
 
-def test_statistics_of_a_database_that_is_away(configure: Configure) -> None:
+@pytest.mark.parametrize(
+    "command", [("monque_stats",), ("monque_worker", "--no-reload"), ("monque_worker", "--until-idle")]
+)
+def test_a_database_that_is_away_is_told_in_a_sentence(
+    configure: Configure, command: tuple[str, ...]
+) -> None:
     from django.core.management import CommandError, call_command
 
     configure(uri="mongodb://127.0.0.1:1/away?serverSelectionTimeoutMS=200")
 
-    with pytest.raises(CommandError, match=r"127\.0\.0\.1:1"):
-        call_command("monque_stats")
+    with pytest.raises(CommandError, match=r"no MongoDB at 127\.0\.0\.1:1"):
+        call_command(*command)

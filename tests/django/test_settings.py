@@ -74,6 +74,28 @@ def test_a_project_in_production_is_warned_if_it_says_nothing_about_the_database
     assert "monque.W001" in check(uri=None)[0]
 
 
+def test_a_project_without_the_app_is_warned(check: Any) -> None:
+    from django.conf import settings
+    from django.test import override_settings
+
+    others = [app for app in settings.INSTALLED_APPS if app != "monque.django"]
+    with override_settings(INSTALLED_APPS=others):
+        found = check()
+    assert any(each.startswith("monque.W002") and '"monque.django"' in each for each in found), found
+
+
+def test_so_is_one_without_the_app_of_its_tasks(check: Any) -> None:
+    from django.conf import settings
+    from django.test import override_settings
+
+    if "django_tasks" not in settings.INSTALLED_APPS:
+        pytest.skip("this Django has tasks of its own")
+    others = [app for app in settings.INSTALLED_APPS if app != "django_tasks"]
+    with override_settings(INSTALLED_APPS=others):
+        found = check()
+    assert any(each.startswith("monque.W003") and '"django_tasks"' in each for each in found), found
+
+
 def test_a_bad_option_is_an_error_where_it_is_used(configure: Configure) -> None:
     from monque.django import get_monque
 

@@ -532,6 +532,7 @@ class TestErrors:
         assert (result.status, result.is_finished, result.attempts) == ("FAILED", True, 1)
         (error,) = result.errors
         assert error.exception_class is tasks.CardDeclinedError
+        assert error.traceback.startswith("Traceback (most recent call last):\n  File ")
         assert "raise CardDeclinedError(message)" in error.traceback
         assert "no money" in error.traceback
         assert result.finished_at >= result.last_attempted_at

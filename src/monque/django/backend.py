@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from asgiref.sync import sync_to_async
+from django.apps import apps
 from django.conf import settings
 from django.core import checks
 from django.utils import timezone
@@ -16,6 +17,7 @@ from django.utils.asyncio import async_unsafe
 
 from monque import SyncMonque
 from monque.django import declared
+from monque.django.apps import APP
 from monque.django.clients import get_monque
 from monque.django.conf import problems
 from monque.django.interface import (
@@ -112,6 +114,12 @@ class MonqueBackend(BaseTaskBackend):
             yield checks.Error(problem, id="monque.E001")
         for problem in filter(None, map(queue_problem, self.queues)):
             yield checks.Error(f'TASKS["{self.alias}"]["QUEUES"]: {problem}', id="monque.E002")
+        if not apps.is_installed(APP):
+            yield checks.Warning(
+                f'the tasks of TASKS["{self.alias}"] are run by manage.py monque_worker, which the app '
+                f'"{APP}" brings; add it to INSTALLED_APPS',
+                id="monque.W002",
+            )
         if not settings.DEBUG and not self._names_a_database():
             yield checks.Warning(
                 f'TASKS["{self.alias}"]["OPTIONS"] names neither a uri nor a database, and MONQUE_URI is not '

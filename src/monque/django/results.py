@@ -41,6 +41,8 @@ _STATUSES = {
 # A line of the job's log. The history of a job has the name of an exception's class and not its module.
 _RAISED = re.compile(r"attempt (?P<number>\d+) raised (?P<path>\S+)")
 
+_FIRST_LINE = "Traceback (most recent call last):\n"
+
 
 def payload_of(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """What is stored of a call.
@@ -163,9 +165,9 @@ def _errors(job: Job[Any]) -> list[Any]:
 
 def _error(attempt: Attempt, path: str | None) -> Any:
     told = f"{attempt.error}: {attempt.message}"
-    return TaskError(
-        exception_class_path=path or _path_of(attempt.error), traceback=attempt.traceback or told
-    )
+    # The history leaves out the first line, by which people and tools know a traceback.
+    trace = f"{_FIRST_LINE}{attempt.traceback}" if attempt.traceback else told
+    return TaskError(exception_class_path=path or _path_of(attempt.error), traceback=trace)
 
 
 def _told(name: str, message: str) -> Any:

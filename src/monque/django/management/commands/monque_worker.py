@@ -69,13 +69,16 @@ class Command(BaseCommand):
         """Run until a signal comes, or until there is nothing to do if that was asked for."""
         try:
             import click
+
+            from monque.cli.session import sentences
         except ModuleNotFoundError:
             raise CommandError("monque_worker needs click: pip install 'pymonque[django]'") from None
         alias = given["backend"]
         _check(alias, given)
         os.environ[VARIABLE] = json.dumps({"alias": alias, "queues": given["queue"]})
         try:
-            code = _run(given)
+            with sentences():
+                code = _run(given)
         except click.ClickException as error:
             raise CommandError(error.format_message(), returncode=error.exit_code) from error
         finally:
