@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import subprocess
 import sys
@@ -166,6 +167,24 @@ def test_it_takes_what_monque_worker_takes(project: None) -> None:
     theirs = {option for each in worker.params for option in each.opts if option.startswith("--")} - hidden
 
     assert theirs - ours == {"--app"}  # it is the project
+
+
+@pytest.mark.parametrize("propagates", [True, False])
+def test_a_line_of_djangos_log_comes_once(configure: Configure, propagates: bool) -> None:
+    """While DEBUG is set, Django has a console of its own, and the worker has one for everything."""
+    from monque.django.serving import prepare
+
+    logger = logging.getLogger("django")
+    before, others = logger.handlers[:], [logging.NullHandler()]
+    logger.handlers[:] = [logging.StreamHandler(), *others]
+    try:
+        logger.propagate = propagates
+        configure()
+        prepare()
+        assert (logger.handlers == others) is propagates
+    finally:
+        logger.handlers[:] = before
+        logger.propagate = True
 
 
 @pytest.mark.parametrize(

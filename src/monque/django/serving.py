@@ -48,6 +48,7 @@ def prepare(alias: str = DEFAULT_ALIAS, queues: Collection[str] = ()) -> SyncMon
     """
     if not apps.ready:
         django.setup()
+    _log_once()
     if urls := getattr(settings, "ROOT_URLCONF", None):
         import_module(urls)  # which imports the views, and so the tasks that they use
     monque = SyncMonque(make_monque(alias)) if queues else get_monque(alias)
@@ -66,6 +67,17 @@ def prepare(alias: str = DEFAULT_ALIAS, queues: Collection[str] = ()) -> SyncMon
         send_finished(alias, monque)
         monque.on_start(lambda: _warn_of_unknown_tasks(monque, chosen))
     return monque
+
+
+def _log_once() -> None:
+    """Take the console away from Django's logger, which has it while `DEBUG` is set.
+
+    A worker prints what the root logger gets, with the job that it is about, so each line would come twice.
+    """
+    logger = logging.getLogger("django")
+    if logger.propagate:
+        for handler in [each for each in logger.handlers if type(each) is logging.StreamHandler]:
+            logger.removeHandler(handler)
 
 
 def _register(monque: SyncMonque, alias: str, task: Any, queues: Collection[str]) -> None:
