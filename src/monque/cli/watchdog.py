@@ -30,13 +30,18 @@ _OF_ASYNCIO = str(Path(asyncio.__file__).parent)
 
 
 class Watchdog:
-    """A thread that ends the process at a deadline, if one was set."""
+    """A thread that ends the process at a deadline, if one was set, and one that says what was left."""
 
     def __init__(self) -> None:
         # Deadlines are set by signal handlers, and putting into this queue is safe there.
         self._deadlines: queue.SimpleQueue[float | None] = queue.SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
-        threading.Thread(target=self._watch, name="monque-watchdog", daemon=True).start()
+        self._is_over: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._has_spoken = threading.Event()
+        # Both are started now: from Python 3.12 on no thread can be started while the interpreter shuts
+        # down, which is when it waits for threads that handlers have left behind.
+        for each in (self._watch, self._speak):
+            threading.Thread(target=each, name="monque-watchdog", daemon=True).start()
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Have the tasks of this event loop named, if they are what is left."""
@@ -58,14 +63,17 @@ class Watchdog:
             except queue.Empty:
                 continue
             deadline = None if earlier is None else min(deadline, earlier)
+        self._is_over.put(deadline is not None)
         if deadline is not None:
-            self._end()
+            self._has_spoken.wait(_LAST_WORDS)
+            os._exit(EXIT_CODE)
 
-    def _end(self) -> None:
-        saying = threading.Thread(target=self._say_what_is_left, daemon=True)
-        saying.start()
-        saying.join(_LAST_WORDS)
-        os._exit(EXIT_CODE)
+    def _speak(self) -> None:
+        try:
+            if self._is_over.get():
+                self._say_what_is_left()
+        finally:
+            self._has_spoken.set()
 
     def _say_what_is_left(self) -> None:
         left = list(what_is_left(self._loop))
