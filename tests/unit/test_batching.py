@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from monque._store.batching import Batching
+from support.waiting import eventually
 
 
 class Writes:
@@ -90,6 +91,53 @@ async def test_one_write_at_a_time_where_that_is_asked_for() -> None:
     await asyncio.gather(*adding)
 
     assert writes.batches == [[0], list(range(1, 500))]
+
+
+async def test_a_full_batch_goes_out_before_all_callbacks_of_the_last_have_run() -> None:
+    """The server has work meanwhile: the callbacks of a thousand items take milliseconds."""
+    writes, called = Writes(held=True), list[int]()
+    called_before_second: list[int] = []
+    gather = Batching(writes.send, many=100, at_once=1)
+
+    async def note_second() -> None:
+        await writes.begun(2)
+        called_before_second.append(len(called))
+
+    noting = asyncio.ensure_future(note_second())
+    for number in range(1_000):
+        gather.put(number, lambda item, _result: called.append(item))
+    await writes.begun(1)
+    last = [asyncio.ensure_future(gather.add(number)) for number in range(1_000, 1_100)]
+    await asyncio.sleep(0)
+    writes.go.set()
+    await asyncio.gather(noting, *last)
+
+    assert writes.batches == [list(range(1_000)), list(range(1_000, 1_100))]
+    assert called_before_second[0] < 1_000
+    await eventually(lambda: _same(called, list(range(1_000))))
+
+
+async def test_every_callback_runs_although_the_event_loop_ends_between_two() -> None:
+    writes, called, some_called = Writes(), list[int](), asyncio.Event()
+    gather = Batching(writes.send, many=100, at_once=1)
+
+    def note(_item: int, result: int) -> None:
+        called.append(result)
+        some_called.set()
+
+    for number in range(1_000):
+        gather.put(number, note)
+    await some_called.wait()
+    [sender] = gather._senders
+    assert len(called) < 1_000
+    sender.cancel()
+    await asyncio.wait([sender])
+
+    assert called == [number * 10 for number in range(1_000)]
+
+
+def _same(found: object, expected: object) -> None:
+    assert found == expected
 
 
 async def test_each_gets_its_own_error() -> None:

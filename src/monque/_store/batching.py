@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from monque._connect.deadlines import without_deadline
@@ -13,6 +14,14 @@ I = TypeVar("I")  # noqa: E741 - item
 R = TypeVar("R")
 
 OnResult: TypeAlias = Callable[[I, R | BaseException], None]
+
+# Callbacks in one turn of the event loop. Behind hundreds of them, the answers of the database would wait,
+# and the next claim would be late. With half as many, the turns themselves begin to cost.
+_CALLBACKS_IN_ONE_TURN = 64
+
+# The part of a large batch that must wait for the next write to begin before the callbacks of the last. With
+# half of it, more writes are small; with twice of it, the server is idle for longer while callbacks run.
+_FULL_ENOUGH = 0.25
 
 
 class Batching(Generic[I, R]):
@@ -47,11 +56,14 @@ class Batching(Generic[I, R]):
         self._waiting.append(item)
         self._callbacks.append(on_result)
         if not self._sending or (self._sending < self._at_once and len(self._waiting) >= self._many):
-            # The task starts in the next turn of the loop, so its batch has all items of this turn.
             self._sending += 1
-            sender = asyncio.create_task(self._run(), name="monque-write", context=without_deadline())
-            self._senders.add(sender)
-            sender.add_done_callback(self._senders.discard)
+            self._start_sender()
+
+    def _start_sender(self) -> None:
+        # The task starts in the next turn of the loop, so its batch has all items of this turn.
+        sender = asyncio.create_task(self._run(), name="monque-write", context=without_deadline())
+        self._senders.add(sender)
+        sender.add_done_callback(self._senders.discard)
 
     async def add(self, item: I) -> R:
         """Write the item with the next batch and return its result."""
@@ -60,17 +72,26 @@ class Batching(Generic[I, R]):
         return await result
 
     async def _run(self) -> None:
+        is_replaced = False
         try:
             while self._waiting:
                 await self._collect_burst()
                 batch, self._waiting = self._waiting, []
                 callbacks, self._callbacks = self._callbacks, []
-                if batch:  # else the other sender has taken all of it
-                    await self._write(batch, callbacks)
-                    await asyncio.sleep(0)  # callers that got a result may add their next item at once
+                if not batch:
+                    return  # the other sender has taken all of it
+                results = await self._write(batch, callbacks)
+                # Callbacks of a large batch take milliseconds: the server can have the next one meanwhile.
+                is_replaced = len(self._waiting) >= self._many * _FULL_ENOUGH
+                if is_replaced:
+                    self._start_sender()
+                await _deliver(batch, callbacks, results)
+                if is_replaced:
+                    return
         finally:
             # In the same turn in which nothing was waiting: a later item needs a new sender.
-            self._sending -= 1
+            if not is_replaced:
+                self._sending -= 1
 
     async def _collect_burst(self) -> None:
         """Wait while each turn of the event loop adds items, so that a burst is not sent in small pieces."""
@@ -79,16 +100,32 @@ class Batching(Generic[I, R]):
             seen = len(self._waiting)
             await asyncio.sleep(0)
 
-    async def _write(self, batch: list[I], callbacks: list[OnResult[Any, R]]) -> None:
+    async def _write(self, batch: list[I], callbacks: list[OnResult[Any, R]]) -> Sequence[R | BaseException]:
         try:
-            results: Sequence[R | BaseException] = await self._send(batch)
+            return await self._send(batch)
         except Exception as bug:  # noqa: BLE001 - every caller gets it; none may wait for ever
-            results = [bug] * len(batch)
+            return [bug] * len(batch)
         except BaseException as end:  # the event loop is being closed
             for item, on_result in zip(batch, callbacks, strict=True):
                 on_result(item, end)
             raise
-        for item, on_result, result in zip(batch, callbacks, results, strict=True):
+
+
+async def _deliver(
+    batch: list[I], callbacks: list[OnResult[Any, R]], results: Sequence[R | BaseException]
+) -> None:
+    """Call back for each item, a few in each turn of the event loop.
+
+    The last turn ends with a pause, too: callers that got a result may add their next item at once.
+    """
+    left = zip(batch, callbacks, results, strict=True)
+    try:
+        for _ in range(0, len(batch), _CALLBACKS_IN_ONE_TURN):
+            for item, on_result, result in islice(left, _CALLBACKS_IN_ONE_TURN):
+                on_result(item, result)
+            await asyncio.sleep(0)
+    finally:
+        for item, on_result, result in left:  # the event loop is being closed
             on_result(item, result)
 
 
