@@ -68,8 +68,8 @@ def _batches(batch: int) -> Subject:
     return rounds_of(plain.overlapped, count=_JOBS, batch=batch)
 
 
-def _processes(number: int, **settings: int) -> Subject:
-    return rounds_of(draining.drain_by_processes, count=_JOBS, processes=number, **settings)
+def _processes(number: int, *, count: int = _JOBS, **settings: int) -> Subject:
+    return rounds_of(draining.drain_by_processes, count=count, processes=number, **settings)
 
 
 def _slow_processes(number: int) -> Subject:
@@ -210,8 +210,9 @@ DRAINING = [
         Scenario(
             name=f"drain-{number}-processes",
             title=f"drain, {number} processes",
-            measure=_processes(number),
-            twin=_processes(1),
+            # As many for each process as for a lone one: each begins with small claims.
+            measure=_processes(number, count=number * _JOBS),
+            twin=_processes(1, count=number * _JOBS),
             beside="one process",
             targets=(_SAME_SERVER_CPU, *([Target(of="client", at_most=1.2)] if number == 8 else [])),
         )

@@ -154,18 +154,25 @@ def entries(count: int) -> list[Entry]:
 
 def test_two_instances_at_one_place_share_about_half_of_what_they_take() -> None:
     due = entries(1_000)
-    taken = [{entry["_id"] for entry in spread(due, 500)} for _ in range(2)]
+    taken = [{entry["_id"] for entry in spread(due, 500)[0]} for _ in range(2)]
     assert 100 < len(taken[0] & taken[1]) < 400
 
 
 def test_jobs_are_taken_in_their_order_and_each_once() -> None:
     due = entries(100)
-    ids = [entry["_id"] for entry in spread(due, 50)]
+    ids = [entry["_id"] for entry in spread(due, 50)[0]]
     assert 50 <= len(ids) < 60
     assert ids == sorted(set(ids), key=[entry["_id"] for entry in due].index)
+
+
+def test_what_is_not_taken_is_left_in_its_order() -> None:
+    due = entries(100)
+    chosen, rest = spread(due, 50)
+    assert sorted([*chosen, *rest], key=due.index) == due
+    assert rest == sorted(rest, key=due.index)
 
 
 @pytest.mark.parametrize("count", [0, 1, 5])
 def test_of_few_jobs_all_are_taken(count: int) -> None:
     due = entries(count)
-    assert spread(due, 5) == due
+    assert spread(due, 5) == (due, [])

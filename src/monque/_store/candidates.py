@@ -26,6 +26,11 @@ _BACKLOG = 100
 _CLAIMS_AHEAD = 3
 _READ_AHEAD_LASTS = timedelta(milliseconds=300)
 
+# Under contention a window further back feeds two claims within this time. It is longer: nobody else is
+# likely to be there, and on a machine with more processes than cores the next claim comes late. With half of
+# it, each claim of eight processes on two cores polls again; with twice of it, more are lost to others.
+_APART_LASTS = timedelta(seconds=1)
+
 
 class Choice(NamedTuple):
     """Which jobs to try to claim, and what else was seen."""
@@ -65,6 +70,8 @@ class Candidates:
         self._contention = Contention()
         self._refused = refused
         self._ahead: Poll | None = None
+        self._apart: Poll | None = None
+        """The jobs of the last window further back that its claim left."""
         self._are_alone = False
         """The last claim took urgent jobs, and no others."""
         self._expected: Entry | None = None
@@ -145,17 +152,26 @@ class Candidates:
         limit -= len(chosen)
         window = 2 * limit
         skip = self._contention.skip(window)
+        if skip and (rest := self._take_apart(room, limit)) is not None:
+            return _pick_any(self._claimable(rest, chosen), limit, room, chosen)
         while skip:
             self._expected = None  # it may be among the jobs that we take here
             poll = await self._poller.poll(room, window, besides=len(self._refused), skip=skip)
             due, future = poll.split(self._now())
             self._contention.record_depth(skip + len(due), is_all=poll.complete or bool(future))
             if len(due) >= window:
-                before = len(chosen)
-                _pick(self._claimable(spread(due, limit), chosen), limit, room, chosen)
-                return len(chosen) > before
+                picked, rest = spread(due, limit)
+                self._apart = poll._replace(entries=rest, expires=self._now() + _APART_LASTS)
+                return _pick_any(self._claimable(picked, chosen), limit, room, chosen)
             skip = min(self._contention.skip(window), skip // 2)
         return False
+
+    def _take_apart(self, names: Iterable[str], limit: int) -> list[Entry] | None:
+        """The half of the last window that the claim before left, if it serves this one."""
+        poll, self._apart = self._apart, None
+        if poll is None or poll.expires < self._now() or not poll.names.issuperset(names):
+            return None
+        return poll.entries if len(poll.entries) >= limit // 2 else None
 
     async def _choose_oldest(
         self, room: dict[str, int], limit: int, next_due: datetime, chosen: list[Entry]
@@ -245,6 +261,8 @@ class Candidates:
             self._contention.record_claim(chosen=len(choice.ids) - first, won=won - won_first)
         if won < len(choice.ids):
             self._ahead = None  # the lost ones may be pending still, and are not in it
+            if not self._contention.tolerates(len(choice.ids), won):
+                self._apart = None  # somebody else is there
         elif choice.ids and (rest := choice.rest) is not None:
             self._idle.rest(rest.names, rest.entries, seen_until=rest.seen_until, mark=rest.mark)
 
@@ -269,6 +287,13 @@ def _pick(due: list[Entry], wanted: int, room: dict[str, int], chosen: list[Entr
         else:
             left.append(entry)
     return left
+
+
+def _pick_any(due: list[Entry], wanted: int, room: dict[str, int], chosen: list[Entry]) -> bool:
+    """As `_pick`; whether there was any."""
+    before = len(chosen)
+    _pick(due, wanted, room, chosen)
+    return len(chosen) > before
 
 
 class SharedRoom(dict[str, int]):

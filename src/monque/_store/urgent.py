@@ -156,7 +156,7 @@ class Urgent:
 
     def some_of(self, due: list[Entry], wanted: int) -> list[Entry]:
         """The first ones; after others were faster, runs of neighbours at random."""
-        return spread(due, wanted) if self._others_were_faster and len(due) > wanted else due
+        return spread(due, wanted)[0] if self._others_were_faster and len(due) > wanted else due
 
     def record_claim(self, *, chosen: int, won: int) -> None:
         """Record how many of the chosen urgent jobs a claim got."""

@@ -99,6 +99,20 @@ async def test_each_job_of_a_backlog_of_many_names_is_looked_at_about_once(
     assert sent.entries < 2 * claimed + 1_000
 
 
+async def test_under_contention_one_look_feeds_two_claims_and_none_is_claimed_twice(
+    store: Store, collection: Collection, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(candidates, "_APART_LASTS", timedelta(minutes=1))  # claims may be slow here
+    await collection.insert_many([job("work", number) for number in range(4_000)])
+    contention, claims = store.claimer._candidates._contention, []
+    for _ in range(10):
+        contention.assume_contention()
+        claims.append(await claim(store, ["work"], at_most=100))
+
+    assert len(sent.looks) <= 7
+    assert len({job_id for claimed in claims for job_id in claimed}) == sum(map(len, claims)) > 500
+
+
 async def test_names_without_work_are_looked_at_in_one_pass(store: Store, sent: Sent) -> None:
     """Asked for in order, each of them would be walked to on its own."""
     assert await claim(store, [f"work-{number}" for number in range(400)]) == []
