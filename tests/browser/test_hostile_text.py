@@ -85,6 +85,7 @@ async def test_hostile_text_in_dialogs_toasts_and_the_palette_is_shown_as_text(
     await harmless(page, "delete")
     await page.get_by_role("button", name="Keep as it is").click()
     await page.get_by_role("button", name="Copy as").first.click()
+    await expect(page.locator("dialog [data-way=command]").first).to_be_visible()
     await harmless(page, "copy as")
     await page.keyboard.press("Escape")
     await page.locator("[data-select]").first.check()
@@ -111,6 +112,7 @@ async def test_hostile_text_in_dialogs_toasts_and_the_palette_is_shown_as_text(
 
 async def show_all_columns(page: Page) -> None:
     await page.get_by_role("button", name="Columns").click()
+    await expect(page.get_by_role("dialog").get_by_role("checkbox").first).to_be_visible()
     for box in await page.get_by_role("dialog").get_by_role("checkbox").all():
         await box.check()
     await page.keyboard.press("Escape")
