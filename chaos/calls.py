@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 from chaos.findings import Final, Violation, documents_of
 from chaos.history import Event
@@ -48,10 +48,12 @@ def no_window_broken(ledger: Ledger, final: Final, rules: Rules) -> Iterator[Vio
     accepted = {event["token"]: event for event in ledger.of("ok") if event["own"]}
     for key, calls in _calls(ledger, "throttled").items():
         answered = sorted((accepted[call["token"]].t, call) for call in calls if call["token"] in accepted)
-        for (_, first), (until, second) in pairwise(answered):
-            if until - first.t < rules.window - rules.clock_error:
+        for (first_until, first), (second_until, second) in combinations(answered, 2):
+            # An answer that was held up may come after that of a later call: either may be the first.
+            apart = max(second_until - first.t, first_until - second.t)
+            if apart < rules.window - rules.clock_error:
                 jobs = [accepted[each["token"]]["job"] for each in (first, second)]
-                says = f"{key} accepted two calls within {until - first.t:.3f} s"
+                says = f"{key} accepted two calls within {apart:.3f} s"
                 yield Violation("window", says, story(ledger, jobs))
 
 

@@ -60,10 +60,10 @@ class Commands:
         facts = {"number": next(self._numbers), "what": "pause", "name": name}
         await self._give(facts, asking, lambda pause: {"until": pause.until and pause.until.timestamp()})
 
-    async def resume(self, name: str | None, asking: Awaitable[bool]) -> None:
-        """Resume a name, or all."""
+    async def resume(self, name: str | None, asking: Awaitable[bool]) -> bool:
+        """Resume a name, or all; whether that is known to be done."""
         facts = {"number": next(self._numbers), "what": "resume", "name": name}
-        await self._give(facts, asking, lambda was_paused: {"was_paused": was_paused})
+        return await self._give(facts, asking, lambda was_paused: {"was_paused": was_paused})
 
     async def about_schedule(self, what: str, name: str, asking: Awaitable[Any]) -> None:
         """Pause, resume or trigger a schedule."""
@@ -72,7 +72,7 @@ class Commands:
 
     async def _give(
         self, facts: dict[str, Any], asking: Awaitable[Any], learned: Callable[[Any], dict[str, Any]]
-    ) -> None:
+    ) -> bool:
         self._history.record("command", **facts)
         try:
             async with asyncio.timeout(_PATIENCE):
@@ -83,6 +83,8 @@ class Commands:
             self._history.record("doubtful", **facts, error=f"{type(error).__name__}: {error}"[:200])
         else:
             self._history.record("done", **facts, **learned(answer))
+            return True
+        return False
 
 
 class Manager:
@@ -114,7 +116,14 @@ class Manager:
             until = timedelta(seconds=lasts) if self._chance.random() < 0.3 else None
             await self._commands.pause(name, self._monque.pause(name, until=until))
             await self._for(lasts)
-            await self._commands.resume(name, self._monque.resume(name))
+            await self._resume(name)
+
+    async def _resume(self, name: str | None) -> None:
+        """Resume it for sure: if the answer is lost, all names may stay paused, and nothing happens."""
+        while not await self._commands.resume(name, self._monque.resume(name)):
+            if self._enough.is_set():
+                return
+            await self._for(0.5)
 
     async def tend_schedules(self) -> None:
         """Trigger one schedule after the other; pause some, and trigger some of these while they are."""

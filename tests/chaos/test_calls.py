@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.tales import Tale
+from support.tales import NOON, Tale
 
 
 def calls(tale: Tale, *tokens: str, how: str = "latest") -> None:
@@ -61,3 +61,15 @@ def test_two_calls_accepted_within_a_window(tale: Tale) -> None:
         tale.found(job)
 
     assert tale.only_violation().says == "w accepted two calls within 1.000 s"
+
+
+def test_a_call_whose_answer_was_held_up_may_have_been_accepted_before_a_later_one(tale: Tale) -> None:
+    tale.ask(3.0, "first", how="throttled", key="w")
+    tale.run(3.1, "ann", "first")
+    tale.store(5.0, "second", how="throttled", key="w")
+    tale.run(5.1, "ann", "second")
+    tale.tell(5.4, "enqueuer", "ok", token="first", job="first", own=True, run_at=NOON + 3)
+    for job in ("first", "second"):
+        tale.found(job)
+
+    assert tale.verdict() == []
