@@ -105,6 +105,11 @@ async def test_a_database_that_is_away_is_503_and_health_still_answers(
     assert (await client.get(HEALTH)).json() == {"status": "unavailable", "scheduler": {"healthy": False}}
 
 
+@pytest.mark.parametrize("query", ["deep=1", "a=1&a=2", "%ff", "x=" + "x" * 10_000])
+async def test_health_is_200_with_any_query(api: Client, query: str) -> None:
+    assert (await api.get(f"{HEALTH}?{query}")).status_code == 200
+
+
 async def test_another_event_loop_than_the_first_gets_a_500_that_says_so(
     monque: Monque, board: Dashboard, api: Client
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -28,13 +27,7 @@ async def document(api: Client) -> Any:
 
 
 async def test_it_is_valid_openapi_3_1(document: Any) -> None:
-    """The contract leaves out the descriptions of its answers, which 3.1 asks for; all else is valid."""
-    described = deepcopy(document)
-    for methods in described["paths"].values():
-        for operation in methods.values():
-            for answer in operation["responses"].values():
-                answer.setdefault("description", "")
-    OpenAPIV31SpecValidator(described).validate()
+    OpenAPIV31SpecValidator(document).validate()
     assert document["openapi"].startswith("3.1")
 
 

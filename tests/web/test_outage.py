@@ -47,3 +47,20 @@ async def test_without_its_database_every_route_is_503_and_then_fine_again(
                 assert (await client.get("/api/v1/jobs")).status_code == 200
 
             await eventually(check)
+
+
+async def test_without_its_database_health_is_200_and_unavailable(
+    make_monque: Make, collection: Collection, connect: Connect
+) -> None:
+    async with Proxy(await collection.database.client.address) as proxy:
+        monque = make_monque(proxy.uri(collection.database.name, "serverSelectionTimeoutMS=500"))
+        await monque.start()
+        client = connect(dashboard(monque))
+
+        async def health_is(status: str) -> None:
+            answer = await client.get("/api/v1/health")
+            assert (answer.status_code, answer.json()["status"]) == (200, status)
+
+        await eventually(lambda: health_is("ok"))
+        await proxy.cut()
+        await eventually(lambda: health_is("unavailable"), within=15)

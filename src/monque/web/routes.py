@@ -38,6 +38,7 @@ class Raw(Enum):
 
     QUERY = "pairs of key and value"
     JSON = "any JSON"
+    IGNORED = "a query that nobody reads"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,13 @@ def _act(
 
 
 V1_ROUTES = (
-    _get("/health", "getSchedulerHealth", Need.IDENTITY, lambda ask: ask.surface.v1_health()),
+    _get(
+        "/health",
+        "getSchedulerHealth",
+        Need.IDENTITY,
+        lambda ask: ask.surface.v1_health(),
+        query=Raw.IGNORED,
+    ),
     _get(
         "/capabilities",
         "getCapabilities",
