@@ -59,7 +59,10 @@ class JobFailed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSnoozed(Event):
-    """A job's handler raised `Snooze`, and that is stored: the job runs again after *delay*."""
+    """A job's handler raised `Snooze`, and that is stored: the job runs again after *delay*.
+
+    If a later call with the same key was noted, the job runs for that call, after the *delay* of that one.
+    """
 
     kind: ClassVar[str] = "job:snoozed"
     job: Job[Any]

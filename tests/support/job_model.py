@@ -202,7 +202,7 @@ class Model:
 
     def _meets_call(self, end: str) -> bool:
         """Whether the run wants to end the job, in which a call is noted."""
-        ends = end == "success" or end in FAILURES or (end == "snooze" and self.expiry == "near")
+        ends = end in ("success", "snooze") or end in FAILURES
         return self.again is not None and ends
 
     def _ended_well(self, end: str, *, has_result: bool) -> Model:
@@ -212,6 +212,8 @@ class Model:
         if end == "snooze":
             moved = self.cron is not None and not self.paused
             later = self._left("pending", due=False, snoozes=self.snoozes + 1, moved=moved, late=False)
+            if self.again is not None:
+                return self.run_again()
             return self._expired() if self.expiry == "near" else later
         ended = self.noted() if end == "cancel" else self
         if self.cron is not None:

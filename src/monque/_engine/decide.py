@@ -150,7 +150,13 @@ def decide(
 
 
 def _snooze(claim: Claim, verdict: Snooze, now: Callable[[], datetime]) -> Transition:
-    """Put the job off; if that is past its expiry, there is nothing to wait for."""
+    """Put the job off; if that is past its expiry, there is nothing to wait for.
+
+    If a later call is noted, that one runs: it need not wait for what this run waits for, and a job that
+    snoozes each time would starve it.
+    """
+    if has_again(claim):
+        return calls.run_again(claim)
     until, expires_at = verdict.until, expires_at_of(claim)
     too_late = until is not None and expires_at is not None and until >= expires_at
     if too_late or (verdict.delay is not None and _expires_within(claim, verdict.delay, now)):
@@ -364,7 +370,8 @@ def report(
     if error is None:
         return JobCompleted(job=after, duration=outcome.duration)
     if isinstance(error, Snooze):
-        return JobSnoozed(job=after, delay=_delay(error, after))
+        delay = _left(after.next_run_at, after) if has_again(claim) else _delay(error, after)
+        return JobSnoozed(job=after, delay=delay)
     if isinstance(error, Cancel):
         if is_recurring(claim):
             reason = None if error.reason is None else text_of(error)
@@ -376,4 +383,8 @@ def report(
 def _delay(verdict: Snooze, after: Job[Any]) -> timedelta:
     if verdict.delay is not None or verdict.until is None:
         return verdict.delay or timedelta(0)
-    return max(verdict.until - after.updated_at, timedelta(0))
+    return _left(verdict.until, after)
+
+
+def _left(run_at: datetime | None, after: Job[Any]) -> timedelta:
+    return timedelta(0) if run_at is None else max(run_at - after.updated_at, timedelta(0))

@@ -49,7 +49,8 @@ async def run_and_call_again(monque: Monque, handler: Handler, calls: int = 2, *
     await handler.begun.wait()
     for n in range(1, calls + 1):
         assert (await monque.enqueue("work", n, unique=REPLACE)).enqueued is Enqueued.AGAIN
-    handler.go_on.set()
+    if calls:
+        handler.go_on.set()
     return events
 
 
@@ -159,14 +160,62 @@ class TestTheEndOfTheFirstRun:
         stored = await only(collection)
         assert (runs, stored["status"], "again" in stored) == ([0], "cancelled", False)
 
-    async def test_a_snooze_is_no_end(self, monque: Monque, collection: Collection) -> None:
+    async def test_a_snooze_lets_the_call_run_and_not_the_job_that_waits(
+        self, monque: Monque, collection: Collection
+    ) -> None:
         handler = Handler(Snooze(HOUR))
         events = await run_and_call_again(monque, handler)
 
-        await events.wait("job:snoozed")
+        await ended(collection)
 
         job = await only(collection)
-        assert (job["status"], job["data"], job["again"]["data"]) == ("pending", 0, 2)
+        assert handler.runs == [0, 2]
+        assert (job["status"], job["data"]) == ("completed", 2)
+        assert not {"again", "snoozeCount"} & job.keys()
+        [snoozed] = await events.wait("job:snoozed")
+        assert (snoozed.job.snooze_count, snoozed.delay) == (0, timedelta(0))
+
+    async def test_a_snooze_lets_the_call_wait_for_its_own_time(
+        self, monque: Monque, collection: Collection
+    ) -> None:
+        handler = Handler(Snooze(timedelta(0)))
+        events = await run_and_call_again(monque, handler, calls=0)
+        await monque.enqueue("work", 1, unique=REPLACE, delay=HOUR)
+
+        handler.go_on.set()
+        [snoozed] = await events.wait("job:snoozed")
+
+        job = await only(collection)
+        assert (job["status"], job["data"], handler.runs) == ("pending", 1, [0])
+        assert timedelta(minutes=59) < snoozed.delay == job["nextRunAt"] - job["updatedAt"] <= HOUR
+
+    async def test_a_snooze_of_a_job_that_was_claimed_with_the_call_noted(
+        self, monque: Monque, collection: Collection
+    ) -> None:
+        again = {"data": 1, "runAt": ago(seconds=5), "since": ago(seconds=5), "count": 1}
+        await collection.insert_one(document(uniqueKey="k", data=0, again=again))
+        handler = Handler(Snooze(HOUR))
+        handler.go_on.set()
+        monque.worker("work", handler)
+
+        await monque.run_until_idle()
+
+        assert (handler.runs, (await only(collection))["status"]) == ([0, 1], "completed")
+
+    async def test_a_handler_that_always_snoozes_does_not_starve_the_call(self, monque: Monque) -> None:
+        runs = list[int]()
+
+        @monque.worker("work")
+        async def work(job: Job[int]) -> None:
+            runs.append(job.data)
+            if job.data == 0:
+                await monque.enqueue("work", 1, unique=REPLACE)
+                raise Snooze(timedelta(0))
+
+        await monque.enqueue("work", 0, unique_key="k")
+        await monque.run_until_idle()
+
+        assert runs == [0, 1]
 
     async def test_a_timeout_is_a_failure(self, monque: Monque, collection: Collection) -> None:
         handler = Handler()

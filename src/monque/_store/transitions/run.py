@@ -244,7 +244,7 @@ def snooze(
 ) -> Transition:
     """processing -> pending, after *delay* from the server's now or at *until*; it counts no failure."""
     wait = None if delay is None else milliseconds(delay)
-    snoozed = _snooze(claim["claimedBy"], attempt_of(claim), wait, until)
+    snoozed = _snooze(claim["claimedBy"], attempt_of(claim), _is_keyed_run(claim), wait, until)
     return replace(snoozed, when=same_schedule(claim)) if is_recurring(claim) else snoozed
 
 
@@ -254,7 +254,9 @@ _SNOOZE_COUNTS = {"$and": [MOVE_COUNTS, {"$not": [_IS_PAUSED]}]}
 
 
 @lru_cache(maxsize=256)
-def _snooze(claimed_by: str, attempt: int, delay: int | None, until: datetime | None) -> Transition:
+def _snooze(
+    claimed_by: str, attempt: int, keyed: bool, delay: int | None, until: datetime | None
+) -> Transition:
     snoozed = {
         "status": "pending",
         "nextRunAt": until if delay is None else {"$add": ["$$NOW", delay]},
@@ -263,7 +265,7 @@ def _snooze(claimed_by: str, attempt: int, delay: int | None, until: datetime | 
     }
     return Transition(
         to=JobStatus.PENDING,
-        when=owned({"claimedBy": claimed_by, "attempt": attempt}),
+        when=may_end(claimed_by, attempt, keyed),
         then=[*ending(snoozed), {"$set": {"movedTo": {"$cond": [_SNOOZE_COUNTS, "$nextRunAt", "$$REMOVE"]}}}],
     )
 
