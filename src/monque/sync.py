@@ -144,7 +144,7 @@ class SyncWorkers(Workers):
     Examples:
         >>> workers = SyncWorkers()
         >>> @workers.worker("send-email", concurrency=3)
-        ... def send_email(job: Job[dict]) -> None: ...
+        ... def send_email(job: Job[dict[str, str]]) -> None: ...
         >>> monque = SyncMonque(workers=workers)
         >>> send_email.enqueue({"to": "ada@example.org"})
     """

@@ -100,6 +100,23 @@ def test_the_tour_names_files_that_exist() -> None:
     assert [name for name in files if not list(package.glob(name.removesuffix(".py") + "*"))] == []
 
 
+def test_the_tour_lists_every_module_or_its_folder() -> None:
+    package = Path(monque.__file__).parent
+    listed = (DOCS / "internals/tour.md").read_text().partition("## All modules")[2].partition("\n## ")[0]
+    modules = [path.relative_to(package) for path in package.rglob("*.py") if path.name != "__init__.py"]
+
+    missing = [path for path in modules if f"`{path}`" not in listed and f"`{path.parts[0]}/`" not in listed]
+    assert missing == []
+
+
+def test_handlers_in_the_pages_say_what_their_jobs_carry() -> None:
+    """A bare `Job` or `dict` is an error in a program that mypy checks strictly."""
+    pages = [*DOCS.rglob("*.md"), DOCS.parent / "README.md"]
+    bare = re.compile(r"\w+: Job(?:\[(?:dict|list|set|tuple)\])?(?=[,)])")
+
+    assert {str(page): found for page in pages if (found := bare.findall(page.read_text()))} == {}
+
+
 def test_the_docstring_of_the_options_has_a_line_for_each() -> None:
     for values in (Options, Retention):
         described = re.findall(r"^        (\w+): ", values.__doc__ or "", re.MULTILINE)

@@ -118,7 +118,7 @@ class Workers:
     Examples:
         >>> workers = Workers()
         >>> @workers.worker("send-email", concurrency=3)
-        ... async def send_email(job: Job[dict]) -> None: ...
+        ... async def send_email(job: Job[dict[str, str]]) -> None: ...
         >>> monque = Monque(workers=workers)
         >>> await send_email.enqueue({"to": "ada@example.org"})
     """
