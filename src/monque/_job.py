@@ -58,8 +58,8 @@ class Job(Generic[T]):
         last_heartbeat: When its instance last marked it as alive.
         heartbeat_interval: How often the instance that claimed it last marks its jobs.
         attempt: How often it was claimed: 0 before the first time; no retry sets it back.
-        max_attempts: How often it is tried, if the call that stored it said so; None: its worker or
-            `Options.max_retries` says.
+        max_attempts: How often it is tried: what its call said, else its worker, else `Options.max_retries`,
+            as the instance that has read it knows them.
         crash_count: How many processes have died while they ran it, since the last success.
         started_at: Of a completed job: when its last run began. None if nobody stored that, as the next.
         finished_at: Of a completed job: when its last run ended.
@@ -113,7 +113,7 @@ class Job(Generic[T]):
     last_heartbeat: datetime | None = None
     heartbeat_interval: timedelta | None = None
     attempt: int = 0
-    max_attempts: int | None = None
+    max_attempts: int = field(default=10, compare=False)
     crash_count: int = 0
     started_at: datetime | None = None
     finished_at: datetime | None = None
@@ -132,6 +132,24 @@ class Job(Generic[T]):
     payload_size: int | None = None
     created_at: datetime
     updated_at: datetime
+
+    @property
+    def is_last_attempt(self) -> bool:
+        """True if no attempt is left after this one, or after the next one of a job that waits.
+
+        A failure is final then. It may be final earlier: after a `Fail`, or an error that `fail_on` names.
+
+        Examples:
+            >>> @monque.worker("charge", max_attempts=3)
+            ... async def charge(job: Job[Order]) -> None:
+            ...     try:
+            ...         await pay(job.data)
+            ...     except PaymentError:
+            ...         if job.is_last_attempt:
+            ...             await tell_support(job.data)
+            ...         raise
+        """
+        return self.fail_count + 1 >= self.max_attempts
 
     @property
     def state(self) -> State:

@@ -172,16 +172,19 @@ def resolve(policy: Policy | None, settings: WorkerSettings, options: Options) -
     """What counts for a run: each setting is the job's, else the worker's, else that of the options."""
     worker = settings.get("retry") or DEFAULT
     asked = DEFAULT if policy is None else policy.retry
-    own_attempts = None if policy is None else policy.attempts
     return Rules(
-        max_attempts=own_attempts
-        or settings.get("max_attempts")
-        or worker.max_attempts
-        or options.max_retries,
+        max_attempts=max_attempts(policy, settings, options),
         wait=asked if says_wait(asked) else worker,
         retry_on=cast("Errors | None", worker.retry_on),
         fail_on=cast("Errors", worker.fail_on),
     )
+
+
+def max_attempts(policy: Policy | None, settings: WorkerSettings, options: Options) -> int:
+    """How often a job is tried."""
+    own = None if policy is None else policy.attempts
+    of_worker = settings.get("max_attempts") or (settings.get("retry") or DEFAULT).max_attempts
+    return own or of_worker or options.max_retries
 
 
 def timeout_of(policy: Policy | None, settings: WorkerSettings) -> Timeout | None:

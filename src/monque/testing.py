@@ -43,6 +43,7 @@ from monque._api.rehearsing import (
     check_line,
     check_progress,
     judge,
+    max_attempts,
     settings_of,
 )
 
@@ -180,10 +181,11 @@ async def rehearse(
     rules, failures = settings_of(worker, settings), check_failures(fail_count)
     run, calls = begin(_state(state), interruption), JobCalls()
     # Without a payload yet: one that does not fit is a failed attempt, too.
-    job, result = _rehearsed(worker, None, run, calls, fail_count=failures), None
+    known = {"fail_count": failures, "max_attempts": max_attempts(None, rules, options)}
+    job, result = _rehearsed(worker, None, run, calls, **known), None
     error: BaseException | None
     try:
-        job = _job(worker, data, run, calls, fail_count=failures)
+        job = _job(worker, data, run, calls, **known)
     except Exception as unfit:  # noqa: BLE001 - whatever a codec raises is judged
         error = unfit
     else:
@@ -209,6 +211,7 @@ def _rehearsed(worker: Worker[Any], data: Any, run: Rehearsed, calls: JobCalls, 
             "status": JobStatus.PROCESSING,
             "next_run_at": now,
             "attempt": 1,
+            "max_attempts": max_attempts(None, worker.settings, Options()),
             "created_at": now,
             "updated_at": now,
             **fields,

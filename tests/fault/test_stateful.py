@@ -79,6 +79,7 @@ from support.job_model import (
     New,
     Overlap,
 )
+from support.jobs import READ
 from support.scale import at_scale
 from support.waiting import Events, eventually
 
@@ -895,7 +896,7 @@ class Jobs(RuleBasedStateMachine):
             now,
             audience=None,
             variables=contextvars.copy_context(),
-            lent=Lent(lambda *_: None, State(), cast("Any", None)),
+            lent=Lent(lambda *_: None, State(), cast("Any", None), READ),
         )
         told: dict[str, Interruption] = {"release": "shutdown", "timeout": "timeout"}
         kept = Kept("result", 20) if end == "success" and _returns(claim) else None

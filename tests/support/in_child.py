@@ -47,6 +47,10 @@ def square(job: Job[Square]) -> dict[str, Any]:
     }
 
 
+def attempts_of(job: Job[None]) -> list[Any]:
+    return [job.max_attempts, job.is_last_attempt]
+
+
 async def on_a_loop(job: Job[int]) -> int:
     await asyncio.sleep(0)
     return job.data + 1

@@ -8,8 +8,13 @@ from typing import Any
 
 from bson import ObjectId
 
+from monque import Options
+from monque._store.lazy_job import reader
 from support.aliases import Collection
 from support.clocks import ago, now
+
+READ = reader(lambda _: Options().max_retries)
+"""Reads jobs as an instance without workers does."""
 
 
 def document(**fields: Any) -> dict[str, Any]:

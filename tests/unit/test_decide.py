@@ -17,6 +17,7 @@ from monque._store.lazy_job import to_job
 from monque._store.transitions import calls, occurrences, run
 from monque._store.transitions.transition import Transition
 from monque._workers.results import Kept
+from support.jobs import READ
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 OPTIONS = Options(
@@ -282,7 +283,7 @@ def test_each_outcome_has_an_ending(what: Any, outcome: Outcome, expected: str) 
 
 
 def reported(what: Any, outcome: Outcome, document: dict[str, Any]) -> Any:
-    return report(to_job(what, data="decoded"), what, outcome, decided(what, outcome), document)
+    return report(to_job(what, READ, data="decoded"), what, outcome, decided(what, outcome), document, READ)
 
 
 def after(what: Any, status: str, **fields: Any) -> dict[str, Any]:
@@ -291,7 +292,7 @@ def after(what: Any, status: str, **fields: Any) -> dict[str, Any]:
 
 
 def test_a_completion_that_was_not_read_back_is_reported_from_the_claim() -> None:
-    event = report_unread(to_job(claim(failReason="earlier"), data="decoded"), SUCCESS, NOW)
+    event = report_unread(to_job(claim(failReason="earlier"), READ, data="decoded"), SUCCESS, NOW)
 
     assert isinstance(event, JobCompleted)
     assert event.duration == timedelta(milliseconds=20)

@@ -23,6 +23,7 @@ from monque import (
 from monque._engine.decide import Outcome, decide, ending, report
 from monque._store.lazy_job import to_job
 from monque._store.transitions.transition import Transition
+from support.jobs import READ
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 NEXT_HOUR = datetime(2026, 3, 4, 6, tzinfo=UTC)
@@ -256,7 +257,7 @@ def reported(what: Any, error: BaseException, **after: Any) -> Any:
     transition = decide(what, outcome, OPTIONS, lambda: NOW)
     kept = {key: value for key, value in what.items() if key != "claimedBy"}
     document = {**kept, "updatedAt": NOW, **after}
-    return report(to_job(what, data="decoded"), what, outcome, transition, document)
+    return report(to_job(what, READ, data="decoded"), what, outcome, transition, document, READ)
 
 
 class TestEvents:

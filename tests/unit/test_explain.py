@@ -109,19 +109,19 @@ ROWS: list[tuple[str, str, Job[Any], Facts]] = [
         "It failed 10 of 10 times, last 3 h ago: TimeoutError: no answer within 5 s; "
         "214 others failed the same way.",
         job(status=JobStatus.FAILED, fail_count=10, fail_reason=TIMEOUT, updated_at=ago(hours=3)),
-        facts(max_attempts=10, around=Around(alike=214)),
+        facts(around=Around(alike=214)),
     ),
     (
         "given-up",
         "It was given up 4 min ago: its process died 3 time(s).",
         job(status=JobStatus.FAILED, fail_count=0, fail_reason="its process died 3 time(s)"),
-        facts(max_attempts=10),
+        facts(),
     ),
     (
         "given-up",
         "It failed 1 time and is not to be tried again, last 4 min ago: ValueError.",
         job(status=JobStatus.FAILED, fail_count=1, fail_reason="ValueError"),
-        facts(max_attempts=10),
+        facts(),
     ),
     (
         "running",

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, asdict, fields, is_dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,8 +16,12 @@ from bson import ObjectId
 
 from monque import Job, JobInterrupted, JobStateError, JobStatus, State
 from monque._status import Interruption
+from monque._store import lazy_job
 from monque._store.document import PARKED
-from monque._store.lazy_job import completed, hand, take_back, to_job
+from monque._store.lazy_job import completed, hand, take_back
+from support.jobs import READ
+
+to_job = partial(lazy_job.to_job, read=READ)
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ID = ObjectId()

@@ -11,6 +11,7 @@ from monque._api.waiting import result_in
 from monque._store.settling import _by_transition
 from monque._store.transitions.run import complete
 from monque._workers.results import Kept, keep
+from support.jobs import READ
 
 
 class Raises:
@@ -86,8 +87,8 @@ def test_results_of_different_attempts_share_nothing() -> None:
 )
 def test_a_job_without_a_result_is_an_error(fields: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
-        result_in({"_id": 1, "name": "work", **fields})
+        result_in({"_id": 1, "name": "work", **fields}, READ)
 
 
 def test_a_result_of_none_is_no_error() -> None:
-    assert result_in({"_id": 1, "name": "work", "status": "completed", "result": None}) is None
+    assert result_in({"_id": 1, "name": "work", "status": "completed", "result": None}, READ) is None

@@ -21,7 +21,6 @@ from monque._job import Job
 from monque._options import Options
 from monque._reasons.facts import Around, Facts, Running, alike, is_full
 from monque._rules import check_flag
-from monque._settings import resolve
 from monque._status import JobStatus
 from monque._store import failures, surroundings
 from monque._store.audit import HIDDEN
@@ -30,11 +29,9 @@ from monque._store.document import Document, is_recurring
 from monque._store.lazy_job import to_job
 from monque._store.operations import aggregate
 from monque._store.planning import to_schedule
-from monque._store.policy import policy_of
 from monque._store.register import to_instance
 from monque._store.store import Store
 from monque._trends import Histogram, TrendPoint
-from monque._workers.workers import Workers
 
 # The register has those of a day. With half, a fleet that restarts each minute would hide who lives; twice
 # would read a megabyte.
@@ -51,7 +48,6 @@ class Explaining:
     _opening: Opening
     _processing: Processing
     _options: Options
-    _workers: Workers
 
     async def explain(
         self,
@@ -85,22 +81,18 @@ class Explaining:
         check_flag("texts", texts)
         with reading("explain the job", max_time):
             document = await acting.find(store, id)
-            job = to_job(document)
+            job = to_job(document, store.read)
             look = Look(store, job, store.clock.now())
-            facts = await look.facts(self._known(document, job, look.now))
+            facts = await look.facts(self._known(document, look.now))
             if self._processing.is_running:
                 facts = _with_own(facts, store.instance_id)
         return explain(job if texts else _without_texts(job), facts)
 
-    def _known(self, document: Document, job: Job[Any], now: datetime) -> Facts:
+    def _known(self, document: Document, now: datetime) -> Facts:
         """What is known without another read."""
-        # `bson.Code` is a str that cannot be hashed.
-        worker = self._workers.get(job.name) if type(job.name) is str else None
-        settings = {} if worker is None else worker.settings
         return Facts(
             now=now,
             silence=surroundings.silence_of(document, self._options),
-            max_attempts=resolve(policy_of(document), settings, self._options).max_attempts,
             ran=surroundings.ran_of(document),
             is_claimable=surroundings.is_claimable(document),
             schedule=to_schedule(document, now) if is_recurring(document) else None,

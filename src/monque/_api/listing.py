@@ -52,8 +52,9 @@ async def read_page(
     onward = listing.write_cursor(last) if more else None
     backward = listing.write_cursor(first) if behind else None
     forwards = direction == "forward"
+    in_order = found if forwards else reversed(found)
     return JobPage(
-        jobs=[to_job(operations.decoded(document)) for document in (found if forwards else reversed(found))],
+        jobs=[to_job(operations.decoded(document), store.read) for document in in_order],
         cursor=onward,
         next_cursor=onward if forwards else backward,
         previous_cursor=backward if forwards else onward,

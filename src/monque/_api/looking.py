@@ -72,7 +72,7 @@ class Looking:
         """
         store = self._store()
         with reading("read the job", max_time), suppress(JobNotFoundError):
-            return to_job(await acting.find(store, id))
+            return to_job(await acting.find(store, id), store.read)
         return None
 
     async def get_jobs(
@@ -94,7 +94,7 @@ class Looking:
         query = filters.matching(JobFilter(name=name, status=status))
         with reading("read the jobs", max_time):
             found = await operations.read_earliest(store.collection, query, skip=skip, limit=limit)
-        return [to_job(document) for document in found]
+        return [to_job(document, store.read) for document in found]
 
     async def list_jobs(
         self,
@@ -232,7 +232,7 @@ class Looking:
         store = self._store()
         check_count("limit", limit)
         with reading("count the jobs before it", max_time):
-            known = job if isinstance(job, Job) else to_job(await acting.find(store, job))
+            known = job if isinstance(job, Job) else to_job(await acting.find(store, job), store.read)
             return await ahead.count(store, known, limit)
 
     async def recent_failures(

@@ -146,7 +146,7 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
         with driver_errors("cancel the job"):
             act = acting.stop if check_flag("running", running) else acting.cancel
             after, is_new = await act(store, id, reason)
-        job = to_job(after)
+        job = to_job(after, store.read)
         if is_new:
             runs = job.status is JobStatus.PROCESSING
             self._bus.emit(JobCancelling(job=job) if runs else JobCancelled(job=job))
@@ -163,7 +163,7 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
         with driver_errors("retry the job"):
             after, previous = await acting.retry(store, id)
         self._processing.wake([after])
-        job = to_job(after)
+        job = to_job(after, store.read)
         self._bus.emit(JobRetried(job=job, previous_status=previous))
         return job
 
@@ -178,7 +178,7 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
         with driver_errors("reschedule the job"):
             after = await acting.reschedule(store, id, run_at)
         self._processing.wake([after])
-        return to_job(after)
+        return to_job(after, store.read)
 
     async def run_now(self, id: ObjectId | str) -> Job[Any]:  # noqa: A002 - part of the public API
         """Let a pending job run now instead of later. One that is due already is returned as it is.
@@ -197,7 +197,7 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
         with driver_errors("run the job"):
             after = await acting.run_now(store, id)
         self._processing.wake([after])
-        return to_job(after)
+        return to_job(after, store.read)
 
     async def set_priority(
         self,
@@ -224,7 +224,7 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
             await self._begin_priorities(store, priority)
             after = await acting.set_priority(store, id, priority)
         self._processing.wake([after])
-        return to_job(after)
+        return to_job(after, store.read)
 
     async def set_priorities(
         self,
@@ -314,7 +314,7 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
             >>> await monque.cancel_job(job.id, running=True)
             >>> job = await monque.wait_for(job, timeout=timedelta(minutes=1))
         """
-        return to_job(await waiting.ended(self._waits(), job, timeout))
+        return to_job(await waiting.ended(self._waits(), job, timeout), self._store().read)
 
     async def result_of(self, job: Job[Any] | ObjectId | str, *, timeout: timedelta | None = None) -> Any:
         """Wait for the end of a job as `wait_for` does, and return what its handler returned.
@@ -335,7 +335,7 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
             >>> job = await monque.enqueue(render, Page(3), store_result=True)
             >>> pdf = await monque.result_of(job, timeout=timedelta(minutes=2))
         """
-        return waiting.result_in(await waiting.ended(self._waits(), job, timeout))
+        return waiting.result_in(await waiting.ended(self._waits(), job, timeout), self._store().read)
 
     async def delete_job(self, id: ObjectId | str) -> None:  # noqa: A002 - part of the public API
         """Remove a job in any state. If it runs, its handler is cancelled as soon as its instance notices.

@@ -608,7 +608,9 @@ class Monque(Management):
 
     async def _prepare(self, connection: Connection) -> Context:
         database, lender = connection.database, connection.lender
-        store = Store(database, self._options, Clock(), self._instance_id, lender=lender)
+        store = Store(
+            database, self._options, Clock(), self._instance_id, lender=lender, workers=self._workers
+        )
         tally = None if self._options.trends is None else Tally(store.clock)
         context = Context(store, self._bus, self._telemetry, self._state, Waits(store), tally)
         await prepare(context, timeout=connection.open_timeout, own_claims=self._processing.claims)

@@ -21,7 +21,7 @@ from monque._observe.observer import Ending
 from monque._options import Options
 from monque._progress import check_line, check_progress
 from monque._rules import check_count, check_duration
-from monque._settings import WorkerSettings, check_worker_settings, resolve, timeout_of
+from monque._settings import WorkerSettings, check_worker_settings, max_attempts, resolve, timeout_of
 from monque._state import State
 from monque._status import Interruption
 from monque._store.decoding import decode
@@ -30,7 +30,8 @@ from monque._verdicts import Cancel, Snooze
 from monque._workers.signature import refuse_generator
 from monque._workers.workers import Worker
 
-__all__ = ["check_line", "check_progress"]  # for `monque.testing`, which uses public names and this module
+# For `monque.testing`, which uses public names and this module.
+__all__ = ["check_line", "check_progress", "max_attempts"]
 
 # As those of a worker: a handler that never returns does not keep the process of the tests alive.
 _threads = ThreadPool()

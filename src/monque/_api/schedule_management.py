@@ -160,7 +160,7 @@ class ScheduleManagement:
         with driver_errors("trigger the schedule"):
             after = await schedules.trigger(store, name, unique_key)
         self._processing.wake([after])
-        return to_job(after)
+        return to_job(after, store.read)
 
     async def unschedule(self, name: str, unique_key: str | None = None) -> bool:
         """Remove a schedule: it is cancelled. If it runs, it is cancelled after that run, however that ends.
@@ -178,7 +178,7 @@ class ScheduleManagement:
             except JobNotFoundError:
                 return False
         if status_of(after) is JobStatus.CANCELLED:
-            self._bus.emit(JobCancelled(job=to_job(after)))
+            self._bus.emit(JobCancelled(job=to_job(after, store.read)))
         return True
 
 

@@ -26,7 +26,7 @@ from monque._scheduling import Declared
 from monque._status import Enqueued
 from monque._store.deduplicating import Answered, insert_all_on_terms, insert_on_terms, plainly
 from monque._store.document import Document
-from monque._store.lazy_job import to_job
+from monque._store.lazy_job import Read, to_job
 from monque._store.planning import declared_cron
 from monque._store.schedules import insert_or_update_schedule
 from monque._store.store import Store
@@ -68,7 +68,7 @@ class Storing:
                 count([stored])
         if how not in _NOT_WAITING:
             self.processing.wake([stored], joined, new=document["_id"] if how is Enqueued.NEW else None)
-        job = self._job(new, stored, how)
+        job = self._job(new, stored, how, own.read)
         if how is not Enqueued.NEW:
             self._report([job], joined)
             if terms is not None and terms.on_conflict == "raise" and how is not Enqueued.AGAIN:
@@ -103,7 +103,9 @@ class Storing:
                     await store.inserter.insert_all(documents, joined)
                 if count is not None:
                     count(documents if answers is None else [there for there, _ in answers])
-            return self._all_new(chunk, joined) if answers is None else self._answered(chunk, answers, joined)
+            if answers is None:
+                return self._all_new(chunk, own, joined)
+            return self._answered(chunk, answers, own, joined)
 
         async def report(stored: int) -> None:
             if on_progress is not None and inspect.isawaitable(answer := await call(on_progress, stored)):
@@ -113,19 +115,20 @@ class Storing:
         await loading.load(chunker.chunks(jobs))
         return loading.jobs if return_jobs else loading.stored
 
-    def _all_new(self, chunk: Chunk, session: AsyncClientSession | None) -> list[Job[Any]]:
+    def _all_new(self, chunk: Chunk, store: Store, session: AsyncClientSession | None) -> list[Job[Any]]:
         """What becomes of a chunk without keys: every job of it is new."""
         self.processing.wake(chunk.documents, session)
         pairs = zip(chunk.news, chunk.documents, strict=False)  # no *news* if the jobs are not wanted
-        return [to_job(document, data=new.data, enqueued=Enqueued.NEW) for new, document in pairs]
+        return [to_job(document, store.read, data=new.data, enqueued=Enqueued.NEW) for new, document in pairs]
 
     def _answered(
-        self, chunk: Chunk, answers: Sequence[Answered], session: AsyncClientSession | None
+        self, chunk: Chunk, answers: Sequence[Answered], store: Store, session: AsyncClientSession | None
     ) -> list[Job[Any]]:
         """What becomes of a chunk with keys: some jobs may have been there."""
         self.processing.wake([there for there, how in answers if how not in _NOT_WAITING], session)
-        self._report([to_job(there, enqueued=how) for there, how in answers], session)
-        return [self._job(new, *answer) for new, answer in zip(chunk.news, answers, strict=False)]
+        self._report([to_job(there, store.read, enqueued=how) for there, how in answers], session)
+        pairs = zip(chunk.news, answers, strict=False)
+        return [self._job(new, *answer, store.read) for new, answer in pairs]
 
     async def schedule(self, declared: Declared, new: NewJob[Any], session: Session | None) -> Job[Any]:
         """Store a recurring job, or bring the one that is there up to date."""
@@ -143,7 +146,7 @@ class Storing:
                     if stored is not None and count is not None:
                         count([stored])
         self.processing.wake([stored], joined)
-        return to_job(stored, data=new.data)
+        return to_job(stored, own.read, data=new.data)
 
     async def _begin(self, store: Store, uses: set[str], session: AsyncClientSession | None) -> None:
         """Begin what new jobs need, outside of the caller's transaction."""
@@ -153,11 +156,11 @@ class Storing:
             if (settings := await store.uses.begin(use, in_transaction=in_transaction)) is not None:
                 self.processing.learn(settings, sent)
 
-    def _job(self, new: NewJob[Any], stored: Document, how: Enqueued) -> Job[Any]:
+    def _job(self, new: NewJob[Any], stored: Document, how: Enqueued, read: Read) -> Job[Any]:
         """Return the job with the data object as given, or the one that was there with its own data."""
         is_given = how in (Enqueued.NEW, Enqueued.REPLACED)
         data = new.data if is_given else decode(new, stored, self.workers)
-        return to_job(stored, data=data, enqueued=how)
+        return to_job(stored, read, data=data, enqueued=how)
 
     def _report(self, jobs: Sequence[Job[Any]], session: AsyncClientSession | None) -> None:
         """Emit that the jobs were there; not in a transaction: nobody knows yet whether it commits."""

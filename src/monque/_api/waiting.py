@@ -13,7 +13,7 @@ from monque._job import Job
 from monque._rules import check_duration, ids_meant
 from monque._status import JobStatus
 from monque._store.document import Document, has_result, result_error_of, status_of
-from monque._store.lazy_job import to_job
+from monque._store.lazy_job import Read, to_job
 
 
 async def ended(waits: Waits, job: object, timeout: timedelta | None) -> Document:
@@ -33,9 +33,9 @@ async def ended(waits: Waits, job: object, timeout: timedelta | None) -> Documen
         raise WaitTimeoutError(job_id=given, timeout=timeout) from None
 
 
-def result_in(document: Document) -> Any:
+def result_in(document: Document, read: Read) -> Any:
     """The result of a job that has ended, or the error that says why there is none."""
-    job = to_job(document)
+    job = to_job(document, read)
     if status_of(document) is JobStatus.FAILED:
         raise JobFailedError(job)
     if status_of(document) is JobStatus.CANCELLED:

@@ -33,7 +33,7 @@ from monque._progress import LogLine, Progress, Report, check_line, check_progre
 from monque._state import State
 from monque._status import Interruption, JobStatus
 from monque._store.document import Claim, Document, is_cancel_requested
-from monque._store.lazy_job import hand, take_back, to_job
+from monque._store.lazy_job import hand, reader, take_back, to_job
 from monque._workers.address import find
 from monque._workers.results import Kept, keep
 from monque._workers.signature import refuse_generator
@@ -195,7 +195,7 @@ class Child:
     def _call(self, worker: Worker[Any], run: ChildRun, order: Document) -> Kept | None:
         claim = run.claim
         data = worker.codec.decode(claim.get("data"), job_name=order["name"])
-        job = to_job(claim, data=data)
+        job = to_job(claim, reader(lambda _: order["attempts"]), data=data)
         hand(job, run)
         before = running.set(job)
         try:

@@ -21,7 +21,7 @@ from monque._progress import Report
 from monque._state import State
 from monque._status import Interruption
 from monque._store.document import Claim, attempt_of, is_cancel_requested, key_of
-from monque._store.lazy_job import to_job
+from monque._store.lazy_job import Read, to_job
 from monque._store.store import Store
 from monque._store.transitions.transition import Transition
 from monque._timeout import Timeout
@@ -139,6 +139,7 @@ class Lent(NamedTuple):
     complete_in: Callable[[object, object, Run], Any]
     state: State
     reporting: Reports
+    read: Read
 
 
 @dataclass(slots=True, eq=False)
@@ -174,13 +175,13 @@ class Run:
     def job(self) -> Job[Any]:
         """The job as claimed; with the decoded payload once the handler gets it."""
         if self._job is None:
-            self._job = to_job(self.claim)
+            self._job = to_job(self.claim, self.lent.read)
         return self._job
 
     def decode(self) -> Job[Any]:
         """Give the job its payload in the type that the handler expects."""
         data = self.worker.codec.decode(self.claim.get("data"), job_name=self.worker.name)
-        self._job = job = to_job(self.claim, data=data)
+        self._job = job = to_job(self.claim, self.lent.read, data=data)
         return job
 
     def complete_in(self, session: object, result: object) -> Any:

@@ -35,7 +35,7 @@ from monque._store.document import (
     is_recurring,
 )
 from monque._store.history import carried
-from monque._store.lazy_job import completed, to_job
+from monque._store.lazy_job import Read, completed, reader, to_job
 from monque._store.planning import time_after_run
 from monque._store.policy import policy_of
 from monque._store.transitions import calls, occurrences, run
@@ -143,7 +143,8 @@ def decide(
     if isinstance(outcome.error, Cancel):
         return _cancel(claim, outcome, outcome.error, options, now)
     rules = resolve(policy_of(claim), settings, options)
-    delay = wait_after(outcome.error, failures_with(claim), rules, options, job or to_job(claim))
+    job = job or to_job(claim, reader(lambda _: rules.max_attempts))
+    delay = wait_after(outcome.error, failures_with(claim), rules, options, job)
     if delay is not None and _expires_within(claim, delay, now):
         delay = None  # a retry would come too late to be worth anything
     return _fail(claim, outcome, outcome.error, delay, options, now)
@@ -354,6 +355,7 @@ def report(
     outcome: Outcome,
     transition: Transition,
     document: Document,
+    read: Read,
 ) -> Event:
     """The event for a settlement, with the job as the *document* shows it after it."""
     to, error = transition.to, outcome.error
@@ -361,7 +363,7 @@ def report(
         # Others changed the job before we read it: report it as this run left it.
         failed = error is not None and not isinstance(error, Snooze | Cancel)
         document = as_settled(claim, to, reason_of(error) if error is not None and failed else None, document)
-    after = to_job(transition.leaves or document, data=job.data)
+    after = to_job(transition.leaves or document, read, data=job.data)
     if to is JobStatus.CANCELLED:
         return JobCancelled(job=after)
     if to is JobStatus.FAILED and (error is None or isinstance(error, Cancel)):
@@ -375,7 +377,7 @@ def report(
     if isinstance(error, Cancel):
         if is_recurring(claim):
             reason = None if error.reason is None else text_of(error)
-            after = to_job(cancelled_occurrence(claim, reason, document), data=job.data)
+            after = to_job(cancelled_occurrence(claim, reason, document), read, data=job.data)
         return JobCancelled(job=after)
     return JobFailed(job=after, error=error, will_retry=after.status is JobStatus.PENDING)
 

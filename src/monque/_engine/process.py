@@ -141,6 +141,7 @@ class Child:
             "address": worker.address,
             "name": worker.name,
             "keep": keep,
+            "attempts": run.job.max_attempts,
             "trace": trace,
         }
         try:

@@ -104,7 +104,7 @@ async def _cancel(found: Document, taken: _Taken, context: Context) -> None:
         message = "cancelled job %s (%s) of the dead owner %s, as an operator had asked"
         logger.warning(message, *_named(found), extra=_fields(found, context))
     _count(found, "cancelled", context)
-    context.bus.emit(JobCancelled(job=to_job(cancelled)))
+    context.bus.emit(JobCancelled(job=to_job(cancelled, context.store.read)))
 
 
 async def _give_up(found: Document, taken: _Taken, context: Context) -> None:
@@ -126,7 +126,7 @@ async def _give_up(found: Document, taken: _Taken, context: Context) -> None:
     _count(found, "failed", context)
     if (audience := context.telemetry.audience()) is not None:
         audience.gave_up(str(found.get("name")), error)
-    context.bus.emit(JobFailed(job=to_job(failed), error=error, will_retry=False))
+    context.bus.emit(JobFailed(job=to_job(failed, context.store.read), error=error, will_retry=False))
 
 
 def _count(found: Document, how: str, context: Context) -> None:

@@ -385,7 +385,9 @@ def _tell_run(settlement: Settlement, document: Document | None, context: Contex
         if document is None:
             event = report_unread(run.job, outcome, context.store.clock.now())
         else:
-            event = report(run.job, settlement.claim, outcome, settlement.transition, document)
+            event = report(
+                run.job, settlement.claim, outcome, settlement.transition, document, context.store.read
+            )
         run.variables.run(bus.emit, event)
     if outcome.kept is not None and (why := _why_not_stored(outcome.kept, document)) is not None:
         run.variables.run(_report_result, run, why, context)

@@ -83,7 +83,9 @@ class Runs:
         self.context = context
         self.places = places
         self._execute = execute
-        self._lent = Lent(partial(complete_in, context=context), context.state, owner.reporting)
+        self._lent = Lent(
+            partial(complete_in, context=context), context.state, owner.reporting, context.store.read
+        )
         self.on_answer = partial(on_answer, self)
         """Called with a settlement and the answer to its first write."""
         self.empty = asyncio.Event()

@@ -54,7 +54,6 @@ class Facts:
     """The server's time."""
     silence: timedelta = timedelta(seconds=90)
     """How long the owner of this job may be silent before others take it."""
-    max_attempts: int | None = None
     ran: timedelta | None = None
     """How long its last run took."""
     is_claimable: bool = True

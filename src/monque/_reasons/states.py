@@ -102,7 +102,7 @@ def given_up(job: Job[Any], facts: Facts) -> Explanation | None:
     same = f"; {others} failed the same way" if alike else ""
     return Explanation(
         code="given-up",
-        sentence=f"{_what_happened(job, facts)}{ago(failed_at, facts)}{why}{same}.",
+        sentence=f"{_what_happened(job)}{ago(failed_at, facts)}{why}{same}.",
         since=failed_at,
         evidence=failure_evidence(job),
         remedies=(
@@ -112,12 +112,11 @@ def given_up(job: Job[Any], facts: Facts) -> Explanation | None:
     )
 
 
-def _what_happened(job: Job[Any], facts: Facts) -> str:
-    most = facts.max_attempts
+def _what_happened(job: Job[Any]) -> str:
     if not job.fail_count:
         return "It was given up"  # its processes died: none of its runs has failed
-    if most is not None and job.fail_count >= most:
-        return f"It failed {job.fail_count:,} of {most:,} times, last"
+    if job.fail_count >= job.max_attempts:
+        return f"It failed {job.fail_count:,} of {job.max_attempts:,} times, last"
     return f"It failed {amount(job.fail_count, 'time')} and is not to be tried again, last"
 
 

@@ -183,7 +183,7 @@ async def _stuck(store: Store) -> list[Job[Any]]:
     """Jobs that run though they were told to stop a while ago, or somebody asked for it."""
     stuck = operators.stuck(asked_before=store.clock.now() - _STUCK_AFTER)
     found = await decoding.find(store.collection, stuck, sort={"updatedAt": 1}, limit=_MOST_STALE)
-    return [to_job(document) for document in found]
+    return [to_job(document, store.read) for document in found]
 
 
 async def _never_ran(store: Store, *, now: datetime) -> list[Schedule]:
@@ -193,7 +193,7 @@ async def _never_ran(store: Store, *, now: datetime) -> list[Schedule]:
 
 async def _stale(store: Store) -> list[Job[Any]]:
     found = await decoding.find(store.collection, store.stale(), sort={"updatedAt": 1}, limit=_MOST_STALE)
-    return [to_job(document) for document in found]
+    return [to_job(document, store.read) for document in found]
 
 
 async def _due(store: Store, *, now: datetime) -> list[DueJobs]:

@@ -7,11 +7,11 @@ making the other values of each would cost as much as all the rest.
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import datetime, timedelta
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from monque._errors import JobInterrupted
 from monque._job import Job
@@ -37,14 +37,24 @@ from monque._store.document import (
     time_of,
 )
 from monque._store.history import attempts_of
-from monque._store.policy import policy_of
 from monque._store.reporting import log_of, progress_of
 from monque._workers.results import Kept
 
 T = TypeVar("T")
 
 
-def to_job(document: Mapping[str, Any], *, data: Any = ..., enqueued: Enqueued | None = None) -> Job[Any]:
+Read: TypeAlias = Callable[[Mapping[str, Any]], dict[str, Any]]
+"""Reads the fields of a job from its document."""
+
+
+def reader(attempts: Callable[[Mapping[str, Any]], int]) -> Read:
+    """Return what reads the fields of a job; *attempts* says how often the job of a document is tried."""
+    return partial(_fields, attempts=attempts)
+
+
+def to_job(
+    document: Mapping[str, Any], read: Read, *, data: Any = ..., enqueued: Enqueued | None = None
+) -> Job[Any]:
     """Return the job that a document describes; *data* takes the place of the stored payload.
 
     *enqueued* is what became of the call that returns it.
@@ -52,7 +62,7 @@ def to_job(document: Mapping[str, Any], *, data: Any = ..., enqueued: Enqueued |
     Every document has one. Operators must be able to see what somebody wrote by hand: a field holds
     what is stored, and a time that is not a date is None.
     """
-    known = {"data": document.get("data") if data is ... else data, "_read": _fields, "_source": document}
+    known = {"data": document.get("data") if data is ... else data, "_read": read, "_source": document}
     if enqueued is not None:
         known["enqueued"] = enqueued
     job: LazyJob[Any] = LazyJob.__new__(LazyJob)
@@ -60,7 +70,7 @@ def to_job(document: Mapping[str, Any], *, data: Any = ..., enqueued: Enqueued |
     return job
 
 
-def _fields(document: Mapping[str, Any]) -> dict[str, Any]:
+def _fields(document: Mapping[str, Any], attempts: Callable[[Mapping[str, Any]], int]) -> dict[str, Any]:
     get = document.get
     return {
         "id": document["_id"],
@@ -86,7 +96,7 @@ def _fields(document: Mapping[str, Any]) -> dict[str, Any]:
         "last_heartbeat": time_of(document, "lastHeartbeat"),
         "heartbeat_interval": _duration(get("heartbeatInterval")),
         "attempt": attempt_of(document),
-        "max_attempts": _max_attempts(document),
+        "max_attempts": attempts(document),
         "crash_count": count_of(document, "crashCount"),
         "started_at": time_of(document, "startedAt"),
         "finished_at": time_of(document, "finishedAt"),
@@ -112,11 +122,6 @@ def _left_by_handler(document: Mapping[str, Any]) -> dict[str, Any]:
         "result": made_aware(document.get("result")),
         "result_error": result_error_of(document),
     }
-
-
-def _max_attempts(document: Mapping[str, Any]) -> int | None:
-    policy = policy_of(document)
-    return None if policy is None else policy.attempts
 
 
 def _text(value: object) -> str | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
+from functools import partial
 from typing import Any
 
 from bson import ObjectId, Regex
@@ -20,6 +21,7 @@ from pymongo.read_concern import ReadConcern
 from monque._connect.sessions import Call, join
 from monque._errors import ConfigurationError
 from monque._options import Options
+from monque._settings import max_attempts
 from monque._store import decoding, indexes
 from monque._store.claiming import Claimer
 from monque._store.companions import Companions
@@ -33,7 +35,9 @@ from monque._store.document import (
 )
 from monque._store.filters import with_id
 from monque._store.inserting import Inserter
+from monque._store.lazy_job import reader
 from monque._store.owners import allowed_silence
+from monque._store.policy import policy_of
 from monque._store.refused import Refused
 from monque._store.server import Server
 from monque._store.settling import Settler
@@ -42,6 +46,7 @@ from monque._store.transitions.transition import Transition
 from monque._store.unique import holder_of
 from monque._store.uses import Uses
 from monque._time.clock import Clock
+from monque._workers.workers import Workers
 
 _INDEX_CONFLICTS = (85, 86)
 _NO_SUCH_INDEX_POSSIBLE = 67
@@ -62,10 +67,13 @@ class Store:
         instance_id: str,
         *,
         lender: MongoClient[Any] | None = None,
+        workers: Workers | None = None,
     ) -> None:
         self._lender = lender
+        known = Workers() if workers is None else workers
+        self.read = reader(partial(_max_attempts, workers=known, options=options))
+        """Reads the fields of a job, as `to_job` needs it."""
         self.collection = _handle(database, options.collection, CODEC_OPTIONS)
-        self.exact = _handle(database, options.collection, EXACT_CODEC_OPTIONS)
         self.options = options
         self.clock = clock
         self.instance_id = instance_id
@@ -85,6 +93,11 @@ class Store:
         """Seconds without a heartbeat after which other instances take our jobs."""
         self.unrecovered = Refused()
         """Jobs of dead owners that cannot be changed now: each is logged once and rests for a while."""
+
+    @property
+    def exact(self) -> AsyncCollection[Document]:
+        """The handle that reads values as they are stored, also those that Python cannot hold."""
+        return self.collection.with_options(codec_options=EXACT_CODEC_OPTIONS)
 
     def through(self, collection: AsyncCollection[Document]) -> Store:
         """The same store with another handle of its collection: that of the driver a session belongs to."""
@@ -169,6 +182,10 @@ class Store:
             lock_timeout=self.options.lock_timeout,
             as_of=self.clock.now(),
         )
+
+
+def _max_attempts(document: Mapping[str, Any], workers: Workers, options: Options) -> int:
+    return max_attempts(policy_of(document), workers.settings_of(document.get("name")), options)
 
 
 async def _by_key(

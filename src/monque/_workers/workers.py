@@ -265,6 +265,12 @@ class Workers:
         """The worker of this name, if there is one."""
         return self._by_name.get(name)
 
+    def settings_of(self, name: object) -> WorkerSettings:
+        """The settings of the worker of this name, whatever a document holds there; none without a worker."""
+        # `bson.Code` is a str that cannot be hashed.
+        worker = self._by_name.get(name) if type(name) is str else None
+        return WorkerSettings() if worker is None else worker.settings
+
     def __contains__(self, name: object) -> bool:
         return name in self._by_name
 

@@ -130,6 +130,16 @@ class TestRehearse:
         with pytest.raises(ConfigurationError, match="max_attempts"):
             await rehearse(worker, max_attempts=0)
 
+    async def test_the_job_knows_how_often_it_is_tried(self) -> None:
+        def last(job: Job[Any]) -> tuple[int, bool]:
+            return job.max_attempts, job.is_last_attempt
+
+        worker = Workers().worker("work", last, max_attempts=3)
+
+        assert await run_handler(worker, fail_count=2) == (3, True)
+        assert (await rehearse(worker, fail_count=2, max_attempts=4)).result == (4, False)
+        assert (await rehearse(last, options=Options(max_retries=1))).result == (1, True)
+
     async def test_a_payload_that_does_not_fit_is_a_failed_attempt(self) -> None:
         async def send(job: Job[Email]) -> None: ...
 

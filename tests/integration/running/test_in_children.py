@@ -91,6 +91,15 @@ async def gone(pid: int, within: float = 20) -> None:
     await eventually(check, within=within)
 
 
+async def test_the_attempts_of_a_job_are_those_of_its_worker_in_a_child_too(make_monque: Make) -> None:
+    monque = await make_monque(options=ONE_CHILD).open()
+    register(monque, in_child.attempts_of, max_attempts=1)
+    await monque.start()
+
+    assert await result_of(monque, in_child.attempts_of) == [1, True]
+    assert await result_of(monque, in_child.attempts_of, max_attempts=4) == [4, False]
+
+
 async def test_the_payload_the_fields_and_the_result_cross(monque: Monque, make_monque: Make) -> None:
     """One child serves all of them, one after the other: it imports the module once."""
     register(monque, in_child.square, in_child.on_a_loop, in_child.refused_methods, in_child.descriptors)

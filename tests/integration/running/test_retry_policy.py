@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from bson import Int64
+from bson import Code, Int64
 
 from monque import Job, JobFailed, Monque, NewJob, Retry, SyncMonque, Workers
 from monque.embedded import EmbeddedMongo
@@ -158,6 +158,71 @@ async def test_the_first_failure_is_final(
 
     assert not event.will_retry
     assert (event.job.status, event.job.fail_count) == ("failed", 1)
+
+
+class TestTheAttemptsOfAJob:
+    @pytest.mark.parametrize(
+        ("of_the_job", "of_the_worker", "attempts"),
+        [
+            ({}, {}, 7),
+            ({}, {"max_attempts": 3}, 3),
+            ({}, {"retry": Retry(4)}, 4),
+            ({"max_attempts": 2}, {"max_attempts": 3}, 2),
+            ({"retry": Retry(delays=[SECOND])}, {"max_attempts": 3}, 2),
+        ],
+        ids=["options", "worker", "retry of the worker", "call", "delays of the call"],
+    )
+    async def test_are_the_number_that_counts_wherever_the_job_is_seen(
+        self, make_monque: Make, of_the_job: Any, of_the_worker: Any, attempts: int
+    ) -> None:
+        monque = await make_monque(options=replace(QUICK, max_retries=7)).open()
+        seen: list[Job[Any]] = []
+        events = Events(monque)
+
+        @monque.worker("work", **of_the_worker)
+        async def work(job: Job[Any]) -> None:
+            seen.append(job)
+
+        stored = await monque.enqueue("work", **of_the_job)
+        [one] = await monque.get_jobs()
+        [listed] = (await monque.list_jobs()).jobs
+        await monque.start()
+        [done] = await events.wait("job:complete")
+
+        everywhere = [stored, one, listed, *seen, done.job, await monque.get_job(stored.id)]
+        assert [job.max_attempts for job in everywhere] == [attempts] * 6
+
+    async def test_end_with_the_one_that_says_so(self, make_monque: Make) -> None:
+        seen: list[tuple[int, bool]] = []
+        monque = await make_monque().open()
+        events = Events(monque)
+
+        @monque.worker("work", retry=Retry.fixed(timedelta(milliseconds=1), 3))
+        async def work(job: Job[Any]) -> None:
+            seen.append((job.fail_count, job.is_last_attempt))
+            raise ValueError("no")
+
+        await monque.enqueue("work")
+        await monque.start()
+        failed = await events.wait("job:fail", 3)
+
+        assert seen == [(0, False), (1, False), (2, True)]
+        assert [event.will_retry for event in failed] == [True, True, False]
+
+    async def test_of_a_failed_run_are_those_of_the_worker(self, failing: Callable[..., Any]) -> None:
+        event = await failing(NewJob("work"), max_attempts=3)
+
+        assert event.job.max_attempts == 3
+
+    async def test_of_a_name_that_nothing_can_look_up_are_those_of_the_options(
+        self, monque: Monque, collection: Collection
+    ) -> None:
+        """A `bson.Code` is a text that cannot be hashed."""
+        await collection.insert_one(document(name=Code("work")))
+
+        [job] = await monque.get_jobs()
+
+        assert job.max_attempts == QUICK.max_retries
 
 
 async def test_the_function_of_the_wait_gets_the_decoded_job_and_the_error(make_monque: Make) -> None:

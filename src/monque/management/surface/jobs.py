@@ -219,7 +219,7 @@ class Jobs(Groups, Trail):
         shown = job_view.plain_fields(job) | self._hidden_fields(job, seen)
         shown["display"] = display
         shown["actions"] = job_view.actions_for(display, rights)
-        shown["max_attempts"] = self._max_attempts(job)
+        shown["max_attempts"] = job.max_attempts
         if job.status is JobStatus.PROCESSING:
             shown["stale"] = stale
         if is_text(job.cron):
@@ -249,9 +249,6 @@ class Jobs(Groups, Trail):
     def _is_stale(self, job: Job[Any]) -> bool:
         tolerance = self.monque.options.heartbeat_tolerance
         return job_view.is_stale(job, now=self._now(), tolerance=tolerance)
-
-    def _max_attempts(self, job: Job[Any]) -> int:
-        return job.max_attempts or self.monque.options.max_retries
 
     async def _whole(self, caller: Caller, job: Job[Any]) -> OpsJobAnswer:
         seen = await self._seen(caller, job, targeted=True)
