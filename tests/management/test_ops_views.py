@@ -24,6 +24,7 @@ from monque.management.ops import (
     OpsSearchQuery,
     OpsTrendsQuery,
 )
+from monque.management.values import iso
 from support.aliases import Collection, Make
 from support.callers import caller
 from support.clocks import ago
@@ -82,6 +83,38 @@ async def test_trends_and_latency_have_rows_percentiles_and_marks(looking: Surfa
     assert all(len(row) == len(latency["times"]) for row in run["matrix"])
     assert sum(map(sum, run["matrix"])) == 3
     assert len(run["lines"]) == len(latency["times"])
+
+
+async def test_the_minute_that_has_just_begun_is_in_every_answer(
+    make_monque: Make, collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server's clock shows the first second of a minute, in which something has ended already."""
+    monque = await make_monque(options=KEEPING, companions=True).open()
+    minute = ago(minutes=2).replace(second=0)
+    monkeypatch.setattr(monque, "server_time", lambda: minute + timedelta(milliseconds=400))
+    counts = {"completed": 1, "ran": {"6": 1}, "waited": {"6": 1}}
+    key = {"r": "m", "t": minute, "n": "work"}
+    await collection.database[f"{collection.name}_trends"].insert_one({"_id": key, **counts})
+    await collection.insert_one(document(name="work"))
+    surface = Surface(monque)
+
+    trends = await surface.ops_trends(caller(), OpsTrendsQuery())
+    latency = await surface.ops_latency(caller(), OpsLatencyQuery())
+    queue = await surface.ops_queue(caller(), OpsQueueQuery(name="work"))
+    overview = await surface.ops_overview(caller(), OpsOverviewQuery())
+    await surface.close()
+
+    newest = iso(minute)
+    for series in (trends, queue.series, overview.series):
+        assert series.rows[-1][:2] == [newest, 1]
+        assert series.partial
+    assert (latency.times[-1], latency.run.percentiles.count, queue.run.count) == (newest, 1, 1)
+
+
+async def test_a_series_ends_before_the_minute_that_begins_at_its_end(looking: Surface) -> None:
+    end = ago(minutes=5).replace(second=0)
+    series = await looking.ops_trends(caller(), OpsTrendsQuery.model_validate({"to": iso(end)}))
+    assert series.rows[-1][0] == iso(end - timedelta(minutes=1))
 
 
 async def test_wrong_times_are_refused(looking: Surface) -> None:

@@ -32,6 +32,7 @@ STEPS: dict[Window, timedelta] = {
 }
 _DEFAULT_WINDOW = timedelta(hours=1)
 _FIRST = datetime.min.replace(tzinfo=UTC)
+_LAST = datetime.max.replace(microsecond=0, tzinfo=UTC)
 
 
 class Numbers(Instances):
@@ -82,8 +83,7 @@ class Numbers(Instances):
     async def _points(
         self, name: str | None, since: datetime, until: datetime, step: timedelta | None
     ) -> list[TrendPoint]:
-        # To the second, so that those who ask at about the same time share a read.
-        since, until = since.replace(microsecond=0), until.replace(microsecond=0)
+        since, until = since.replace(microsecond=0), _up_to_second(until)
         return await self._shared(
             ("trends", name, since, until, step),
             lambda: self.monque.trends(
@@ -110,3 +110,12 @@ class Numbers(Instances):
             marks=marks,
             partial=bool(points) and points[-1].at + step > self._now(),
         )
+
+
+def _up_to_second(until: datetime) -> datetime:
+    """The end of the second in which a range ends, so that those who ask within it share a read.
+
+    Cut off instead, it would lose the newest minute for the first second of that minute.
+    """
+    until = min(until, _LAST)
+    return until.replace(microsecond=0) + timedelta(seconds=until.microsecond > 0)
