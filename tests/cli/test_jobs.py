@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, get_args, get_type_hints
 
@@ -12,7 +13,7 @@ from bson import ObjectId
 from click.testing import Result
 from pymongo.collection import Collection
 
-from monque import JobFilter
+from monque import Job, JobFilter
 from monque.cli.selection import Canceller
 from support.clocks import ago, ahead, now
 from support.jobs import claimed, document
@@ -241,11 +242,61 @@ def test_the_attempts_of_a_job_are_shown(call: Call, jobs: Jobs) -> None:
 def test_one_job_is_shown(call: Call, three: list[dict[str, Any]]) -> None:
     told = call("jobs", "show", str(three[1]["_id"]))
 
-    assert "status             failed\n" in told.stdout
-    assert "fail_reason        SMTPError: refused\n" in told.stdout
+    assert "status              failed\n" in told.stdout
+    assert "fail_reason         SMTPError: refused\n" in told.stdout
     assert "cron" not in told.stdout
     assert "is_parked" not in told.stdout
     assert "snooze_count" not in told.stdout
+
+
+# A value of each field on the wire that `Job` reads, none of them the usual one.
+FULL = {
+    "data": {"n": 1},
+    "status": "processing",
+    "priority": 3,
+    "failCount": 2,
+    "failReason": "OSError: refused",
+    "snoozeCount": 1,
+    "history": [{"n": 1, "outcome": "retried", "error": "OSError", "finishedAt": now(), "by": "web-1"}],
+    "repeatInterval": "@daily",
+    "timezone": "Europe/Berlin",
+    "runCount": 4,
+    "lastRunAt": ago(days=1),
+    "scheduleId": ObjectId(),
+    "plannedFor": ago(hours=1),
+    "uniqueKey": "k",
+    "claimedBy": "web-1",
+    "claimedAt": ago(minutes=3),
+    "lockedAt": ago(minutes=2),
+    "lastHeartbeat": ago(minutes=1),
+    "heartbeatInterval": 30_000,
+    "attempt": 3,
+    "policy": {"maxAttempts": 5},
+    "crashCount": 1,
+    "startedAt": ago(days=1, minutes=2),
+    "finishedAt": ago(days=1, minutes=1),
+    "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+    "stuck": {"why": "timeout", "since": ago(minutes=1), "by": "web-1", "attempt": 3},
+    "cancel": {"at": ago(minutes=1), "by": "operator", "reason": "wrong customer"},
+    "progress": {"done": 3.0, "at": now()},
+    "log": [{"at": now(), "level": "info", "text": "began"}],
+    "result": {"rows": 3},
+    "resultError": "too large",
+}
+# This one is a schedule, so it does not expire. It has a time and its payload, was read and is not cancelled.
+ABSENT = {"expires_at", "is_parked", "payload_size", "enqueued", "cancelled_by"}
+
+
+def test_a_shown_job_lacks_no_field_of_job(call: Call, jobs: Jobs) -> None:
+    jobs.insert_one(job := document(**FULL))
+    told = call("jobs", "show", str(job["_id"])).stdout
+    [as_json] = lines(call("jobs", "show", str(job["_id"]), "--json"))
+    every = {field.name for field in fields(Job)}
+
+    assert set(as_json) == every
+    assert {name for name, value in as_json.items() if value in (None, False)} == ABSENT
+    shown = {line.split()[0] for line in told.splitlines() if not line.startswith(" ")}
+    assert shown == (every | {"attempts", "log:"}) - {"history", "log"} - ABSENT
 
 
 def test_that_a_job_is_parked_or_was_put_off_is_shown(call: Call, jobs: Jobs) -> None:
@@ -253,8 +304,8 @@ def test_that_a_job_is_parked_or_was_put_off_is_shown(call: Call, jobs: Jobs) ->
     jobs.insert_one(job := document(nextRunAt=parked, snoozeCount=2))
     told = call("jobs", "show", str(job["_id"]))
 
-    assert "is_parked          True\n" in told.stdout
-    assert "snooze_count       2\n" in told.stdout
+    assert "is_parked           True\n" in told.stdout
+    assert "snooze_count        2\n" in told.stdout
 
 
 def test_what_json_does_not_know_is_shown_as_extended_json(call: Call, jobs: Jobs) -> None:
@@ -329,8 +380,8 @@ def test_a_job_is_shown_with_progress_result_and_log(call: Call, jobs: Jobs) -> 
     told = call("jobs", "show", str(job["_id"])).stdout
     [as_json] = lines(call("jobs", "show", str(job["_id"]), "--json"))
 
-    assert "progress           3, rows" in told
-    assert "result             {'rows': 3}" in told
+    assert "progress            3, rows" in told
+    assert "result              {'rows': 3}" in told
     assert "warning: slow" in told
     assert "\x1b" not in told
     assert as_json["progress"] == {
@@ -483,7 +534,7 @@ def test_jobs_are_prioritized_by_id_and_by_filters(call: Call, jobs: Jobs) -> No
     assert call("jobs", "priority", "3", "--name", "mail", "--yes").output == "prioritized 2 job(s)\n"
     assert [job["name"] for job in jobs.find({"priority": 3})] == ["mail", "mail"]
     assert len(call("jobs", "list", "--priority", "3", "--json").stdout.splitlines()) == 2
-    assert "priority           3\n" in call("jobs", "show", job_id).stdout
+    assert "priority            3\n" in call("jobs", "show", job_id).stdout
     assert call("jobs", "priority", "0", "--priority", "1", "--yes").output == "prioritized 2 job(s)\n"
     assert jobs.count_documents({"priority": {"$exists": True}}) == 0
     assert "priority" not in call("jobs", "show", job_id).stdout

@@ -91,7 +91,7 @@ def enqueue(
             expires=expires,
         )
     if as_json:
-        print_json({**job_fields(job), "enqueued": job.enqueued, "stored": job.enqueued is Enqueued.NEW})
+        print_json({**job_fields(job), "stored": job.enqueued is Enqueued.NEW})
         return
     click.echo(f"{job.id} {job.name} is {job.status}, due at {stamp(job.next_run_at)}")
     if job.enqueued in _INSTEAD:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -123,21 +124,18 @@ def show(job_id: str, traces: bool, as_json: bool, database: Database) -> None:
         print_json(job_fields(job))
         return
     for field, value in {**job_fields(job), "progress": shown_progress(job.progress) or None}.items():
-        if _says_something(field, value):
-            click.echo(f"{field:<18} {_shown(value)}")
+        if value != _USUAL[field] and field not in _LISTS:
+            click.echo(f"{field:<{_WIDTH}} {_shown(value)}")
     if job.history:
         print_attempts(job.history, traces=traces)
     if job.log:
         print_log(job.log)
 
 
-def _says_something(field: str, value: object) -> bool:
-    """Whether a line tells people more than that there is nothing; lists are printed by themselves."""
-    return value is not None and field not in ("history", "log") and (field, value) not in _USUAL
-
-
-# What nearly every job has; a line about it would only push the others away.
-_USUAL = [("is_parked", False), ("priority", 0), ("snooze_count", 0), ("run_count", 0)]
+# A line that says what nearly every job has would only push the others away. Lists are printed by themselves.
+_USUAL = {field.name: field.default for field in fields(Job)}
+_LISTS = ("history", "log")
+_WIDTH = max(map(len, _USUAL))
 
 
 def _shown(value: object) -> str:

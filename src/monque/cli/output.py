@@ -53,40 +53,11 @@ def plain(value: Any) -> Any:
 
 
 def job_fields(job: Job[Any]) -> dict[str, Any]:
-    """A job for `--json`: the names of `Job`, absent ones as null; times as text, durations in seconds."""
-    return {
+    """A job for `--json`: the fields of `Job`, absent ones as null; times as text, durations in seconds."""
+    return {field.name: getattr(job, field.name) for field in fields(Job)} | {
         "id": shown_id(job.id),
-        "name": job.name,
-        "status": job.status,
-        "data": job.data,
-        "next_run_at": job.next_run_at,
-        "is_parked": job.is_parked,
-        "priority": job.priority,
-        "fail_count": job.fail_count,
-        "fail_reason": job.fail_reason,
-        "snooze_count": job.snooze_count,
-        "cron": job.cron,
-        "timezone": job.timezone,
-        "run_count": job.run_count,
-        "last_run_at": job.last_run_at,
         "schedule_id": None if job.schedule_id is None else shown_id(job.schedule_id),
-        "planned_for": job.planned_for,
-        "unique_key": job.unique_key,
-        "claimed_by": job.claimed_by,
-        "locked_at": job.locked_at,
-        "last_heartbeat": job.last_heartbeat,
-        "heartbeat_interval": job.heartbeat_interval,
-        "attempt": job.attempt,
-        "expires_at": job.expires_at,
-        "stuck_since": job.stuck_since,
-        "cancel_requested": job.cancel_requested or None,
-        "cancelled_by": job.cancelled_by,
-        "cancel_reason": job.cancel_reason,
         "progress": None if job.progress is None else _progress_fields(job.progress),
-        "result": job.result,
-        "result_error": job.result_error,
-        "created_at": job.created_at,
-        "updated_at": job.updated_at,
         "history": [_plain_fields(attempt) for attempt in job.history],
         "log": [_plain_fields(line) for line in job.log],
     }
