@@ -27,8 +27,8 @@ def explain(job: Job[Any], facts: Facts) -> Explanation:
 
 
 def _rules_for(job: Job[Any], facts: Facts) -> Sequence[Rule]:
-    # Others may have stored anything: the annotations of `Job` hold for what Monque writes.
-    if not isinstance(job.name, str) or job.status is not JobStatus.PENDING:
+    # Others may have stored anything, also `bson.Code`, which is a str that cannot be hashed.
+    if type(job.name) is not str or job.status is not JobStatus.PENDING:
         return (states.odd, states.finished, states.given_up, states.owner_silent, states.running)
     if job.next_run_at is None:
         return (waiting.parked, states.undated)

@@ -118,6 +118,21 @@ async def test_without_the_right_payload_a_group_shows_its_type_alone(surface: S
     assert "marker" not in json.dumps([shown, one.dump()])
 
 
+@pytest.mark.parametrize(
+    ("history", "shown"), [({}, ""), ({"history": [{"attempt": 1, "error": "marker"}]}, "marker")]
+)
+async def test_a_word_before_a_colon_is_shown_without_the_right_payload_only_if_it_is_the_type(
+    surface: Surface, collection: Collection, history: dict[str, Any], shown: str
+) -> None:
+    """TypeScript stores the text of an error alone, which may begin with any word."""
+    await surface.monque.begin_use("failures")
+    await collection.insert_one(document(status="failed", failReason="marker: is not a PIN", **history))
+
+    [group] = (await groups(surface, caller(Action.READ)))["groups"]
+
+    assert (group["sentence"], group["type"]) == (shown, shown)
+
+
 async def test_without_the_index_there_are_no_groups(surface: Surface) -> None:
     with pytest.raises(NotOfferedError, match="monque indexes"):
         await groups(surface)

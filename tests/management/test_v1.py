@@ -235,7 +235,7 @@ async def test_a_cursor_that_is_none_has_its_own_text(surface: Surface) -> None:
         await surface.v1_jobs(caller(), [("cursor", "eyJ2IjoxfQ")])
     assert "cursor" in error.value.v1_text.lower()
     with pytest.raises(BadRequestError):
-        await surface.v1_jobs(caller(), [("cursor", "x" * 513)])
+        await surface.v1_jobs(caller(), [("cursor", "x" * 4_097)])
 
 
 async def test_a_limit_above_a_hundred_means_a_hundred(surface: Surface, collection: Collection) -> None:

@@ -43,12 +43,12 @@ def instance(release: str | None, *, minutes: float) -> Instance:
 
 
 def test_the_largest_group_comes_first_with_names_times_and_samples() -> None:
-    rows = [failed(f"X: bad {each}", minutes=each, name="a" if each < 4 else "b") for each in range(1, 6)]
+    rows = [failed(f"AnError: {each}", minutes=each, name="a" if each < 4 else "b") for each in range(1, 6)]
     rows.insert(2, failed("Y: other", minutes=2.5))
 
     first, second = grouped(rows)
 
-    assert (first.count, second.count, first.shape.type) == (5, 1, "X")
+    assert (first.count, second.count, first.type) == (5, 1, "AnError")
     assert first.names == ["a", "b"]
     assert (first.last_seen, first.first_seen) == (NOW - timedelta(minutes=1), NOW - timedelta(minutes=5))
     assert len(first.samples) == 3

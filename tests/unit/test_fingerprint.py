@@ -68,7 +68,10 @@ def test_a_sentence_has_no_credentials() -> None:
         ("app.PaymentError", "app.PaymentError"),
         ("sk_live_51H", ""),
         ("hunter2", ""),
+        ("hunter2: is wrong", ""),
+        ("KeyError: 'x'", "KeyError"),
+        ("app.PaymentError: refused", "app.PaymentError"),
     ],
 )
-def test_a_single_word_is_a_type_only_if_it_is_called_so(reason: str, kind: str) -> None:
+def test_a_word_is_a_type_only_if_it_is_called_so(reason: str, kind: str) -> None:
     assert shape_of(reason).type == kind

@@ -71,6 +71,47 @@ async def test_every_read_shows_whatever_others_stored(
         await collection.delete_many({})
 
 
+async def test_a_name_that_is_code_is_explained(collection: Collection, api: Client) -> None:
+    """`bson.Code` is a str that cannot be hashed."""
+    odd = [{**kind, "_id": ObjectId(), "name": Code("work", {"y": 1})} for kind in KINDS]
+    await collection.insert_many(odd)
+    for each in odd:
+        answer = await api.get(f"/api/ops/v1/jobs/{each['_id']}/explanation")
+        assert answer.status_code == 200, answer.text
+        assert "not a text" in answer.json()["sentence"]
+    await collection.delete_many({})
+
+
+@pytest.mark.parametrize("size", [100, 600, 2_900, 3_500])
+@pytest.mark.parametrize("path", ["/api/ops/v1/jobs", "/api/v1/jobs"])
+async def test_no_cursor_is_given_out_that_is_refused(
+    collection: Collection, api: Client, path: str, size: int
+) -> None:
+    """Others may store ids of any length."""
+    await collection.insert_many([document(_id=f"{number}{'x' * size}") for number in range(3)])
+    cursor, pages = None, 0
+    while pages == 0 or cursor is not None:
+        query = {"limit": "1", **({} if cursor is None else {"cursor": cursor})}
+        answer = await api.get(path, params=query)
+        assert answer.status_code == 200, answer.text
+        page, pages = answer.json(), pages + 1
+        cursor = page.get("nextCursor", page.get("cursor"))
+        assert (cursor is not None) == (page.get("hasNext") or page.get("hasNextPage", False))
+    assert pages == (3 if size < 3_000 else 1)
+    await collection.delete_many({})
+
+
+async def test_the_next_piece_of_a_bulk_action_begins_after_an_id_of_any_length(
+    collection: Collection, api: Client
+) -> None:
+    await collection.insert_many([document(_id=f"{number}{'x' * 3_000}") for number in range(3)])
+    body = {"action": "cancel", "filter": {}, "asOf": "2031-01-01T00:00:00.000Z", "limit": 1}
+    first = (await api.post("/api/ops/v1/bulk", json=body)).json()
+    second = await api.post("/api/ops/v1/bulk", json={**body, "after": first["next"]})
+    assert (second.status_code, second.json()["count"]) == (200, 1)
+    await collection.delete_many({})
+
+
 async def look_at_all(client: Client, odd: list[dict[str, Any]], *, step: int) -> None:
     for route in routes(writing=False):
         answer = await send(client, route, str(odd[0]["_id"]))

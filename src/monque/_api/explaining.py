@@ -122,12 +122,12 @@ class Look:
     async def facts(self, known: Facts) -> Facts:
         """Everything that `explain` needs."""
         job = self._job
-        if job.status is JobStatus.FAILED and isinstance(job.name, str):
+        if job.status is JobStatus.FAILED and type(job.name) is str:
             return replace(known, around=await self._failures())
         if job.status is JobStatus.PROCESSING:
             return await self._of_running(known)
         is_due = job.next_run_at is not None and job.next_run_at <= self.now
-        if job.status is JobStatus.PENDING and isinstance(job.name, str) and is_due:
+        if job.status is JobStatus.PENDING and type(job.name) is str and is_due:
             return await self._of_due(known)
         return known
 
@@ -181,7 +181,7 @@ class Look:
     async def _trends(self) -> list[TrendPoint]:
         """What happened lately; nothing if the user may not read it."""
         collection, name = self._store.companions.trends.collection, self._job.name
-        if not isinstance(name, str):
+        if type(name) is not str:
             return []
         try:
             return await surroundings.read_lately(collection, name, self.now)

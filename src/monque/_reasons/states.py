@@ -29,7 +29,7 @@ from monque._status import JobStatus
 
 def odd(job: Job[Any], _facts: Facts) -> Explanation | None:
     # Others may have stored anything: the annotations of `Job` hold for what Monque writes.
-    if not isinstance(job.name, str):
+    if type(job.name) is not str:
         shown = repr(job.name)[:60]
         return _foreign(job, f"Its name is not a text but {shown}, so it has no worker.")
     if not isinstance(job.status, JobStatus):

@@ -43,6 +43,12 @@ class Group:
         return self.rows[0].at
 
     @property
+    def type(self) -> str:
+        """The type of the error; empty if a text of TypeScript, which may begin with any word, has none."""
+        known = (row.attempt_error_type for row in self.rows if _has_type(row))
+        return self.shape.type or next(known, None) or ""
+
+    @property
     def names(self) -> list[str]:
         """The job names, the most frequent one first."""
         return [name for name, _ in Counter(row.name for row in self.rows).most_common(_MOST_NAMES)]
@@ -83,6 +89,10 @@ def within(groups: Sequence[Group], since: datetime, until: datetime | None = No
         for group in groups
     ]
     return sorted((group for group in kept if group.rows), key=_order)
+
+
+def _has_type(row: FailedJob) -> bool:
+    return (row.reason or "").partition(":")[0] == row.attempt_error_type
 
 
 def _is_between(at: datetime, since: datetime, until: datetime | None) -> bool:

@@ -36,10 +36,10 @@ _REPLACED = (
     ("", re.compile(r"\b0[xX][0-9a-fA-F]+\b|\b[0-9a-fA-F]{8,}\b"), _REST),
     ("", re.compile(r"[-+]?\d+(?:[.,]\d+)*(?:[eE][-+]?\d+)?"), _REST),
 )
-_TYPE = re.compile(r"[A-Za-z_][\w.]{0,199}")
-# An error without a text leaves its type alone. TypeScript stores the text alone, and a single word of that
-# may be anything: the type is shown to people who may not see texts.
-_ALONE = re.compile(r"[A-Za-z_][\w.]{0,190}(?:Error|Exception|Interrupt|Warning|Exit)")
+_WORD = re.compile(r"[A-Za-z_][\w.]{0,199}")
+# TypeScript stores the text of an error without its type, and its first word may be anything: the type is
+# shown to people who may not see texts.
+_TYPE = re.compile(r"[A-Za-z_][\w.]{0,190}(?:Error|Exception|Interrupt|Warning|Exit)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,10 @@ def shape_of(reason: str | None) -> Shape:
     It does not depend on the job name: the same outage has one fingerprint wherever it strikes.
     """
     line = next(iter((reason or "").strip().splitlines()), "")[:_LOOKED_AT]
-    kind, found, text = line.partition(":")
-    if not found or _TYPE.fullmatch(kind) is None:
-        kind, text = (line, "") if _ALONE.fullmatch(line) else ("", line)
-    sentence = _plain(f"{kind}: {text.strip()}" if kind and text.strip() else line)
+    word, _, text = line.partition(":")
+    is_named = _WORD.fullmatch(word) is not None and text.strip()
+    sentence = _plain(f"{word}: {text.strip()}" if is_named else line)
+    kind = word if _TYPE.fullmatch(word) else ""
     return Shape(blake2b(sentence.encode(errors="replace")).hexdigest()[:12], kind, sentence)
 
 

@@ -12,13 +12,11 @@ from bson import ObjectId
 from monque import BulkResult, Direction, Job, JobFilter, JobStatus, QueueStats, QueueView, Sort
 from monque.management.errors import BadRequestError
 from monque.management.texts import is_text
-from monque.management.values import LARGEST, iso, milliseconds, moment_of
+from monque.management.values import LARGEST, iso, milliseconds, moment_of, usable
 
 # The contract's own numbers.
 _DEFAULT_PAGE = 50
 _LARGEST_PAGE = 100
-# Our cursors have at most some hundred characters; half of this would refuse those of long filters.
-_LONGEST_CURSOR = 512
 
 _SORTS: Mapping[str, Sort] = {
     "identifier": "id",
@@ -55,7 +53,7 @@ def list_query(pairs: Sequence[tuple[str, str]]) -> ListQuery:
     single = _singles(pair for pair in pairs if not _is_status(pair[0]))
     limit = _limit(single.pop("limit", None))
     cursor = single.pop("cursor", None)
-    if cursor is not None and len(cursor) > _LONGEST_CURSOR:
+    if cursor is not None and usable(cursor) is None:
         raise BadRequestError(
             "cursor is too long", errors=[("cursor", "is too long")], v1_text="Invalid cursor"
         )

@@ -19,6 +19,8 @@ from monque.management.errors import BadRequestError
 
 # Beyond this JavaScript rounds whole numbers.
 LARGEST = 2**53 - 1
+# A cursor holds an id, and those of others may be long. A query has 8 KiB: filters need the rest.
+LONGEST_CURSOR = 4_096
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z")
 
@@ -32,6 +34,11 @@ def iso(moment: datetime) -> str:
 def iso_or_none(moment: object) -> str | None:
     """The same; None for anything but a time."""
     return iso(moment) if isinstance(moment, datetime) else None
+
+
+def usable(cursor: str | None) -> str | None:
+    """The cursor; None if it is too long to be sent back."""
+    return None if cursor is None or len(cursor) > LONGEST_CURSOR else cursor
 
 
 def milliseconds(duration: timedelta) -> int:

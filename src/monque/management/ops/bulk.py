@@ -32,7 +32,7 @@ class _Piece(Body):
     action: BulkAction
     as_of: Time = Field(description="what changed since is left alone; from the preview")
     limit: int = Field(1_000, ge=1, le=MOST_AT_ONCE)
-    after: str | None = Field(None, max_length=512, description="`next` of the piece before")
+    after: str | None = Field(None, description="`next` of the piece before")
     spread_ms: Span | None = Field(None, description="of retry: become due within this time")
     priority: int | None = Field(None, ge=0, le=9, description="of prioritize")
     note: Note = None

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from monque import StatusName
 from monque.management.ops.base import Answer, Body, Dto, Moment, Note, Question, Span, Time
 from monque.management.ops.trail import OpsAuditEntry
+from monque.management.values import LONGEST_CURSOR
 
 Display: TypeAlias = Literal[
     "due",
@@ -80,7 +81,7 @@ def _scalar(key: str, given: Any) -> Any:
 class OpsJobsQuery(OpsSelection):
     """The query of `GET /jobs`."""
 
-    cursor: str | None = Field(None, max_length=512)
+    cursor: str | None = Field(None, max_length=LONGEST_CURSOR)
     direction: Literal["forward", "backward"] = "forward"
     limit: int = Field(50, ge=1)
     sort: JobSort | None = None

@@ -17,7 +17,7 @@ from monque.management.errors import NotFoundError
 from monque.management.job_view import refuse_changed, version_of
 from monque.management.surface.desk import Deed
 from monque.management.surface.hiding import Hiding
-from monque.management.values import plain
+from monque.management.values import plain, usable
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -56,10 +56,11 @@ class V1Surface(Hiding):
         query = v1.list_query(pairs)
         await self._demand(caller, Action.READ, query.filter)
         page = await self._shared(query, lambda: self._v1_page(query))
+        cursor = usable(page.cursor)
         return {
             "jobs": [await self._v1_job(caller, job) for job in page.jobs if v1.fits(job)],
-            "cursor": page.cursor,
-            "hasNextPage": page.has_next_page,
+            "cursor": cursor,
+            "hasNextPage": cursor is not None,
             "hasPreviousPage": page.has_previous_page,
         }
 

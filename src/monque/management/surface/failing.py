@@ -112,11 +112,11 @@ class Failing(Bulk):
         hidden: bool,
     ) -> OpsGroup:
         # The sentence is part of a failure's text; the type of the error is not.
-        sentence = group.shape.type if hidden else self._error_text(group.shape.sentence) or ""
+        sentence = group.type if hidden else self._error_text(group.shape.sentence) or ""
         return OpsGroup(
             fingerprint=group.shape.fingerprint,
             sentence=sentence,
-            type=group.shape.type,
+            type=group.type,
             count=group.count,
             share=round(group.count / looked, 4),
             names=group.names,

@@ -37,7 +37,7 @@ from monque.management.surface.groups import Groups
 from monque.management.surface.hiding import Seen
 from monque.management.surface.trail import Trail
 from monque.management.texts import is_text, without_credentials
-from monque.management.values import extended, iso, iso_or_none, moment_of
+from monque.management.values import extended, iso, iso_or_none, moment_of, usable
 from monque.management.words import words_of
 
 # What is counted at most: the server walks through so many index entries in some tens of milliseconds.
@@ -77,12 +77,12 @@ class Jobs(Groups, Trail):
         shown: dict[str, Any] = {
             "server_time": iso(self._now()),
             "jobs": await self._rows(caller, page.jobs),
-            "has_next": page.has_next_page,
-            "has_previous": page.has_previous_page,
         }
-        for field, text in (("next_cursor", page.next_cursor), ("previous_cursor", page.previous_cursor)):
-            if text is not None:
-                shown[field] = prefix + text
+        for field, text in (("next", page.next_cursor), ("previous", page.previous_cursor)):
+            cursor = None if text is None else usable(prefix + text)
+            shown[f"has_{field}"] = cursor is not None
+            if cursor is not None:
+                shown[f"{field}_cursor"] = cursor
         return OpsJobList(**shown)
 
     async def _select(self, caller: Caller, asked: OpsSelection, now: datetime) -> Selected:
