@@ -22,7 +22,7 @@ _NO_TRANSACTIONS = (
     "or leave out the transaction"
 )
 
-_TIMEOUTS = re.compile(r" \(configured timeouts: [^)]*\)")
+_TIMEOUTS = re.compile(r" \(configured timeouts: [^()]*\)")
 _SERVER = re.compile(
     r"<ServerDescription \('(?P<host>[^']*)', (?P<port>\d+|None)\) server_type: (?P<kind>\w+)"
     r".*?(?:, error=(?P<error>.*?))?>(?=, <ServerDescription|\])"

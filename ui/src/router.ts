@@ -8,7 +8,7 @@ export interface Place {
 }
 
 /** Where the dashboard is mounted, with a slash at its end: the server wrote it into `<base href>`. */
-export const base = new URL(document.baseURI).pathname.replace(/[^/]*$/, "");
+export const base = new URL(".", document.baseURI).pathname;
 
 export const place = signal<Place>(read());
 

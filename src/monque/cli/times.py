@@ -12,7 +12,7 @@ from monque.management.durations import span, stamp
 __all__ = ["cron_or_duration", "duration", "later", "moment", "past", "resolve", "span", "stamp"]
 
 _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds", "ms": "milliseconds"}
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[wdhms])")
+_PART = re.compile(r"(?<!\d)(\d+(?:\.\d+)?)(ms|[wdhms])")
 
 
 def duration(text: str) -> timedelta:

@@ -18,7 +18,6 @@ SurfaceError                    `slug` names the problem, `detail` is for people
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -117,10 +116,8 @@ class KeyTakenError(ConflictError):
     @property
     def discreet(self) -> KeyTakenError:
         """The same for whoever may not see unique keys."""
-        return KeyTakenError(_KEY.sub("unique key is held", self.v1_text))
-
-
-_KEY = re.compile(r"unique key .* is held", re.DOTALL)
+        before, _, key = self.v1_text.partition("unique key ")
+        return KeyTakenError(f"{before}unique key is held{key.rpartition(' is held')[2]}")
 
 
 class ChangedError(SurfaceError):

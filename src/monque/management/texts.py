@@ -5,10 +5,19 @@ from __future__ import annotations
 import re
 from typing import TypeGuard
 
-# The user information of a URI ends at its last `@` before the path. A password with a `/` that nobody
-# escaped is cut, too, unless what stands before the `/` is a port; at most 256 characters of it, so that no
-# text makes this slow. Half of that would leave long tokens; twice would take twice as long.
-_USER_INFO = re.compile(r"://(?:[^/?#\s]*@|[^/?#\s:@\[]*:(?!\d{1,5}(?:[/?#\s]|$))[^\s@]{0,256}@)")
+# A user and the colon before a password. A port looks the same, unless something else than a path follows.
+_USER = r"://[^/?#\s:@\[]*:(?!\d{1,5}[/?#])"
+# Characters of a password with a `/` that nobody escaped. Half would leave long tokens; twice would take more
+# of a text in which an `@` follows an address by chance.
+_LONGEST_PASSWORD = 256
+# User information ends at the last `@` before the path. The first group is all of it; if there is none, or if
+# another `://` stands in it, the second group is the `@` that may end it. A match consumes all that was read
+# up to the next `://`: no text is read again and again.
+_TO_AT = re.compile(
+    rf"((?:://[^/?#\s]*|{_USER}(?:[^\s@:]|:(?!//)){{0,{_LONGEST_PASSWORD}}})@(?:[^/?#\s]*@)?)"
+    r"|://[^\s@]*(@(?:[^/?#\s]*@)?)?"
+)
+_USER_AND_COLON = re.compile(_USER)
 
 
 def is_text(value: object) -> TypeGuard[str]:
@@ -18,4 +27,19 @@ def is_text(value: object) -> TypeGuard[str]:
 
 def without_credentials(text: str) -> str:
     """The text, with no user and password in any URI."""
-    return _USER_INFO.sub("://", text) if "@" in text and "://" in text else text
+    return _TO_AT.sub(_without_user, text) if "@" in text and "://" in text else text
+
+
+def _without_user(found: re.Match[str]) -> str:
+    if found[1]:
+        return "://"
+    if not found[2]:
+        return found[0]
+    text = found[0]
+    at = text.find("@")
+    for user in _USER_AND_COLON.finditer(text, 0, at):
+        if at - user.end() <= _LONGEST_PASSWORD:
+            return text[: user.start()] + "://"
+    # User information without a `/` follows the last `://`.
+    start = text.rfind("://", 0, at)
+    return text if any(sign in text[start + 3 : at] for sign in "/?#") else text[: start + 3]
