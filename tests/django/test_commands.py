@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import Configure
+from .conftest import Configure, Work
 
 # As a test of a project would use it.
 IN_PROCESS = """
@@ -167,6 +167,45 @@ def test_it_takes_what_monque_worker_takes(project: None) -> None:
     theirs = {option for each in worker.params for option in each.opts if option.startswith("--")} - hidden
 
     assert theirs - ours == {"--app"}  # it is the project
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_a_failed_task_is_one_traceback_on_the_console(
+    environment: dict[str, str], configure: Configure, style: str
+) -> None:
+    """Django's own line about the task follows that of its job, and had the same traceback."""
+    from support.djangoapp.tasks import fail, not_needed
+
+    configure()
+    result, cancelled = fail.enqueue("declined"), not_needed.enqueue()
+    done = run(environment, "-m", "django", "monque_worker", "--until-idle", "--log-format", style)
+
+    assert done.stderr.count("Traceback (most recent call last)") == 1, done.stderr
+    assert "NoneType" not in done.stderr
+    for task in (result, cancelled):
+        assert f"Task id={task.id} path={task.task.module_path} state=FAILED" in done.stderr
+
+
+def test_other_handlers_get_the_traceback_of_a_failed_task(configure: Configure, work: Work) -> None:
+    """Whoever mails or reports what Django logs has it as without Monque."""
+    from monque.django.interface import Task
+    from support.djangoapp.tasks import fail
+
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    logger = logging.getLogger(Task.__module__.removesuffix(".base"))
+    logger.addHandler(handler)
+    try:
+        configure()
+        fail.enqueue("declined")
+        work()
+    finally:
+        logger.removeHandler(handler)
+
+    (record,) = [each for each in records if each.levelno == logging.ERROR]
+    assert record.exc_info is not None
+    assert str(record.exc_info[1]) == "declined"
 
 
 @pytest.mark.parametrize("propagates", [True, False])

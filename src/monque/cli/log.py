@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from copy import copy
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -15,6 +16,9 @@ FORMATS = ("text", "json")
 
 # What every record has; anything else was added by whoever logged it, and belongs into the line.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+TOLD = "traceback_told"
+"""Set on a record whose traceback stands below an earlier line of the console."""
 
 # People know the instance by the process, which stands in every line.
 _LEFT_OUT = frozenset({"instance_id"})
@@ -77,3 +81,11 @@ class _Stderr(logging.StreamHandler[TextIO]):
     @stream.setter
     def stream(self, _stream: TextIO) -> None:
         raise AttributeError("it is always standard error")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """As the formatter has it, without a traceback that was told before."""
+        if hasattr(record, TOLD):
+            record = copy(record)  # other handlers get the traceback
+            delattr(record, TOLD)
+            record.exc_info = record.exc_text = None
+        return super().format(record)

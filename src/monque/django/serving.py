@@ -17,10 +17,11 @@ from django.apps import apps
 from django.conf import settings
 
 from monque import MonqueError, SyncMonque
+from monque.cli.log import TOLD
 from monque.django import declared
 from monque.django.clients import get_monque, make_monque
 from monque.django.conf import DEFAULT_ALIAS, configuration_of
-from monque.django.interface import task_backends
+from monque.django.interface import Task, task_backends
 from monque.django.names import job_name, split_name
 from monque.django.running import handler_of, send_finished, with_fresh_connections
 
@@ -70,14 +71,22 @@ def prepare(alias: str = DEFAULT_ALIAS, queues: Collection[str] = ()) -> SyncMon
 
 
 def _log_once() -> None:
-    """Take the console away from Django's logger, which has it while `DEBUG` is set.
+    """Let each line, and each traceback, stand on the console once.
 
-    A worker prints what the root logger gets, with the job that it is about, so each line would come twice.
+    A worker prints what the root logger gets, with the job that it is about. Django's logger has a console of
+    its own while `DEBUG` is set, and logs a failed task after Monque has logged its job with the traceback.
     """
+    logging.getLogger(Task.__module__.removesuffix(".base")).addFilter(_mark_as_told)
     logger = logging.getLogger("django")
     if logger.propagate:
         for handler in [each for each in logger.handlers if type(each) is logging.StreamHandler]:
             logger.removeHandler(handler)
+
+
+def _mark_as_told(record: logging.LogRecord) -> bool:
+    if record.exc_info:
+        setattr(record, TOLD, True)
+    return True
 
 
 def _register(monque: SyncMonque, alias: str, task: Any, queues: Collection[str]) -> None:
