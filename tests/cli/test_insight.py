@@ -58,9 +58,17 @@ def test_trends_are_listed(call: Call, worked: SyncMonque) -> None:
     assert sum(json.loads(line)["completed"] for line in named.splitlines()) == 2
 
 
+def test_steps_without_anything_are_left_out_for_people(call: Call, worked: SyncMonque) -> None:
+    heading, *lines = call("trends", "--since", "6h", "--step", "1m").output.splitlines()
+    assert heading.split()[0] == "time"
+    assert 1 <= len(lines) <= 3  # the jobs ran within two minutes, and what waits is counted once in each
+    assert len(call("trends", "--since", "6h", "--step", "1m", "--json").output.splitlines()) >= 360
+
+
 def test_nothing_is_listed_where_nothing_happened(call: Call) -> None:
     assert len(call("instances").output.splitlines()) == 1
     assert len(call("trends", "--by-name").output.splitlines()) == 1
+    assert len(call("trends").output.splitlines()) == 1
 
 
 def test_wrong_times_are_refused(call: Call) -> None:

@@ -85,6 +85,18 @@ def test_a_schedule_that_has_ended_or_is_paused_says_so(call: Call) -> None:
     assert call("schedule", "@daily", "b", "--paused").output.endswith(", paused\n")
 
 
+async def test_times_that_are_past_are_marked(call: Call, collection: Collection) -> None:
+    """Nobody runs the schedule: its next time is past, and so are some after that."""
+    call("schedule", "1h", "report")
+    declared, first = ago(minutes=150), ago(minutes=90)
+    await collection.update_one({}, {"$set": {"nextRunAt": first, "schedule.anchor": declared}})
+
+    lines = call("schedules", "next", "report", "--count", "4").output.splitlines()
+    assert [line.endswith(" (past)") for line in lines] == [True, True, False, False]
+    told = call("schedules", "next", "report", "--count", "4", "--json").output.splitlines()
+    assert [json.loads(line)["past"] for line in told] == [True, True, False, False]
+
+
 async def test_the_doctor_names_schedules_that_never_ran(call: Call, collection: Collection) -> None:
     call("schedule", "@daily", "report")
     assert "all that had their time have run" in call("doctor").output

@@ -240,14 +240,20 @@ def remove(name: str, unique_key: str | None, as_json: bool, database: Database)
 def next_times(name: str, unique_key: str | None, count: int, as_json: bool, database: Database) -> None:
     """Print the next times of a schedule, in UTC, a line each; nothing while it is paused.
 
+    A time that is past is marked: the schedule waits for a worker, and runs once for all of these.
+
     \b
     Examples:
       monque schedules next report --count 3
     """
     with database.open() as monque:
-        schedule = monque.get_schedule(name, unique_key)
+        schedule, now = monque.get_schedule(name, unique_key), monque.server_time()
     for run_at in schedule.next_runs(count):
-        print_json({"run_at": run_at}) if as_json else click.echo(stamp(run_at))
+        past = run_at <= now
+        if as_json:
+            print_json({"run_at": run_at, "past": past})
+        else:
+            click.echo(f"{stamp(run_at)} (past)" if past else stamp(run_at))
 
 
 def _named(name: str, unique_key: str | None) -> str:

@@ -37,7 +37,8 @@ def trends(
 ) -> None:
     """Show how runs ended over time, and how long they and their waits took.
 
-    The 95 % quantiles are estimates. With --json: a line for each step, with the counts of each bucket.
+    Steps in which nothing ended and nothing was due are left out. The 95 % quantiles are estimates. With
+    --json: a line for each step, with the counts of each bucket.
 
     \b
     Examples:
@@ -55,7 +56,12 @@ def trends(
             print_json(_fields(point))
         return
     columns = ["time", *(["name"] if by_name else []), *_NUMBERS]
-    print_table(columns, [_row(point, by_name) for point in points], numbers=_NUMBERS)
+    rows = [_row(point, by_name) for point in points if _has_numbers(point)]
+    print_table(columns, rows, numbers=_NUMBERS)
+
+
+def _has_numbers(point: TrendPoint) -> bool:
+    return bool(point.due) or any(getattr(point, ending) for ending in _ENDINGS)
 
 
 def _row(point: TrendPoint, by_name: bool) -> list[object]:
