@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from monque import Cancel, Job, JobLogFilter, Monque, NewJob, Snooze, current_job
+from monque import Cancel, Fail, Job, JobLogFilter, Monque, NewJob, Snooze, current_job
 from monque.cli.log import JsonFormatter, TextFormatter
 from support.aliases import Collection, Make
 from support.jobs import document
@@ -218,6 +218,30 @@ async def test_a_failed_run_is_logged_with_its_error_and_a_given_up_job_as_an_er
     assert last.getMessage().endswith("failed and was given up: ValueError: no such address")
     assert (first.job_attempt, last.job_attempt) == (1, 2)
     assert all(record.exc_info[0] is ValueError and record.job_duration >= 0 for record in failures)
+
+
+async def test_a_failure_that_the_handler_decided_on_is_a_warning_without_a_traceback(
+    monque: Monque, lines: Lines
+) -> None:
+    @monque.worker("charge")
+    async def charge(job: Job[str]) -> None:
+        if job.data == "declined":
+            raise Fail("declined")
+        try:
+            raise ConnectionError("the bank is gone")
+        except ConnectionError as error:
+            raise Fail("no answer") from error
+
+    decided, broken = await monque.enqueue(charge, "declined"), await monque.enqueue(charge, "broken")
+    await monque.run_until_idle()
+
+    [said] = [record for record in lines.about(decided) if record.levelno > logging.DEBUG]
+    [raised] = [record for record in lines.about(broken) if record.levelno > logging.DEBUG]
+    assert (said.levelno, said.exc_info) == (logging.WARNING, None)
+    assert said.getMessage() == f"job {decided.id} (charge) failed and was given up: declined"
+    assert raised.levelno == logging.ERROR
+    assert raised.exc_info is not None
+    assert isinstance(raised.exc_info[1].__cause__, ConnectionError)
 
 
 async def test_an_error_with_a_very_long_text_is_cut_in_the_log(monque: Monque, lines: Lines) -> None:

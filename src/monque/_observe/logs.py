@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from monque._raised import bounded
+from monque._verdicts import Fail
 
 if TYPE_CHECKING:
     from monque._job import Job
@@ -88,8 +89,13 @@ def log_snoozed(job: Job[Any], duration: timedelta, when: str) -> None:
 def log_failure(
     job: Job[Any], duration: timedelta, reason: str, error: BaseException | None, *, will_retry: bool
 ) -> None:
-    """Log that a run failed, after that is stored. A failure that is retried needs no operator yet."""
+    """Log that a run failed, after that is stored. A failure that is retried needs no operator yet.
+
+    A bare `Fail` is a decision of the handler: its reason says more than where it was raised.
+    """
     level, then = (logging.INFO, "is tried again") if will_retry else (logging.ERROR, "was given up")
+    if isinstance(error, Fail) and error.__cause__ is None:
+        level, error = logging.WARNING, None
     if logger.isEnabledFor(level):
         message = "job %s (%s) failed and %s: %s"
         fields = about(job, duration)
