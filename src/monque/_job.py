@@ -224,7 +224,7 @@ class Job(Generic[T]):
         total: float | None = None,  # noqa: ARG002
         message: str | None = None,  # noqa: ARG002
     ) -> None:
-        """Say how far this run is: `Job.progress` shows it to everybody, within about a second.
+        """Say how far this run is: `Job.progress` shows it to everybody, within a second.
 
         It may be called as often as wanted, in any thread: it does no I/O. At most once a second the newest
         progress of all jobs of the instance is written, which also counts as a heartbeat.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from monque._errors import ConfigurationError
 from monque._raised import storable
+
+# Amounts are stored as doubles, which hold all whole numbers below this one.
+_WHOLE = 2**53
 
 # The lines that a job keeps, and their characters: together at most 60 kB of plain text. Half would lose the
 # beginning of a traceback; twice would not fit beside the largest payload.
@@ -101,8 +103,13 @@ def check_line(text: object, level: object, at: datetime | None = None) -> LogLi
 
 
 def _amount(label: str, value: object) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        amount = float(value) if abs(value) < 2**1000 else math.inf
-        if 0 <= amount < math.inf:
-            return amount
-    raise ConfigurationError(f"{label} must be a number that is not negative, got {value!r}")
+    if (amount := as_amount(value)) is None:
+        raise ConfigurationError(f"{label} must be a number that is not negative, got {value!r}")
+    return amount
+
+
+def as_amount(value: object) -> float | None:
+    """A number that is not negative, a whole one as an int; None for everything else."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 2**1000:
+        return None
+    return int(value) if value < _WHOLE and value == int(value) else float(value)

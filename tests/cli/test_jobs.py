@@ -371,7 +371,7 @@ def test_a_job_is_shown_with_progress_result_and_log(call: Call, jobs: Jobs) -> 
     at = datetime(2030, 5, 1, 12, tzinfo=UTC)
     job = document(
         status="completed",
-        progress={"done": 3.0, "message": "rows", "at": at},
+        progress={"done": 1_234_567.0, "message": "rows", "at": at},
         log=[{"at": at, "level": "warning", "text": "slow\x1b[31m"}],
         result={"rows": 3},
     )
@@ -380,12 +380,12 @@ def test_a_job_is_shown_with_progress_result_and_log(call: Call, jobs: Jobs) -> 
     told = call("jobs", "show", str(job["_id"])).stdout
     [as_json] = lines(call("jobs", "show", str(job["_id"]), "--json"))
 
-    assert "progress            3, rows" in told
+    assert "progress            1234567, rows" in told
     assert "result              {'rows': 3}" in told
     assert "warning: slow" in told
     assert "\x1b" not in told
     assert as_json["progress"] == {
-        "done": 3.0,
+        "done": 1_234_567,
         "total": None,
         "message": "rows",
         "at": "2030-05-01T12:00:00.000+00:00",

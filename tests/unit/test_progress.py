@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from bson import decode, encode
 
 from monque import ConfigurationError, LogLine, Progress
 from monque._progress import Report, check_line, check_progress
@@ -26,6 +27,17 @@ def test_the_fraction_lies_between_0_and_1(done: float, total: float | None, fra
 def test_a_wrong_progress_is_refused(wrong: Any) -> None:
     with pytest.raises(ConfigurationError):
         check_progress(*wrong)
+
+
+@pytest.mark.parametrize("amount", [0, 7, 1_234_567, 2.5, 2**53 - 1, 2.0**53], ids=repr)
+def test_whole_amounts_are_stored_as_doubles_and_read_as_whole_numbers(amount: float) -> None:
+    stored = decode(encode(stored_report(Report(check_progress(amount, amount, None)))))
+    read = progress_of(stored)
+
+    assert type(stored["progress"]["done"]) is float
+    assert read is not None
+    assert (read.done, read.total) == (amount, amount)
+    assert (type(read.done), type(read.total)) == (type(amount), type(amount))
 
 
 def test_texts_are_cut_and_can_be_stored() -> None:

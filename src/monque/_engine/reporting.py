@@ -19,9 +19,12 @@ from monque._progress import LogLine, Progress, Report, check_line, check_progre
 from monque._store.batching import Batching
 from monque._time.clock import elapsed
 
-# How long (in seconds) reports are collected before they are written. Half doubles the commands; with twice,
-# a progress bar begins to stutter.
+# How many seconds lie between two writes. Half doubles the commands; with twice, a progress bar begins to
+# stutter.
 _INTERVAL = 1.0
+
+# How many seconds a write waits for more reports. Jobs that end earlier need no write but the last one.
+_COLLECTING = 0.1
 
 # The reports of one write. As many runs can be unsettled at once; they share updates of a hundred.
 _AT_ONCE = 5_000
@@ -82,16 +85,17 @@ class Reporting:
                 self._loop.call_soon_threadsafe(self._wake.set)
 
     async def loop(self) -> None:
-        """Write what was reported, a second after the first report of those."""
+        """Write what was reported: soon if nothing was written lately, else a second after the last write."""
         while True:
             await self._wake.wait()
-            await asyncio.sleep(_INTERVAL)
+            await asyncio.sleep(_COLLECTING)
             with self._lock:
                 self._wake.clear()
                 self._is_awake = False  # whoever reports from now on wakes us again
                 runs = [run for run in self.reports if _may_write(run)]
             for run in runs:
                 self._batching.put(run, self._written)
+            await asyncio.sleep(_INTERVAL - _COLLECTING)
 
     async def write_last(self, run: Run) -> None:
         """Write what is left of a run whose handler has ended. If that fails, the job is settled without."""

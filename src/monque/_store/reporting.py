@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from monque._progress import MOST_LINES, LogLine, Progress, Report
+from monque._progress import MOST_LINES, LogLine, Progress, Report, as_amount
 from monque._status import JobStatus
 from monque._store.document import Document, time_of
 from monque._store.history import LARGEST_WITH_HISTORY
@@ -51,7 +51,8 @@ def stored_report(given: Report) -> Document:
 
 
 def _stored_progress(progress: Progress) -> Document:
-    fields = {"done": progress.done, "total": progress.total, "message": progress.message, "at": progress.at}
+    total = None if progress.total is None else float(progress.total)
+    fields = {"done": float(progress.done), "total": total, "message": progress.message, "at": progress.at}
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -62,13 +63,13 @@ def _stored_line(line: LogLine) -> Document:
 def progress_of(document: Mapping[str, Any]) -> Progress | None:
     """How far the job is. Others may have written it: what is no progress is None."""
     stored = document.get("progress")
-    done = _number(stored.get("done")) if isinstance(stored, dict) else None
+    done = as_amount(stored.get("done")) if isinstance(stored, dict) else None
     if not isinstance(stored, dict) or done is None:
         return None
     message = stored.get("message")
     return Progress(
         done=done,
-        total=_number(stored.get("total")),
+        total=as_amount(stored.get("total")),
         message=message if isinstance(message, str) else None,
         at=time_of(stored, "at"),
     )
@@ -86,9 +87,3 @@ def _line(line: Mapping[str, Any]) -> LogLine:
     text = {field: "" if line.get(field) is None else str(line[field]) for field in ("level", "text")}
     at: datetime | None = time_of(line, "at")
     return LogLine(at=at, level=text["level"], text=text["text"])
-
-
-def _number(value: object) -> float | None:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 2**1000:
-        return None
-    return float(value)

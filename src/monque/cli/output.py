@@ -75,10 +75,14 @@ def shown_progress(progress: Progress | None) -> str:
     """How far a job is, in a few words: `3 of 4 (75 %), writing`."""
     if progress is None:
         return ""
-    amount = f"{progress.done:g}"
+    amount = _shown_amount(progress.done)
     if progress.total is not None and progress.fraction is not None:
-        amount += f" of {progress.total:g} ({progress.fraction:.0%})".replace("%", " %")
+        amount += f" of {_shown_amount(progress.total)} ({progress.fraction:.0%})".replace("%", " %")
     return f"{amount}, {progress.message}" if progress.message else amount
+
+
+def _shown_amount(amount: float) -> str:
+    return str(amount) if isinstance(amount, int) else f"{amount:g}"
 
 
 def print_log(lines: Sequence[LogLine]) -> None:

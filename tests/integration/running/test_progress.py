@@ -22,6 +22,7 @@ from monque import (
     NewJob,
     Snooze,
 )
+from monque._engine import reporting
 from support.aliases import Collection, Database, Make
 from support.jobs import document, find_one, only
 from support.options import BEATING, ONE_TRY
@@ -68,6 +69,36 @@ class TestProgress:
         assert before["createdAt"] <= seen.progress.at <= seen.updated_at
         assert seen.last_heartbeat == seen.locked_at == seen.updated_at
         pause.go_on.set()
+
+    async def test_the_first_report_does_not_wait_for_the_interval(
+        self, monque: Monque, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(reporting, "_INTERVAL", 3_600.0)
+        pause = Pause()
+
+        async def work(job: Job[Any]) -> None:
+            job.report_progress(1, 4)
+            await pause()
+
+        await start_with(monque, work)
+        job = await monque.enqueue("work")
+
+        async def shown() -> None:
+            seen = await monque.get_job(job.id)
+            assert seen is not None
+            assert seen.progress is not None
+
+        await eventually(shown)
+        pause.go_on.set()
+
+    async def test_whole_numbers_stay_whole_numbers(self, monque: Monque) -> None:
+        async def work(job: Job[Any]) -> None:
+            job.report_progress(3, 4)
+
+        progress = (await run(monque, work)).progress
+
+        assert progress is not None
+        assert (repr(progress.done), repr(progress.total)) == ("3", "4")
 
     @pytest.mark.parametrize("ends", ["returns", "raises", "snoozes"])
     async def test_the_last_value_is_written_before_the_settlement(
