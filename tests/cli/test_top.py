@@ -11,10 +11,11 @@ import pytest
 from click.testing import Result
 from pymongo.collection import Collection
 
+from monque import Options
 from monque.cli import snapshot
 from monque.cli.snapshot import Watcher
 from monque.sync import SyncMonque
-from support.clocks import ago
+from support.clocks import ago, now
 from support.jobs import claimed, document
 
 Call = Callable[..., Result]
@@ -32,7 +33,7 @@ def test_without_a_terminal_it_is_one_look_in_plain_text(call: Call, jobs: Jobs)
     told = call("top")
 
     assert told.exit_code == 0
-    assert "mail        1           0          0       0          0" in told.stdout
+    assert told.stdout.splitlines()[3].split() == ["mail", "1", "0", "0", "0", "0"]
     assert "\x1b" not in told.stdout
 
 
@@ -45,9 +46,11 @@ def test_as_json_each_look_is_a_line(call: Call, jobs: Jobs) -> None:
         for line in call("top", "--json", "--count", "2", "--interval", "0.1").stdout.splitlines()
     )
 
-    counts = {"pending": 1, "processing": 0, "completed": 0, "failed": 1, "cancelled": 0}
-    assert first["names"][0] == {"name": "mail", **counts, "completed_rate": None, "failed_rate": None}
-    assert second["names"][0] == {"name": "mail", **counts, "completed_rate": 0.0, "failed_rate": 0.0}
+    assert [line["name"] for line in first["names"]] == ["mail", "render"]
+    assert set(first["names"][0]) == {
+        *("name", "due", "later", "processing", "oldest_due", "failed", "cancelled", "paused"),
+        *("completed_per_min", "failed_per_min"),
+    }
     assert set(first) == {"taken_at", "names", "running", "failures", "retries", "paused"}
     run = {"id", "name", "attempt", "claimed_by", "age", "age_is_exact", "state", "progress"}
     assert set(first["running"][0]) == run
@@ -112,14 +115,47 @@ def test_a_new_attempt_is_a_new_run(watcher: Watcher, jobs: Jobs) -> None:
     assert run.age.total_seconds() < 60
 
 
-def test_removing_finished_jobs_is_no_negative_rate(watcher: Watcher, jobs: Jobs) -> None:
-    jobs.insert_many(document(status="completed") for _ in range(5))
-    watcher.look()
-    jobs.delete_many({})
-    jobs.insert_one(document(status="completed"))
+def test_the_age_of_a_run_is_exact_at_the_first_look_if_its_claim_tells(watcher: Watcher, jobs: Jobs) -> None:
+    """A heartbeat has moved the time of its lock since."""
+    jobs.insert_one(claimed("me", claimedAt=ago(seconds=600), lockedAt=ago(seconds=0)))
+
+    [run] = watcher.look().running
+    assert run.is_exact
+    assert 600 <= run.age.total_seconds() < 1200
+
+
+def test_rates_are_those_of_the_last_minute(watcher: Watcher, jobs: Jobs) -> None:
+    """They are read from the trends, also for a name of which nothing waits."""
+    minute = now().replace(second=0)
+    counts = {"completed": 30, "failed": 2}
+    for earlier in (0, 1, 2):
+        key = {"r": "m", "t": minute - timedelta(minutes=earlier), "n": "mail"}
+        jobs.database["monque_jobs_trends"].insert_one({"_id": key, **counts})
 
     [line] = watcher.look().names
-    assert line.completed_rate == 0
+    assert (line.depth.name, line.depth.due) == ("mail", 0)
+    assert line.rate is not None
+    assert 30 <= line.rate.completed <= 60
+    assert 2 <= line.rate.failed <= 4
+
+
+def test_where_no_trends_are_kept_there_are_no_rates(uri: str, jobs: Jobs) -> None:
+    jobs.insert_one(document(name="mail"))
+    with SyncMonque(uri, options=Options(trends=None)) as monque:
+        [line] = Watcher(monque).look().names
+
+    assert line.rate is None
+    assert (line.fields()["completed_per_min"], line.fields()["due"]) == (None, 1)
+
+
+def test_finished_jobs_are_not_counted(watcher: Watcher, jobs: Jobs) -> None:
+    """There may be millions. Failed ones are, where an index leads to them."""
+    jobs.insert_many([document(name="old", status="completed"), document(name="new", status="failed")])
+    assert watcher.look().names == []
+
+    watcher._monque.begin_use("failures")
+    [line] = watcher.look().names
+    assert (line.depth.name, line.depth.failed) == ("new", 1)
 
 
 def test_paused_names_are_shown_where_there_are_any(call: Call, uri: str, jobs: Jobs) -> None:

@@ -14,7 +14,7 @@ import click
 from bson import ObjectId
 from bson.json_util import RELAXED_JSON_OPTIONS, dumps, loads
 
-from monque import Attempt, Job, LogLine, Progress
+from monque import Attempt, Job, LogLine, Progress, QueueDepth
 from monque.cli.times import stamp
 
 if TYPE_CHECKING:
@@ -58,17 +58,18 @@ def job_fields(job: Job[Any]) -> dict[str, Any]:
         "id": shown_id(job.id),
         "schedule_id": None if job.schedule_id is None else shown_id(job.schedule_id),
         "progress": None if job.progress is None else _progress_fields(job.progress),
-        "history": [_plain_fields(attempt) for attempt in job.history],
-        "log": [_plain_fields(line) for line in job.log],
+        "history": [plain_fields(attempt) for attempt in job.history],
+        "log": [plain_fields(line) for line in job.log],
     }
 
 
-def _plain_fields(value: Attempt | LogLine | Progress) -> dict[str, Any]:
+def plain_fields(value: Attempt | LogLine | Progress | QueueDepth) -> dict[str, Any]:
+    """The fields of a value for `--json`."""
     return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
 
 
 def _progress_fields(progress: Progress) -> dict[str, Any]:
-    return {**_plain_fields(progress), "fraction": progress.fraction}
+    return {**plain_fields(progress), "fraction": progress.fraction}
 
 
 def shown_progress(progress: Progress | None) -> str:

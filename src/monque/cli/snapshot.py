@@ -1,15 +1,15 @@
-"""What `monque top` shows: counts now, and rates since the look before."""
+"""What `monque top` shows: what waits and runs now, and how much ended in the last minute."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from monque import Job, JobFilter, JobStatus, Pause, QueueStats, SyncMonque
-from monque.cli.output import shown_id
+from monque import Job, JobFilter, JobStatus, Pause, QueueDepth, SyncMonque
+from monque.cli.output import plain_fields, shown_id
 from monque.cli.pauses import pause_fields
+from monque.management.snapshot import NO_RATE, RECENT, Rate, rates_of
 
 _MOST_RUNNING = 20
 _MOST_FAILURES = 8
@@ -21,17 +21,20 @@ _STUCK_AFTER = timedelta(seconds=30)
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The jobs of one name."""
+    """The jobs of one name; without a rate where no trends are kept."""
 
-    name: str
-    counts: dict[str, int]
-    completed_rate: float | None
-    failed_rate: float | None
+    depth: QueueDepth
+    rate: Rate | None
+
+    def fields(self) -> dict[str, Any]:
+        """For `--json`."""
+        completed, failed = (None, None) if self.rate is None else (self.rate.completed, self.rate.failed)
+        return {**plain_fields(self.depth), "completed_per_min": completed, "failed_per_min": failed}
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A job that runs, and since when: exactly, if its beginning was seen, else at least."""
+    """A job that runs, and since when: exactly if its claim tells or its start was seen, else at least."""
 
     job: Job[Any]
     age: timedelta
@@ -66,15 +69,7 @@ class Snapshot:
         """For `--json`."""
         return {
             "taken_at": self.taken_at,
-            "names": [
-                {
-                    "name": line.name,
-                    **line.counts,
-                    "completed_rate": line.completed_rate,
-                    "failed_rate": line.failed_rate,
-                }
-                for line in self.names
-            ],
+            "names": [line.fields() for line in self.names],
             "running": [
                 {
                     "id": shown_id(run.job.id),
@@ -119,70 +114,57 @@ class Watcher:
 
     def __init__(self, monque: SyncMonque) -> None:
         self._monque = monque
-        self._before: tuple[float, dict[str, QueueStats]] | None = None
+        self._has_looked = False
         self._since: dict[tuple[str, int], tuple[datetime, bool]] = {}
         self._asked: dict[tuple[str, int], datetime] = {}
 
     def look(self) -> Snapshot:
-        """How things are now."""
-        views = self._monque.queue_views()
-        stats = {view.name: view.stats for view in views}
+        """How things are now. No finished job is counted: there may be millions."""
         running = self._monque.list_jobs(JobFilter(status=JobStatus.PROCESSING), limit=1000).jobs
+        now = self._monque.server_time()
         snapshot = Snapshot(
-            self._monque.server_time(),
-            self._lines(stats),
-            self._runs(running),
+            now,
+            self._lines(now),
+            self._runs(running, now),
             self._lately(JobStatus.FAILED, _MOST_FAILURES),
             self._retries(),
-            sorted({view.paused for view in views if view.paused}, key=lambda pause: pause.name or ""),
+            self._monque.paused(),
         )
-        self._before = (time.monotonic(), stats)
+        self._has_looked = True
         return snapshot
 
-    def _lines(self, stats: dict[str, QueueStats]) -> list[Line]:
+    def _lines(self, now: datetime) -> list[Line]:
+        depths = {depth.name: depth for depth in self._monque.queue_depths(failures=True)}
+        if not self._monque.companions["trends"]:
+            return [Line(depth, None) for depth in depths.values()]
+        rates = rates_of(self._monque.trends(since=now - RECENT, by_name=True), now)
         return [
-            Line(
-                name,
-                {status.value: getattr(now, status.value) for status in JobStatus},
-                self._rate(name, JobStatus.COMPLETED, now),
-                self._rate(name, JobStatus.FAILED, now),
-            )
-            for name, now in stats.items()
+            Line(depths.get(name) or QueueDepth(name=name), rates.get(name, NO_RATE))
+            for name in sorted({*depths, *rates})
         ]
 
-    def _rate(self, name: str, status: JobStatus, now: QueueStats) -> float | None:
-        """How many more in a second; finished jobs that were removed meanwhile do not count backward."""
-        if self._before is None:
-            return None
-        at, before = self._before
-        more = getattr(now, status) - getattr(before.get(name, QueueStats()), status)
-        return float(max(more, 0) / max(time.monotonic() - at, 0.001))
-
-    def _runs(self, running: list[Job[Any]]) -> list[Run]:
+    def _runs(self, running: list[Job[Any]], now: datetime) -> list[Run]:
         """The oldest first.
 
-        A claim's time moves with each heartbeat, so the beginning of a run is known only if the job was
-        not running yet at the look before.
+        TypeScript, and versions before 0.2, do not write when a job was claimed, and the time of its lock
+        moves with each heartbeat. So the beginning of such a run is known only if the job was not running
+        yet at the look before.
         """
-        is_first = self._before is None
-        now = self._monque.server_time()
-        since = {}
-        for job in running:
-            seen = (job.locked_at or now, not is_first)
-            since[_run(job)] = self._since.get(_run(job), seen)
-        self._since = since
-        asked = {_run(job): self._asked.get(_run(job), now) for job in running if job.cancel_requested}
-        self._asked = asked
-        runs = [
-            Run(
-                job,
-                now - since[_run(job)][0],
-                since[_run(job)][1],
-                now - asked[_run(job)] if _run(job) in asked else None,
-            )
+        self._since = {
+            _run(job): (job.claimed_at, True)
+            if job.claimed_at is not None
+            else self._since.get(_run(job), (job.locked_at or now, self._has_looked))
             for job in running
-        ]
+        }
+        self._asked = {_run(job): self._asked.get(_run(job), now) for job in running if job.cancel_requested}
+        runs = [self._shown(job, now) for job in running]
         return sorted(runs, key=lambda run: run.age, reverse=True)[:_MOST_RUNNING]
+
+    def _shown(self, job: Job[Any], now: datetime) -> Run:
+        since, is_exact = self._since[_run(job)]
+        asked = self._asked.get(_run(job))
+        age = max(now - since, timedelta(0))  # our clock may be a little behind the server's
+        return Run(job, age, is_exact, None if asked is None else now - asked)
 
     def _retries(self) -> list[Job[Any]]:
         """Of the pending jobs that changed last, those whose last attempt failed."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from monque import ConnectionError, Job
+from monque import ConnectionError, Job, QueueDepth
 from monque.cli.output import (
     as_json,
     clean,
@@ -29,6 +29,7 @@ from monque.cli.pauses import pause_row
 from monque.cli.session import Database, connects, takes_app
 from monque.cli.snapshot import Snapshot, Watcher
 from monque.cli.times import span, stamp
+from monque.management.snapshot import Rate
 
 # A look may take long on a large collection; then it is taken less often, to leave the server alone.
 _SHARE_OF_TIME = 5
@@ -140,7 +141,7 @@ def _keys() -> Iterator[Keys]:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
-_NAMES = ["name", "pending", "processing", "completed", "failed", "cancelled", "completed/s", "failed/s"]
+_NAMES = ["name", "due", "later", "processing", "failed", "cancelled", "completed/min", "failed/min"]
 _RUNNING = ["running job", "name", "attempt", "age", "state", "progress", "instance"]
 _FAILURES = ["failed job", "name", "when", "failures", "reason"]
 _PAUSED = ["paused name", "since", "until", "by", "reason"]
@@ -170,10 +171,7 @@ def _drawn(snapshot: Snapshot | ConnectionError) -> Any:
 def _tables(snapshot: Snapshot) -> Iterator[tuple[list[str], list[list[object]]]]:
     yield (
         _NAMES,
-        [
-            [line.name, *line.counts.values(), _rate(line.completed_rate), _rate(line.failed_rate)]
-            for line in snapshot.names
-        ],
+        [_row(line.depth, line.rate) for line in snapshot.names],
     )
     yield (
         _RUNNING,
@@ -197,6 +195,15 @@ def _tables(snapshot: Snapshot) -> Iterator[tuple[list[str], list[list[object]]]
     yield _RETRIES, [_failure(job, _until(job.next_run_at, now)) for job in snapshot.retries]
 
 
+def _row(depth: QueueDepth, rate: Rate | None) -> list[object]:
+    per_minute = ("", "") if rate is None else (rate.completed, rate.failed)
+    return [
+        depth.name,
+        *(depth.due, depth.later, depth.processing, depth.failed, depth.cancelled),
+        *per_minute,
+    ]
+
+
 def _failure(job: Job[Any], when: str) -> list[object]:
     return [shown_id(job.id), job.name, when, job.fail_count, job.fail_reason]
 
@@ -213,7 +220,3 @@ def _until(moment: datetime | None, now: datetime) -> str:
 
 def _numbers(columns: list[str]) -> list[str]:
     return columns[1:] if columns is _NAMES else ["attempt", "failures"]
-
-
-def _rate(rate: float | None) -> str:
-    return "" if rate is None else f"{rate:,.1f}"

@@ -8,16 +8,13 @@ from datetime import timedelta
 from typing import TypeVar
 
 from monque import ConnectionError, Monque, QueueDepth
-from monque.management.snapshot import Failures, Reading
+from monque.management.snapshot import RECENT, Failures, Reading
 
 T = TypeVar("T")
 
 # Failed jobs and the size of the collection change slowly; counting failures takes 12 ms among a million
 # jobs. Twice as often would cost that twice; half as often, and a failure would show after 20 s.
 _SELDOM = 10
-
-# Rates are about the last minute, which began in the bucket before the current one.
-_RECENT = timedelta(minutes=2)
 
 # A server that is slow ends the read itself, after the time limit. One that is gone does not: so much later
 # we do. With less, a busy network would look like an outage; with more, pages would hear of one later.
@@ -50,7 +47,7 @@ class LiveReads:
         if seldom:
             self._failures = _failures(depths)
             self._stored = await self._answer(monque.estimated_count(max_time=limit))
-        since = monque.server_time() - _RECENT
+        since = monque.server_time() - RECENT
         points = await self._answer(monque.trends(since=since, by_name=True, max_time=limit))
         instances = await self._answer(monque.instances(max_time=limit))
         # Also a name of which no job waits may be paused.

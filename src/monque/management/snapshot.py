@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from monque import Instance, QueueDepth, TrendPoint
 from monque.management.values import iso, iso_or_none, milliseconds
@@ -34,6 +34,9 @@ Row: TypeAlias = tuple[str | int | bool | None, ...]
 
 _NAME, _DUE, _LATER, _PROCESSING, _OLDEST, _FAILED, _COMPLETED_RATE, _RETRIED_RATE, _FAILED_RATE = range(9)
 _MINUTE = timedelta(minutes=1)
+
+RECENT = 2 * _MINUTE
+"""How far back to read for rates: the last minute began in the bucket before the current one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,15 +198,15 @@ def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, A
 
 def _rows(reading: Reading) -> dict[str, Row]:
     depths = {depth.name: depth for depth in reading.depths}
-    points = _by_name(reading.points)
+    rates = rates_of(reading.points, reading.at)
     slots = _slots(reading.instances)
     failed = {} if reading.failures is None else reading.failures.failed
-    names = {*depths, *points, *slots, *failed, *filter(None, reading.paused)}
+    names = {*depths, *rates, *slots, *failed, *filter(None, reading.paused)}
     return {
         name: (
             *_depth(depths.get(name) or QueueDepth(name=name)),
             None if reading.failures is None else failed.get(name, 0),
-            *_speed(points.get(name, ()), reading.at),
+            *rates.get(name, NO_RATE),
             slots.get(name, 0),
             name in reading.paused or None in reading.paused,
         )
@@ -215,12 +218,25 @@ def _depth(depth: QueueDepth) -> Row:
     return depth.name, depth.due, depth.later, depth.processing, milliseconds(depth.oldest_due)
 
 
-def _by_name(points: Iterable[TrendPoint]) -> dict[str, list[TrendPoint]]:
+class Rate(NamedTuple):
+    """What ended in the last minute, and below which wait 95 % of the jobs stayed, in milliseconds."""
+
+    completed: int
+    retried: int
+    failed: int
+    wait_p95: int | None
+
+
+NO_RATE = Rate(0, 0, 0, None)
+
+
+def rates_of(points: Iterable[TrendPoint], now: datetime) -> dict[str, Rate]:
+    """The rate of each name; *points* are those of single names in the last two minutes."""
     found: dict[str, list[TrendPoint]] = {}
     for point in points:
         if point.name is not None:
             found.setdefault(point.name, []).append(point)
-    return found
+    return {name: _rate_of(own, now) for name, own in found.items()}
 
 
 def _slots(instances: Iterable[Instance]) -> dict[str, int]:
@@ -234,15 +250,14 @@ def _slots(instances: Iterable[Instance]) -> dict[str, int]:
     return found
 
 
-def _speed(points: Sequence[TrendPoint], now: datetime) -> Row:
-    """Completed, retried and failed in the last minute, and below which wait 95 % of the jobs stayed."""
+def _rate_of(points: Sequence[TrendPoint], now: datetime) -> Rate:
     weighed = [(point, _share(point, now)) for point in points]
     waited = [point.waited for point in points if point.waited.count]
     longest = sum(waited[1:], waited[0]).quantile(0.95) if waited else None
-    return (
-        _rate((point.completed, share) for point, share in weighed),
-        _rate((point.retried, share) for point, share in weighed),
-        _rate((point.failed, share) for point, share in weighed),
+    return Rate(
+        _per_minute((point.completed, share) for point, share in weighed),
+        _per_minute((point.retried, share) for point, share in weighed),
+        _per_minute((point.failed, share) for point, share in weighed),
         None if longest is None else milliseconds(longest),
     )
 
@@ -255,7 +270,7 @@ def _share(point: TrendPoint, now: datetime) -> float:
     return max(0.0, min(1.0, (end - max(point.at, now - _MINUTE)) / (end - point.at)))
 
 
-def _rate(counts: Iterable[tuple[int, float]]) -> int:
+def _per_minute(counts: Iterable[tuple[int, float]]) -> int:
     """Whole jobs a minute: a rate that is not zero is at least 1."""
     total = sum(count * share for count, share in counts)
     return max(1, round(total)) if total > 0 else 0
