@@ -19,7 +19,7 @@ from monque._explanation import Explanation
 from monque._instances import Instance
 from monque._job import Job
 from monque._options import Options
-from monque._reasons.facts import Around, Facts, Running, alike, is_full
+from monque._reasons.facts import Around, Facts, Running, alike, competing, is_full, with_claims
 from monque._rules import check_flag
 from monque._status import JobStatus
 from monque._store import failures, surroundings
@@ -160,10 +160,10 @@ class Look:
             return facts
         if not facts.serving(self._job.name):
             return await self._with_strangers(facts)
-        around = _lately(await self._trends())
-        if not is_full(self._job, facts):
-            return replace(facts, around=around)
-        return await self._with_queue(replace(facts, around=around), settings)
+        queue = await self._queue(facts, settings)
+        facts = with_claims(facts, surroundings.claims_by_owner(queue.claims))
+        facts = replace(facts, around=_lately(await self._trends()))
+        return self._with_queue(facts, queue) if is_full(self._job, facts) else facts
 
     async def _instances(self) -> tuple[Instance, ...] | None:
         """The register; None if the user may not read it."""
@@ -198,11 +198,18 @@ class Look:
         alive = surroundings.owners_alive(claims, self.now, self._store.options)
         return tuple(sorted(each for each in alive if facts.registered(each) is None))
 
-    async def _with_queue(self, facts: Facts, settings: Settings) -> Facts:
-        queue = await surroundings.read_queue(
-            self._store.collection, self._job, self.now, uses_priorities="priority" in settings.uses
+    async def _queue(self, facts: Facts, settings: Settings) -> surroundings.Queue:
+        return await surroundings.read_queue(
+            self._store.collection,
+            self._job,
+            self.now,
+            names=competing(self._job.name, facts),
+            uses_priorities="priority" in settings.uses,
         )
-        longest = surroundings.longest_of(queue.claims)
+
+    def _with_queue(self, facts: Facts, queue: surroundings.Queue) -> Facts:
+        own = [claim for claim in queue.claims if claim.get("name") == self._job.name]
+        longest = surroundings.longest_of(own)
         around = replace(
             facts.around,
             ahead=min(queue.ahead, surroundings.MOST),
@@ -210,7 +217,7 @@ class Look:
             is_capped=queue.ahead > surroundings.MOST,
             longest=None if longest is None else Running(id=longest[0], since=longest[1], by=longest[2]),
         )
-        return replace(facts, around=around, strangers=self._strangers(queue.claims, facts))
+        return replace(facts, around=around, strangers=self._strangers(own, facts))
 
 
 def _lately(points: list[TrendPoint]) -> Around:

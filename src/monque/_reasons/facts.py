@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -88,6 +89,35 @@ class Facts:
     def registered(self, instance_id: str | None) -> Instance | None:
         """The instance with this id, dead or alive."""
         return next((each for each in self.instances or () if each.id == instance_id), None)
+
+
+def competing(name: str, facts: Facts) -> set[str]:
+    """The names whose runs take slots from this one: others do where an instance has a limit for all."""
+    limited = [
+        each
+        for each, _ in facts.serving(name)
+        if each.slots < sum(worker.concurrency for worker in each.workers if not worker.off)
+    ]
+    return {name} | {worker.name for each in limited for worker in each.workers}
+
+
+def with_claims(facts: Facts, claims: Counter[tuple[str, str]]) -> Facts:
+    """Count what runs now, by owner and name: the register says what ran some seconds ago."""
+    by_owner: Counter[str] = Counter()
+    for (owner, _), count in claims.items():
+        by_owner[owner] += count
+    instances = tuple(
+        replace(
+            each,
+            busy=max(each.busy, by_owner[each.id]),
+            workers=tuple(
+                replace(worker, active=max(worker.active, claims[each.id, worker.name]))
+                for worker in each.workers
+            ),
+        )
+        for each in facts.instances or ()
+    )
+    return replace(facts, instances=instances)
 
 
 def is_full(job: Job[Any], facts: Facts) -> bool:

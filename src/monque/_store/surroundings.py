@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -30,7 +31,7 @@ _LATELY = timedelta(minutes=15)
 
 
 class Queue(NamedTuple):
-    """The jobs of a name that are before one job, and the claims of the name."""
+    """The jobs of a name that are before one job, and the claims of the names that were asked for."""
 
     ahead: int
     urgent: int
@@ -44,9 +45,14 @@ async def read_claims(collection: AsyncCollection[Document]) -> list[Document]:
 
 
 async def read_queue(
-    collection: AsyncCollection[Document], job: Job[Any], now: datetime, *, uses_priorities: bool
+    collection: AsyncCollection[Document],
+    job: Job[Any],
+    now: datetime,
+    *,
+    names: Iterable[str],
+    uses_priorities: bool,
 ) -> Queue:
-    """What is before a due job, and who runs jobs of its name, in one command.
+    """What is before a due job, and who runs jobs of these *names*, in one command.
 
     *uses_priorities*: whether the collection is used for these, so that their index is there.
     """
@@ -54,7 +60,7 @@ async def read_queue(
     if uses_priorities:
         parts.append(_count(higher(job, now), "urgent"))
     union = [{"$unionWith": {"coll": collection.name, "pipeline": part}} for part in parts]
-    found = await aggregate(collection, [*_claims(job.name), *union])
+    found = await aggregate(collection, [*_claims(names), *union])
     return Queue(
         ahead=sum(row.get("ahead", 0) for row in found),
         urgent=sum(row.get("urgent", 0) for row in found),
@@ -72,14 +78,19 @@ def _count(query: Document, what: str) -> list[Document]:
     return [{"$match": query}, {"$limit": MOST + 1}, {"$count": what}]
 
 
-def _claims(name: Any) -> list[Document]:
-    named = {} if name is None else {"name": {"$eq": name}}
+def _claims(names: Iterable[str] | None) -> list[Document]:
+    named = {} if names is None else {"name": {"$in": list(names)}}
     fields = ("status", "name", "claimedBy", "claimedAt", "lockedAt", "lastHeartbeat", "heartbeatInterval")
     return [
         {"$match": {"status": "processing", **named}},
         {"$limit": _MOST_CLAIMS},
         {"$project": dict.fromkeys(fields, 1)},
     ]
+
+
+def claims_by_owner(claims: Iterable[Mapping[str, Any]]) -> Counter[tuple[str, str]]:
+    """How many jobs each owner runs, by their names."""
+    return Counter((str(claim.get("claimedBy")), str(claim.get("name"))) for claim in claims)
 
 
 def owners_alive(claims: Iterable[Mapping[str, Any]], now: datetime, options: Options) -> set[str]:

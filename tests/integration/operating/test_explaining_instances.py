@@ -6,9 +6,11 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from bson import ObjectId
 
 from monque import Monque, Options, Trends
+from monque._engine import register
 from support.aliases import Collection, Database, Make
 from support.clocks import ago
 from support.jobs import claimed, document
@@ -96,6 +98,25 @@ async def test_all_slots_are_busy(make_monque: Make, monque: Monque, collection:
     found = await monque.explain(job.id)
     assert found.code == "limited"
     assert found.sentence.startswith("4 of the 6 jobs before it have a higher priority, and the only slot")
+    work.done.set()
+    await worker.stop()
+
+
+@pytest.mark.parametrize("busy_with", ["work", "other"])
+async def test_busy_slots_are_told_before_the_instance_has_described_itself_again(
+    make_monque: Make, monque: Monque, monkeypatch: pytest.MonkeyPatch, busy_with: str
+) -> None:
+    """The register has what the instance said when it started: all slots were free."""
+    monkeypatch.setattr(register, "_CHECK", 3_600.0)
+    rarely = {"heartbeat_interval": timedelta(hours=1), "instance_concurrency": 1}
+    worker, work = await running(make_monque, "web-1", "work", "other", **rarely)
+    await monque.enqueue(busy_with)
+    await eventually(lambda: _runs(work, 1))
+    job = await monque.enqueue("work")
+
+    found = await monque.explain(job.id)
+
+    assert found.sentence.startswith("The only slot for work is busy; it is the next one.")
     work.done.set()
     await worker.stop()
 
