@@ -45,6 +45,11 @@ test: lint ui ## everything: lint, types, import contracts, all tests; FULL=1 wi
 	@$(PAGES) test
 	@$(if $(FULL),MONQUE_TEST_FULL=1) $(PY) -m pytest -n $(JOBS) --dist worksteal
 
+sharded: .venv/ready node ## the tests on a sharded cluster of MongoDB 8.2, which it fetches (Linux on x86_64)
+	@$(PY) .ci/fetch_servers.py
+	@test ! -e .cache/sharded/mongos || MONQUE_TEST_MONGOD="$(CURDIR)/.cache/sharded/mongod" \
+	  MONQUE_TEST_MONGOS="$(CURDIR)/.cache/sharded/mongos" $(PY) -m pytest tests/sharded
+
 lint: .venv/ready node ## style, types (also of the pages) and import contracts
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
@@ -108,9 +113,9 @@ pins: ## write the pins in requirements/ anew (needs uv)
 	@$(COMPILE) requirements/node.in -o requirements/node.txt
 
 clean: ## remove what was built
-	@rm -rf ui/node_modules ui/.tests ui/src/api.gen.ts src/monque/web/static .cache/node .cache/npm .cache/matrix
+	@rm -rf ui/node_modules ui/.tests ui/src/api.gen.ts src/monque/web/static .cache/node .cache/npm .cache/matrix .cache/sharded
 	@rm -rf .venv dist site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.*
 
-.PHONY: help setup demo dashboard screenshots test lint browser format coverage bench bench-compare trace chaos matrix docs node ui ui-dev build pins clean
+.PHONY: help setup demo dashboard screenshots test sharded lint browser format coverage bench bench-compare trace chaos matrix docs node ui ui-dev build pins clean
 
 .NOTPARALLEL: # the set-ups write into the same folders

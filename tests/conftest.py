@@ -28,6 +28,11 @@ from support.waiting import Events
 if mongod := os.environ.get("MONQUE_TEST_MONGOD"):
     os.environ["MONQUE_MONGOD"] = mongod
 
+# `make sharded` names the programs of a sharded cluster.
+collect_ignore = [] if "MONQUE_TEST_MONGOS" in os.environ else ["sharded/test_sharded.py"]
+if mongod is None:
+    collect_ignore.append("sharded/test_named_server.py")
+
 # A shell starts background commands with SIGINT ignored, and programs inherit that. Tests that send a Ctrl-C
 # to a program need it to arrive, also with `make test &`.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -5,17 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 
-import pytest
 from pymongo import MongoClient
 
 from monque.embedded import EmbeddedMongo
 from support.servers import Servers
 
 
-@pytest.mark.skipif(
-    not os.environ.get("MONQUE_TEST_MONGOD"),
-    reason="all ran on the packaged mongod; name another one, such as MongoDB 8, in MONQUE_TEST_MONGOD",
-)
 def test_every_server_of_the_tests_is_the_named_one(server: EmbeddedMongo) -> None:
     named = os.environ["MONQUE_TEST_MONGOD"]
     told = subprocess.run([named, "--version"], capture_output=True, text=True, check=True, timeout=30).stdout

@@ -12,12 +12,6 @@ from pymongo import MongoClient
 
 from support.servers import Node, Servers
 
-NEEDS_MONGOS = pytest.mark.skipif(
-    not (os.environ.get("MONQUE_TEST_MONGOS") and os.environ.get("MONQUE_TEST_MONGOD")),
-    reason="needs a mongos and its mongod: name them in MONQUE_TEST_MONGOS and MONQUE_TEST_MONGOD",
-)
-
-
 NOT_THROUGH_MONGOS = pytest.mark.skipif(
     bool(os.environ.get("MONQUE_TEST_THROUGH_MONGOS")),
     reason="through a mongos a change stream is seconds late, and Monque polls: see docs/guides/sharding.md",
