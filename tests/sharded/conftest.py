@@ -14,12 +14,11 @@ from pymongo import AsyncMongoClient
 from support.aliases import Database
 from support.sharding import Cluster
 
-# What MongoDB takes together with the index for unique keys.
+# With these, MongoDB can keep all of our unique indexes.
 SHARD_KEYS: dict[str, dict[str, Any] | None] = {
     "unsharded": None,
     "by name, hashed": {"name": "hashed"},
     "by name": {"name": 1},
-    "by name and hashed key": {"name": 1, "uniqueKey": "hashed"},
 }
 
 
@@ -43,14 +42,13 @@ async def database(
         if shard_key is not None:
             await client.admin.command("shardCollection", f"{name}.monque_jobs", key=shard_key)
             if shard_key["name"] == 1:
-                await spread(client, f"{name}.monque_jobs", shard_key)
+                await spread(client, f"{name}.monque_jobs")
         yield client[name]
         await client.drop_database(name)
 
 
-async def spread(client: AsyncMongoClient[Any], namespace: str, shard_key: dict[str, Any]) -> None:
+async def spread(client: AsyncMongoClient[Any], namespace: str) -> None:
     """Put the first names on one shard and the others on the other, as the balancer would in time."""
-    middle = {field: "name-15" if field == "name" else MinKey() for field in shard_key}
-    ends = [dict.fromkeys(shard_key, end) for end in (MinKey(), MaxKey())]
-    for shard, (low, high) in {"shard0": (ends[0], middle), "shard1": (middle, ends[1])}.items():
-        await client.admin.command("moveRange", namespace, min=low, max=high, toShard=shard)
+    low, middle, high = ({"name": name} for name in (MinKey(), "name-15", MaxKey()))
+    for shard, (first, last) in {"shard0": (low, middle), "shard1": (middle, high)}.items():
+        await client.admin.command("moveRange", namespace, min=first, max=last, toShard=shard)

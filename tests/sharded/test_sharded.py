@@ -13,16 +13,14 @@ import pytest
 
 from monque import ConfigurationError, Job, JobFilter, JobStateError, Monque, NewJob, Options, Unique
 from monque._api.preparing import check_sharding
+from monque._store.indexes import USES
 from support.aliases import Collection, Database, Make
 from support.clocks import ago
 from support.jobs import claimed, document
 from support.options import QUICK
 from support.programs.child import uri_of
-from support.sharding import NEEDS_MONGOS, Cluster
+from support.sharding import Cluster
 from support.waiting import Events, eventually, start
-
-pytestmark = NEEDS_MONGOS
-
 
 NAMES = [f"name-{number}" for number in range(20)]
 UNSHARDED_ONLY = pytest.mark.parametrize("shard_key", [None], ids=["unsharded"])
@@ -105,6 +103,41 @@ async def test_calls_replace_jobs_run_them_again_and_are_throttled(
     assert runs == [2, 3]
     assert [job.enqueued for job in throttled] == ["new", "throttled"]
     assert await collection.count_documents({}) == 2
+
+
+async def test_of_calls_at_once_in_one_window_one_is_accepted(
+    monque: Monque, make_monque: Make, collection: Collection
+) -> None:
+    """From two instances, alone, in bulk and in a transaction."""
+    hourly, other = Unique("k", window=timedelta(hours=1)), await make_monque().open()
+    calls = [each.enqueue("work", n, unique=hourly) for n in range(20) for each in (monque, other)]
+    answers = [job.enqueued for job in await asyncio.gather(*calls)]
+    [in_bulk] = await other.enqueue_many([NewJob("work", 20, unique=hourly)])
+    async with monque.client.start_session() as session, await session.start_transaction():
+        joined = await monque.enqueue("work", 21, unique=hourly, session=session)
+
+    assert Counter([*answers, in_bulk.enqueued, joined.enqueued]) == {"new": 1, "throttled": 41}
+    assert await collection.count_documents({}) == 1
+
+
+async def test_every_use_can_begin(make_monque: Make, collection: Collection) -> None:
+    await make_monque(options=replace(QUICK, uses=tuple(USES))).open()
+
+    assert {use.index_name for use in USES.values()} <= set(await collection.index_information())
+
+
+async def test_a_job_without_room_for_its_error_is_settled(make_monque: Make, collection: Collection) -> None:
+    """By its id alone, a write is part of a transaction of the cluster, whose errors have other codes."""
+    monque = await make_monque(options=replace(QUICK, max_retries=1)).open()
+    await collection.insert_one(document(name="fails", data="x" * (16 * 1024 * 1024 - 1000)))
+
+    @monque.worker("fails")
+    async def fails(job: Job[str]) -> None:
+        raise ValueError("y" * 1000)
+
+    await monque.run_until_idle()
+
+    assert [job.status for job in await monque.get_jobs()] == ["failed"]
 
 
 async def test_failures_retries_and_schedules_work(make_monque: Make, collection: Collection) -> None:
@@ -212,7 +245,16 @@ async def test_the_doctor_has_nothing_to_complain_about(monque: Monque) -> None:
 @UNSHARDED_ONLY
 @pytest.mark.parametrize(
     "wrong",
-    [{"_id": 1}, {"_id": "hashed"}, {"status": 1}, {"uniqueKey": 1}, {"name": 1, "_id": 1}],
+    [
+        {"_id": 1},
+        {"_id": "hashed"},
+        {"status": 1},
+        {"uniqueKey": 1},
+        {"name": 1, "_id": 1},
+        {"name": 1, "uniqueKey": 1},
+        {"name": 1, "uniqueKey": "hashed"},
+        {"name": "hashed", "uniqueKey": 1},
+    ],
     ids=str,
 )
 async def test_a_collection_sharded_by_another_key_is_refused_in_words(

@@ -12,6 +12,7 @@ from monque._engine.context import Context
 from monque._engine.recovery import recover
 from monque._errors import ConfigurationError, InstanceConflictError, driver_errors
 from monque._store.document import Document
+from monque._store.server import wrong_shard_key
 from monque._store.store import Store
 
 # MongoDB 6.0 speaks this version; older servers cannot build the index for unique keys.
@@ -63,12 +64,19 @@ def check_server(hello: Document) -> None:
 
 
 async def check_sharding(hello: Document, store: Store) -> None:
-    """Refuse a sharded collection where one job cannot be changed by its id alone."""
-    if hello["maxWireVersion"] < _OLDEST_SHARDING_WIRE_VERSION and await store.server.is_sharded():
+    """Refuse a sharded collection where a promise cannot be kept.
+
+    On an old cluster, a job cannot be changed by its id alone. Unless the name alone is the shard key, an
+    index that begins with the name cannot be unique.
+    """
+    shard_key = await store.server.shard_key()
+    if shard_key and hello["maxWireVersion"] < _OLDEST_SHARDING_WIRE_VERSION:
         raise ConfigurationError(
             "the jobs collection is sharded, and this MongoDB cluster is older than 7.0, where a job cannot "
             "be changed by its id alone; use 7.0 or newer, or leave the collection unsharded"
         )
+    if not shard_key <= {"name"}:
+        raise wrong_shard_key(store.collection)
 
 
 @contextmanager

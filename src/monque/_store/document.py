@@ -69,8 +69,9 @@ CLAIM_FIELDS = ("claimedBy", "claimedAt", "lockedAt", "lastHeartbeat")
 # How large the payload is that a page of jobs was read without. It is never stored.
 PAYLOAD_SIZE = "_payloadSize"
 
-# The changed document would be larger than MongoDB allows: BSONObjectTooLarge, and the codes of updates.
-TOO_LARGE = (10334, 17419, 17420)
+# The changed document would be larger than MongoDB allows: BSONObjectTooLarge, and the codes of updates; the
+# last one is that of MongoDB 8 for a sharded collection.
+TOO_LARGE = (10334, 17419, 17420, 8375908)
 
 # The wire format has counts and intervals as int32.
 LARGEST_INT32 = 2**31 - 1

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import OperationFailure
 
 from monque._connect.deadlines import limited
+from monque._errors import ConfigurationError
 from monque._store.document import CODEC_OPTIONS, Document
 from monque._time.clock import Clock
 
@@ -45,12 +46,23 @@ class Server:
         """Have the primary answer."""
         await self._admin.command("ping")
 
-    async def is_sharded(self) -> bool:
-        """Whether the collection is spread over the shards of a cluster."""
+    async def shard_key(self) -> frozenset[str]:
+        """The fields of the shard key but `_id`; none if the collection is not sharded, or we may not ask.
+
+        The plan of a `$merge` names them: it matches documents by `_id` and the shard key. Who may store jobs
+        may ask for it, while `config.collections` is for administrators.
+        """
         if not self.routed:
-            return False
-        statistics = await self._collection.database.command("collStats", self._collection.name)
-        return bool(statistics.get("sharded"))
+            return frozenset()
+        name = self._collection.name
+        merge = [{"$match": {"_id": None}}, {"$merge": {"into": name}}]
+        try:
+            plan = await self._collection.database.command(
+                "explain", {"aggregate": name, "pipeline": merge, "cursor": {}}, verbosity="queryPlanner"
+            )
+        except OperationFailure:
+            return frozenset()
+        return frozenset(_merged_on(plan)) - {"_id"}
 
     async def indexes(self) -> Sequence[Mapping[str, Any]]:
         """The indexes that the collection has; none if there is no such collection yet."""
@@ -65,3 +77,21 @@ class Server:
         """Read the server's time anew."""
         with limited():
             await self._clock.refresh(self.hello)
+
+
+def _merged_on(plan: Any) -> Iterator[str]:
+    """The fields in `on` of each `$merge` in a plan, whose shape differs from version to version."""
+    parts = plan.items() if isinstance(plan, Mapping) else enumerate(plan) if isinstance(plan, list) else ()
+    for name, part in parts:
+        if name == "$merge" and "on" in part:
+            yield from [part["on"]] if isinstance(part["on"], str) else part["on"]
+        else:
+            yield from _merged_on(part)
+
+
+def wrong_shard_key(collection: AsyncCollection[Document]) -> ConfigurationError:
+    """The error for a collection that is sharded by more than the name, or by something else."""
+    return ConfigurationError(
+        f"the collection {collection.full_name!r} is sharded by a key with which MongoDB cannot keep unique "
+        'keys and windows unique; shard it by {name: "hashed"} instead, or by {name: 1}'
+    )

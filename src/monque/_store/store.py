@@ -39,7 +39,7 @@ from monque._store.lazy_job import reader
 from monque._store.owners import allowed_silence
 from monque._store.policy import policy_of
 from monque._store.refused import Refused
-from monque._store.server import Server
+from monque._store.server import Server, wrong_shard_key
 from monque._store.settling import Settler
 from monque._store.transitions import recovery
 from monque._store.transitions.transition import Transition
@@ -124,11 +124,7 @@ class Store:
             await self.collection.create_indexes(models)
         except OperationFailure as error:
             if error.code == _NO_SUCH_INDEX_POSSIBLE and self.server.routed:
-                raise ConfigurationError(
-                    f"the collection {self.collection.full_name!r} is sharded by a key with which MongoDB "
-                    'cannot keep unique keys unique; shard it by {name: "hashed"} instead, or by {name: 1}: '
-                    f"{error}"
-                ) from error
+                raise wrong_shard_key(self.collection) from error
             if error.code not in _INDEX_CONFLICTS:
                 raise
             raise ConfigurationError(
