@@ -401,6 +401,8 @@ def test_code_that_cannot_be_imported_ends_all_processes(start: Start, tmp_path:
 
     assert worker.ends() == 1
     assert worker.text.count("ZeroDivisionError: division by zero") == 1
+    assert "Error: broken cannot be loaded:\n" in worker.text
+    assert "importlib" not in worker.text
     assert "broken:monque cannot be loaded, so no worker process runs" in worker.text
 
 
@@ -439,10 +441,49 @@ def test_a_change_of_the_source_starts_it_again_after_its_jobs(
     worker.wait_for("second 2")
 
     source.write_text("this is no Python")
-    worker.wait_for("it is started again when a file changes")
+    worker.wait_for("SyntaxError")
     source.write_text(RELOADED.replace("WORD", "third"))
     jobs.insert_one(document(name="say", data=3))
     worker.wait_for("third 3")
+    worker.send(signal.SIGTERM)
+    assert worker.ends() == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        (
+            "x = 1\ny = (x\n",
+            ['  File "{file}", line 2', "    y = (x", "        ^", "SyntaxError: '(' was never closed"],
+        ),
+        (
+            "1 / 0\n",
+            [
+                "Traceback (most recent call last):",
+                '  File "{file}", line 1, in <module>',
+                "    1 / 0",
+                "    ~~^~~",
+                "ZeroDivisionError: division by zero",
+            ],
+        ),
+    ],
+    ids=["syntax", "error"],
+)
+def test_code_that_cannot_be_loaded_shows_its_own_lines_last_and_no_others(
+    start: Start, tmp_path: Path, source: str, told: list[str]
+) -> None:
+    file = tmp_path / "jobs.py"
+    file.write_text(source)
+    worker = start("worker", "jobs:monque", "--reload", folder=tmp_path)
+    worker.wait_for(re.escape(told[-1]))
+    file.write_text(RELOADED)
+    worker.wait_for(READY)
+
+    lines = worker.text.partition(" jobs.py changed: ")[0].splitlines()[:-1]
+    assert lines[1:] == [
+        "Error: jobs cannot be loaded; it is tried again when a file changes:",
+        *(line.format(file=file) for line in told),
+    ]
     worker.send(signal.SIGTERM)
     assert worker.ends() == 0
 

@@ -13,6 +13,9 @@ from contextlib import asynccontextmanager, suppress
 
 LOADED, READY, WAITING = "loaded", "ready", "waiting"
 
+BROKEN = "broken"
+"""Its code cannot be loaded, which it tells itself."""
+
 ENDS_WITHIN = "ends within"
 """Followed by the seconds in which the worker ends once it is told to."""
 

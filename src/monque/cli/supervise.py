@@ -15,7 +15,7 @@ from pathlib import Path
 from monque import Options
 from monque._signals import on_signals
 from monque.cli.health import health_server
-from monque.cli.link import ENDS_WITHIN, LOADED, READY, WORD_LASTS
+from monque.cli.link import BROKEN, ENDS_WITHIN, LOADED, READY, WORD_LASTS
 from monque.cli.metrics import forget, metrics_server, shared_folder
 from monque.cli.reload import changes
 from monque.cli.work import LATEST, Settings
@@ -136,7 +136,12 @@ class Supervisor:
             return await Child.start("dashboard process", self._web_arguments, self._loaded)
         return await Child.start(
             f"worker process {number}",
-            lambda link: ["worker", "--supervised", str(number), str(link), *self._settings.arguments()],
+            lambda link: [
+                "worker",
+                *("--supervised", str(number), str(link)),
+                *(["--reload"] if self._folder is not None else []),
+                *self._settings.arguments(),
+            ],
             self._loaded,
         )
 
@@ -170,7 +175,9 @@ class Supervisor:
 
     async def _rest_before_the_next(self, child: Child, code: int, pause: float) -> None:
         if self._folder is not None and not child.has_loaded:
-            logger.error("%s %s; it is started again when a file changes", child, described(code))
+            # What is wrong with the code stands last on the screen.
+            level = logging.DEBUG if child.is_broken else logging.ERROR
+            logger.log(level, "%s %s; it is started again when a file changes", child, described(code))
             await self._wait(None)
         else:
             logger.warning("%s %s; the next one starts in %g s", child, described(code), pause)
@@ -232,6 +239,7 @@ class Child:
         self._ends_within = Options().shutdown_timeout.total_seconds() + LATEST
         self._killing: asyncio.TimerHandle | None = None
         self.has_loaded = False
+        self.is_broken = False
         self._ready_at: float | None = None
         self.told_to_end = False
 
@@ -304,6 +312,7 @@ class Child:
                 self._ready_at = asyncio.get_running_loop().time() if word == READY else None
                 if word.startswith(ENDS_WITHIN):
                     self._ends_within = float(word.removeprefix(ENDS_WITHIN))
+                self.is_broken = self.is_broken or word == BROKEN
                 if word == LOADED:
                     self.has_loaded = True
                     self._loaded.set()

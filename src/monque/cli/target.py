@@ -6,8 +6,9 @@ import asyncio
 import importlib
 import inspect
 import sys
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from difflib import get_close_matches
@@ -16,8 +17,9 @@ from types import ModuleType
 from typing import Any, Protocol, Self, TypeGuard
 
 import click
+from pymongo.errors import PyMongoError
 
-from monque import JobFilter, Monque, Observer, Options, SyncMonque, Worker, Workers
+from monque import JobFilter, Monque, MonqueError, Observer, Options, SyncMonque, Worker, Workers
 from monque._hosting.apps import Hosted, hosted_by, is_app
 
 
@@ -119,13 +121,47 @@ def load(spec: str) -> object:
 
 def _module(name: str) -> ModuleType:
     try:
-        return importlib.import_module(name)
+        with _loading(name):
+            return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
             raise _wrong(
                 f"there is no module {error.name!r} in the current folder or on the import path"
             ) from error
         raise _wrong(f"{name!r} cannot be imported: it needs {error.name!r}, which is not there") from error
+
+
+class LoadError(click.ClickException):
+    """The code of the target raised an error; the message ends with the lines of that code."""
+
+    def __init__(self, what: str, error: Exception) -> None:
+        super().__init__(f"{what} cannot be loaded")
+        self._error = error
+        self.is_tried_again = False
+        """Whether somebody starts the process again when a file changes."""
+
+    def format_message(self) -> str:
+        """Say what could not be loaded, and show the error below it."""
+        then = "; it is tried again when a file changes" if self.is_tried_again else ""
+        told = traceback.TracebackException.from_exception(self._error)
+        told.stack[:] = [frame for frame in told.stack if not _is_importing(frame.filename)]
+        lines = told.format() if told.stack else told.format_exception_only()
+        return f"{self.message}{then}:\n{''.join(lines).rstrip()}"
+
+
+def _is_importing(file: str) -> bool:
+    return file.startswith("<frozen importlib") or file in (__file__, importlib.__file__)
+
+
+@contextmanager
+def _loading(what: str) -> Iterator[None]:
+    """Show users the lines of their own code, and none of the command line's."""
+    try:
+        yield
+    except (ModuleNotFoundError, MonqueError, PyMongoError):
+        raise  # told in a sentence
+    except Exception as error:
+        raise LoadError(what, error) from error
 
 
 def _hint(module: ModuleType, missing: str) -> str:
@@ -169,8 +205,9 @@ async def _made(factory: Callable[..., Any], spec: str) -> object:
     except (TypeError, ValueError) as error:
         problem = f"{spec} is {_kind(factory)} that needs arguments ({error})"
         raise _wrong(problem + _instances_hint(spec)) from error
-    made = factory()
-    return await made if inspect.isawaitable(made) else made
+    with _loading(spec):
+        made = factory()
+        return await made if inspect.isawaitable(made) else made
 
 
 def _is_instance(value: object) -> bool:

@@ -15,10 +15,10 @@ import click
 from monque import JobCompleted, JobFailed, JobFilter, JobStatus, Options
 from monque._signals import into_loop, listening
 from monque.cli.health import health_server
-from monque.cli.link import ENDS_WITHIN, LOADED, Link
+from monque.cli.link import BROKEN, ENDS_WITHIN, LOADED, Link
 from monque.cli.metrics import measure, metrics_server, use_folder
 from monque.cli.output import progress
-from monque.cli.target import Served, find
+from monque.cli.target import LoadError, Served, Target, find
 from monque.cli.watchdog import Watchdog
 
 logger = logging.getLogger("monque.cli")
@@ -110,7 +110,7 @@ async def _work(
         link = None if place is None else await stack.enter_async_context(Link.attached(place.descriptor))
         await stack.enter_async_context(health_server(health_port, stop.trouble))
         await stack.enter_async_context(metrics_server(metrics_port))
-        target = await find(settings.target)
+        target = await _found(settings.target, link)
         configure(target.served, settings, place)
         stop.shutdown_timeout = target.served.options.shutdown_timeout.total_seconds()
         if metrics_port is not None or settings.metrics_folder is not None:
@@ -127,6 +127,15 @@ async def _work(
                 await _process(target.served, settings, shows_progress=link is None)
             finally:
                 stop.note_end()
+
+
+async def _found(spec: str, link: Link | None) -> Target:
+    try:
+        return await find(spec)
+    except LoadError:
+        if link is not None:
+            link.say(BROKEN)
+        raise
 
 
 async def _process(served: Served, settings: Settings, *, shows_progress: bool) -> None:

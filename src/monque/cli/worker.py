@@ -14,6 +14,7 @@ import click
 from monque.cli.log import FORMATS, LEVELS, set_up_logging
 from monque.cli.metrics import require_prometheus
 from monque.cli.session import chosen_app, names_app, sentences, takes_app
+from monque.cli.target import LoadError
 from monque.cli.work import Place, Settings, run_worker
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -117,7 +118,7 @@ def worker(
         raise click.UsageError("--reload and --until-idle cannot be given together")
     if metrics_port is not None:
         require_prometheus()
-    if reload or processes > 1:
+    if supervised is None and (reload or processes > 1):
         if sys.platform == "win32":
             raise click.UsageError(
                 "--processes and --reload are not available on Windows; run one process, and others beside it"
@@ -130,4 +131,8 @@ def worker(
         )
         click.get_current_context().exit(code)
     place = Place(*supervised) if supervised else None
-    run_worker(settings, place=place, health_port=health_port, metrics_port=metrics_port)
+    try:
+        run_worker(settings, place=place, health_port=health_port, metrics_port=metrics_port)
+    except LoadError as error:
+        error.is_tried_again = reload  # by the supervisor
+        raise
