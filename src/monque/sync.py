@@ -198,8 +198,9 @@ class SyncMonque:
     `def` handlers run in threads and may call it; `async def` handlers run on its own loop and must not,
     since they would wait for themselves.
 
-    In place of a database it takes a `Monque` that is not open: its methods, which block then. A `lifespan`
-    takes the `SyncMonque`, and may be a blocking context manager, which is entered and left in a thread.
+    In place of a database it takes a `Monque`: its methods, which block then. If that is open, as in its
+    `def` handlers, calls are handed to its event loop, and whoever opened it closes it. A `lifespan` takes
+    the `SyncMonque`, and may be a blocking context manager, which is entered and left in a thread.
 
     Examples:
         >>> with SyncMonque("mongodb://localhost:27017/shop") as monque:
@@ -273,7 +274,8 @@ class SyncMonque:
 
     def close(self) -> None:
         """As `Monque.close`. Calls under way are finished; to use it again, call `open()`."""
-        self.stop()
+        if self._thread.lender is None:
+            self.stop()
         self._thread.close()
 
     def __enter__(self) -> Self:
@@ -965,7 +967,12 @@ class _LoopThread:
 
     @property
     def is_open(self) -> bool:
-        return self._loop is not None
+        return self._loop is not None or self.lender is not None
+
+    @property
+    def lender(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop in which somebody else has opened the `Monque`."""
+        return None if self._loop is not None else self._monque._opening.loop
 
     @property
     def inherited(self) -> object:
@@ -995,7 +1002,7 @@ class _LoopThread:
                 raise NotOpenError(_CLOSED)
             with self._lock:
                 self._require_open()
-                return self._hand_over(method)
+                return self._hand_over(method, self._loop or self._monque._opening.loop)
         except BaseException:
             method.close()
             raise
@@ -1008,7 +1015,7 @@ class _LoopThread:
             if self._loop is not None:
                 wait(list(self._calls), timeout=_LAST_CALLS)
                 try:
-                    self._hand_over(self._monque.close()).result()
+                    self._hand_over(self._monque.close(), self._loop).result()
                 except ConfigurationError:  # a handler calls this: its result is still to be stored
                     self._is_closed = False
                     raise
@@ -1018,23 +1025,25 @@ class _LoopThread:
                 self._end()
 
     def _refuse_own_thread(self) -> None:
-        if threading.current_thread() is self._thread:
-            raise ConfigurationError(_ON_ITS_OWN_LOOP)
+        with suppress(RuntimeError):  # no loop runs in this thread
+            if asyncio.get_running_loop() in (self._loop, self.lender):
+                raise ConfigurationError(_ON_ITS_OWN_LOOP)
 
     def _require_open(self) -> None:
         if self._is_closed:
             raise NotOpenError(_CLOSED)
-        if self._loop is None:
+        if not self.is_open:
             self._begin()
             try:
-                self._hand_over(self._monque.open()).result()
+                self._hand_over(self._monque.open(), self._loop).result()
             except BaseException:
                 self._end()
                 raise
 
-    def _hand_over(self, method: Coroutine[Any, Any, R]) -> Future[R]:
-        assert self._loop is not None  # noqa: S101 - the callers have seen to it
-        call = asyncio.run_coroutine_threadsafe(method, self._loop)
+    def _hand_over(self, method: Coroutine[Any, Any, R], loop: asyncio.AbstractEventLoop | None) -> Future[R]:
+        if loop is None:  # it was lent, and closed in this very moment
+            raise NotOpenError(_CLOSED_MEANWHILE)
+        call = asyncio.run_coroutine_threadsafe(method, loop)
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
         return call

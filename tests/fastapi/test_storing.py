@@ -190,3 +190,19 @@ class TestClasses:
             async def handle(self, job: Job[Email]) -> None: ...
 
         assert Own.enqueue == "mine"
+
+
+async def test_a_def_handler_that_forgets_to_await_what_a_class_stores_fails(shop: OpenShop) -> None:
+    @job("first")
+    class First(JobClass[Email]):
+        def handle(self, job: Job[Email]) -> None:
+            First.enqueue(ADA)  # type: ignore[unused-coroutine]
+
+    async with shop(routers=[First]) as it:
+        stored = await First.enqueue(ADA, max_attempts=1)
+        await it.monque.run_until_idle()
+
+        failed = await it.monque.get_job(stored.id)
+        assert failed.status == "failed"
+        assert "JobClass.enqueue() was called in" in failed.fail_reason
+        assert await it.monque.count_jobs() == 1

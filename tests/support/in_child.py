@@ -13,7 +13,18 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 
-from monque import Cancel, Fail, Job, JobInterrupted, JobStateError, RetryAfter, Snooze, current_job
+from monque import (
+    Cancel,
+    Fail,
+    Job,
+    JobInterrupted,
+    JobStateError,
+    Monque,
+    RetryAfter,
+    Snooze,
+    SyncMonque,
+    current_job,
+)
 
 logger = logging.getLogger("shop.child")
 
@@ -163,3 +174,14 @@ def leave_a_fork(job: Job[None]) -> None:
 
 def descriptors(job: Job[None]) -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def forget_to_await(job: Job[str]) -> None:
+    """Call an async method of a Monque in a `def`, which cannot await it."""
+    Monque(job.data).enqueue("second", 1)  # type: ignore[unused-coroutine]
+
+
+def store_blocking(job: Job[str]) -> None:
+    """Store a job from a child process, which has no open Monque."""
+    with SyncMonque(Monque(job.data)) as blocking:
+        blocking.enqueue("second", 1)

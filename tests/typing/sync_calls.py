@@ -15,6 +15,7 @@ from monque import (
     Explanation,
     Job,
     JobFailed,
+    Monque,
     NewJob,
     Pause,
     Schedule,
@@ -76,6 +77,7 @@ def right_calls() -> None:
         assert_type(opened, SyncMonque)
     assert_type(monque.enqueue(send_email, Email("ada@example.org")), Job[Email])
     assert_type(monque.enqueue(clean_up), Job[None])
+    assert_type(SyncMonque(Monque()).enqueue(send_email, Email("ada@example.org")), Job[Email])
     by_name = monque.enqueue("clean-up")
     assert_type(by_name, Job[None])
     assert_type(monque.now(send_email, Email("ada@example.org")), Job[Email])

@@ -38,6 +38,7 @@ from monque._state import State
 from monque._store.store import Store
 from monque._store.tally import Tally
 from monque._time.clock import Clock
+from monque._unawaited import noting_calls
 from monque._workers.home import EnqueueOptions, ScheduleOptions
 from monque._workers.hooks import HookT
 from monque._workers.workers import Handler, Worker, Workers
@@ -45,6 +46,7 @@ from monque._workers.workers import Handler, Worker, Workers
 T = TypeVar("T")
 
 
+@noting_calls
 class Monque(Management):
     """A job scheduler on MongoDB.
 

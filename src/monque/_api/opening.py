@@ -41,7 +41,13 @@ class Opening:
     @property
     def is_open(self) -> bool:
         """Whether it is open, in a loop that has not ended."""
-        return self._opened is not None and not self._opened.loop.is_closed()
+        return self.loop is not None
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop in which it is open, if it is."""
+        opened = self._opened
+        return None if opened is None or opened.loop.is_closed() else opened.loop
 
     def anywhere(self) -> Opened:
         """Return what is open, for a call that may come from any thread."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -89,9 +88,7 @@ async def call(worker: Worker[Any], job: Job[Any]) -> Any:
         if worker.is_async:
             result = await worker.handler(job)
         else:
-            result = await _threads.run(worker.handler, job)
-            if inspect.isawaitable(result):
-                result = await result
+            result = await _threads.call(worker.handler, job)
     finally:
         running.reset(before)
     refuse_generator(result)

@@ -34,6 +34,7 @@ from monque._state import State
 from monque._status import Interruption, JobStatus
 from monque._store.document import Claim, Document, is_cancel_requested
 from monque._store.lazy_job import hand, reader, take_back, to_job
+from monque._unawaited import Noted, call_noting, refuse_unawaited
 from monque._workers.address import find
 from monque._workers.results import Kept, keep
 from monque._workers.signature import refuse_generator
@@ -209,12 +210,18 @@ class Child:
 
     def _result(self, worker: Worker[Any], job: Job[Any], run: ChildRun) -> Any:
         """Call the handler. In here, and nowhere else, a signal ends it."""
+        calls: list[Noted] = []
         try:
             self._may_interrupt = True
             if self.told is not None:
                 raise JobInterrupted(self.told)
-            result = worker.handler(job)
-            return asyncio.run(_awaited(result, run)) if inspect.isawaitable(result) else result
+            result = call_noting(calls, worker.handler, job)
+            result = asyncio.run(_awaited(result, run)) if inspect.isawaitable(result) else result
+            refuse_unawaited(calls)
+            return result
+        except BaseException as error:
+            refuse_unawaited(calls, error)
+            raise
         finally:
             self._may_interrupt = False
 

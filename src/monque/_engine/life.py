@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -167,8 +166,9 @@ class Life:
         if hasattr(manager, "__aenter__"):
             return manager.__aenter__, lambda error: manager.__aexit__(*_as_arguments(error))
         if hasattr(manager, "__enter__"):
-            run = self._threads.run
-            return partial(run, manager.__enter__), lambda error: run(manager.__exit__, *_as_arguments(error))
+            call = self._threads.call
+            enter = partial(call, manager.__enter__)
+            return enter, lambda error: call(manager.__exit__, *_as_arguments(error))
         raise ConfigurationError(
             f"a lifespan returns an async context manager, and this one returned {manager!r}; decorate the "
             "function with @contextlib.asynccontextmanager"
@@ -176,9 +176,7 @@ class Life:
 
     async def _call_hook(self, hook: Hook, _error: BaseException | None = None) -> None:
         """Call a hook as a handler is called: `async def` on the loop, `def` in a thread."""
-        result = hook.function() if is_async(hook.function) else await self._threads.run(hook.function)
-        if inspect.isawaitable(result):
-            await result
+        await (hook.function() if is_async(hook.function) else self._threads.call(hook.function))
 
     async def _during(self, step: Awaitable[Any]) -> Any:
         """Await a step, and know meanwhile that whatever it calls is called by it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import time
 from collections.abc import Awaitable
@@ -175,9 +174,7 @@ async def _call(run: Run, runs: Runs) -> Outcome:
         if worker.is_async:
             result = await worker.handler(job)
         else:
-            result = await runs.places.threads.run(worker.handler, job)
-            if result is not None and inspect.isawaitable(result):
-                result = await result
+            result = await runs.places.threads.call(worker.handler, job)
         if result is not None:
             refuse_generator(result)
     except asyncio.CancelledError as cancelled:

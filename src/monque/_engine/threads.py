@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import queue
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
+
+from monque._unawaited import Noted, call_noting, refuse_unawaited
 
 R = TypeVar("R")
 _Work = Callable[[], None]
@@ -30,6 +33,26 @@ class ThreadPool:
         self._work: queue.SimpleQueue[_Work] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._idle = 0
+
+    async def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a handler or a hook in a thread, and await what it returns if that can be awaited.
+
+        Raises:
+            ConfigurationError: It has called an async method, and nobody has awaited that.
+        """
+        calls: list[Noted] = []
+        try:
+            result = await self.run(call_noting, calls, function, *args)
+            if result is not None and inspect.isawaitable(result):
+                result = await result
+        except asyncio.CancelledError:
+            raise  # the thread may still run, and await what it has called
+        except BaseException as error:
+            refuse_unawaited(calls, error)
+            raise
+        # What the thread has sent to the loop by now was begun before this task was woken.
+        refuse_unawaited(calls)
+        return result
 
     async def run(self, function: Callable[..., R], *args: Any) -> R:
         """Call *function* in a thread, with the caller's context variables, and await its result."""

@@ -12,6 +12,7 @@ from monque._job import Job
 from monque._rules import check_name
 from monque._settings import WorkerSettings, check_worker_settings
 from monque._state import State
+from monque._unawaited import noting_calls
 from monque._workers.address import address_of
 from monque._workers.home import EnqueueOptions, Home, ScheduleOptions
 from monque._workers.hooks import Hooks, HookT
@@ -22,6 +23,7 @@ T = TypeVar("T")
 Handler = Callable[[Job[T]], Awaitable[Any] | Any]
 
 
+@noting_calls
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Worker(Generic[T]):
     """The handler registered for one job name. Its jobs are stored with `enqueue` and `schedule`.

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, Unpack, cast, overload
 
 from monque import ConfigurationError, EnqueueOptions, Job, ScheduleOptions
+from monque._unawaited import noting_calls
 from monque.fastapi.handler import JobHandler
 
 S = TypeVar("S")
@@ -32,6 +33,7 @@ def get_handlers(declared: Any) -> tuple[AnyHandler, ...]:
     return handlers
 
 
+@noting_calls
 class JobClass(Generic[T]):
     """A base for classes that are decorated with `job`, which names the payload for type checkers.
 
