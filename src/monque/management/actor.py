@@ -61,8 +61,9 @@ def _actions(given: Collection[Any]) -> frozenset[Action]:
 class Access:
     """What `authorize` is asked: may this actor do this, to this?
 
-    It is asked twice: first without a target, before anything is read, then with the *job*, or with the
-    *filter* of a list or of a bulk action.
+    It is asked first without a target, before anything is read; then with the *job*, or with the *filter* of
+    a list or of a bulk action; and with a filter that has a name alone for each job name that becomes known:
+    that of a job to be stored, and those of the rows of an answer.
 
     Attributes:
         action: What is to be done.
@@ -92,11 +93,13 @@ class Caller:
         request: Handed on to `authorize`.
         address: Where the request came from, for the audit trail.
         request_id: What the answer and the log call it.
-        decided: What is decided about them in general. A caller lives for one request.
+        decided: What is decided about them, in general and for each job name. A caller lives for one request.
     """
 
     actor: Actor
     request: Any = None
     address: str | None = None
     request_id: str | None = None
-    decided: dict[Action, SurfaceError | None] = field(default_factory=dict, compare=False, repr=False)
+    decided: dict[tuple[Action, str | None], SurfaceError | None] = field(
+        default_factory=dict, compare=False, repr=False
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -43,6 +43,24 @@ class Message:
     event: Literal["snapshot", "delta", "trouble", "action"]
     seq: int | None
     data: Mapping[str, Any]
+
+
+def names_in(message: Message) -> Iterator[str]:
+    """The job names that a message tells of."""
+    yield from (row[0] for row in message.data.get("names", ()))
+    yield from message.data.get("gone", ())
+    if message.event == "action" and "name" in message.data:
+        yield message.data["name"]
+
+
+def without_names(message: Message, refused: Collection[str]) -> Message | None:
+    """The message for a client who may not read about these names; None if it is about one of them alone."""
+    if message.event == "action":
+        return None if message.data.get("name") in refused else message
+    data = {**message.data, "names": [row for row in message.data["names"] if row[0] not in refused]}
+    if "gone" in data:
+        data["gone"] = [name for name in data["gone"] if name not in refused]
+    return replace(message, data=data)
 
 
 class Bulletin:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -87,6 +87,14 @@ def within(groups: Sequence[Group], since: datetime, until: datetime | None = No
     kept = [
         replace(group, rows=tuple(row for row in group.rows if _is_between(row.at, since, until)))
         for group in groups
+    ]
+    return sorted((group for group in kept if group.rows), key=_order)
+
+
+def without_names(groups: Sequence[Group], names: Collection[str]) -> list[Group]:
+    """The same groups without the failures of these job names."""
+    kept = [
+        replace(group, rows=tuple(row for row in group.rows if row.name not in names)) for group in groups
     ]
     return sorted((group for group in kept if group.rows), key=_order)
 

@@ -13,13 +13,13 @@ import signal
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import Context
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from starlette.types import Receive, Scope, Send
 
 from monque._signals import handler_besides_ours
-from monque.management.bulletin import Message
+from monque.management.bulletin import Message, names_in, without_names
 from monque.management.errors import TooBusyError
 from monque.management.pulse import Listener, Pulse
 
@@ -53,6 +53,9 @@ _END = {"type": "http.response.body", "body": b"", "more_body": False}
 _COMMENT = b":\n\n"
 
 
+SeesName: TypeAlias = Callable[[str], Awaitable[bool]]
+
+
 class Streams:
     """The open streams of one dashboard.
 
@@ -72,12 +75,18 @@ class Streams:
         self._watch: asyncio.Task[None] | None = None
 
     def respond(
-        self, *, may_read: Callable[[], Awaitable[bool]], sees_audit: bool, last_event_id: str | None
+        self,
+        *,
+        may_read: Callable[[], Awaitable[bool]],
+        sees_name: SeesName | None,
+        sees_audit: bool,
+        last_event_id: str | None,
     ) -> Stream:
         """The response of one client.
 
         Args:
             may_read: Asked again each minute; the stream ends when it says no.
+            sees_name: Asked whether the client may know of a job name; None: they may know all of them.
             sees_audit: Whether the client may know who acted.
             last_event_id: What it sent as `Last-Event-ID`.
 
@@ -88,7 +97,7 @@ class Streams:
             raise TooBusyError(
                 f"There are {self._most} live streams already; close some, or raise limits.streams."
             )
-        return Stream(self, may_read, sees_audit, last_event_id)
+        return Stream(self, may_read, sees_name, sees_audit, last_event_id)
 
     async def close(self) -> None:
         """End all streams, and wait until their clients have been told."""
@@ -140,11 +149,13 @@ class Stream:
         self,
         streams: Streams,
         may_read: Callable[[], Awaitable[bool]],
+        sees_name: SeesName | None,
         sees_audit: bool,
         last_event_id: str | None,
     ) -> None:
         self._streams = streams
         self._may_read = may_read
+        self._sees_name = sees_name
         self._sees_audit = sees_audit
         self._last_event_id = last_event_id
 
@@ -175,8 +186,19 @@ class Stream:
         loop = asyncio.get_running_loop()
         end = loop.time() + _RECHECK
         while (left := end - loop.time()) > 0:
-            messages = await listener.next(within=min(_SILENCE, left))
+            messages = await self._readable(await listener.next(within=min(_SILENCE, left)))
             await send(_body(self._streams.encode(messages) if messages else _COMMENT))
+
+    async def _readable(self, messages: list[Message]) -> list[Message]:
+        """The messages as this client may see them; those that all clients get are encoded once for all."""
+        if self._sees_name is None:
+            return messages
+        seen = []
+        for message in messages:
+            refused = {name for name in names_in(message) if not await self._sees_name(name)}
+            shown = without_names(message, refused) if refused else message
+            seen += [] if shown is None else [shown]
+        return seen
 
 
 def is_host_stopping() -> bool:

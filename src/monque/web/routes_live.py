@@ -10,9 +10,15 @@ from monque.web.routes import OPS, Ask, Route
 
 async def _stream(ask: Ask) -> ASGIApp:
     surface, caller = ask.surface, ask.caller
+
+    async def may_read() -> bool:
+        caller.decided.clear()  # a stream lasts for longer than a request
+        return await surface.may(caller, Action.READ)
+
     return ask.context.streams.respond(
-        may_read=lambda: surface.may_still(caller, Action.READ),
-        sees_audit=await surface.may_still(caller, Action.AUDIT),
+        may_read=may_read,
+        sees_name=(lambda name: surface.may(caller, Action.READ, name)) if surface.asks_by_name else None,
+        sees_audit=await surface.may(caller, Action.AUDIT),
         last_event_id=ask.request.headers.get("last-event-id"),
     )
 

@@ -134,7 +134,7 @@ class Acting(Jobs):
     async def ops_enqueue(self, caller: Caller, body: OpsEnqueueBody) -> OpsEnqueued:
         """`POST /jobs`."""
         async with self._audited(caller, Deed(action="enqueue", name=body.name, note=body.note)) as deed:
-            await self._demand(caller, Action.ENQUEUE)
+            await self._demand(caller, Action.ENQUEUE, body.name)
             if body.run_at is not None and body.delay_ms is not None:
                 what = "goes without runAt"
                 raise BadRequestError(f"delayMs {what}", errors=[("delayMs", what)])

@@ -22,8 +22,7 @@ from monque.management.ops import (
 )
 from monque.management.selection import Selected
 from monque.management.surface.acting import Acting
-from monque.management.surface.desk import Deed
-from monque.management.surface.jobs import MOST_COUNTED
+from monque.management.surface.desk import MOST_COUNTED, Deed
 from monque.management.values import iso
 
 RIGHTS: Mapping[BulkAction, tuple[Action, ...]] = {
@@ -101,13 +100,15 @@ class Bulk(Acting):
         """`POST /failures/{fingerprint}/bulk`: the same for the jobs of a group."""
         async with self._audited(caller, Deed(action=f"{body.action}Bulk", note=body.note)) as deed:
             await self._demand_all(caller, body.action)
-            chosen = await self._with_group(Selected(filter=JobFilter(), fingerprint=fingerprint))
+            chosen = await self._with_group(caller, Selected(filter=JobFilter(), fingerprint=fingerprint))
             deed.filter = _for_trail(chosen, fingerprint)
             return await self._piece(caller, chosen, _piece(body), deed)
 
     async def _demand_all(self, caller: Caller, action: BulkAction, target: JobFilter | None = None) -> None:
         for right in RIGHTS[action]:
-            await self._demand(caller, right, target)
+            await self._demand(caller, right)
+            if target is not None:
+                await self._demand_for_all(caller, right, target)
 
     async def _chosen(
         self, caller: Caller, body: OpsBulkPreviewBody | OpsBulkBody, now: datetime
@@ -116,7 +117,10 @@ class Bulk(Acting):
         if body.ids is not None:
             return JobFilter(ids=[id_of(each) for each in body.ids])
         assert body.filter is not None  # noqa: S101 - the model wants one of the two
-        return await self._with_group(await self._select(caller, body.filter, now))
+        selected = await self._select(caller, body.filter, now)
+        for right in RIGHTS[body.action]:
+            await self._demand(caller, right, selected.filter.name)  # also if the group has none of it
+        return await self._with_group(caller, selected)
 
     async def _piece(
         self, caller: Caller, chosen: JobFilter | None, piece: Piece, deed: Deed

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 from bson import ObjectId
@@ -15,15 +14,12 @@ from monque.management.actions import APPLIES_TO, V1_ACTIONS, Action
 from monque.management.actor import Caller
 from monque.management.errors import NotFoundError
 from monque.management.job_view import refuse_changed, version_of
-from monque.management.surface.desk import Deed
+from monque.management.surface.desk import Deed, seldom
 from monque.management.surface.hiding import Hiding
 from monque.management.values import plain, usable
 
 Pairs = Sequence[tuple[str, str]]
 
-# Counting all jobs is the most expensive read of the contract: it may take a tenth of the time at most.
-_VIEWS_KEPT = timedelta(seconds=5)
-_VIEWS_SHARE = 10
 # Jobs of one piece of an action on many: as many as an entry of the trail keeps ids of. With half, the trail
 # has twice the entries for one request.
 _PIECE = 10_000
@@ -45,9 +41,7 @@ class V1Surface(Hiding):
     async def v1_queue_views(self, caller: Caller) -> dict[str, Any]:
         """`GET /queue-views`."""
         await self._demand(caller, Action.READ)
-        views = await self._shared(
-            "queue_views", lambda: self.monque.queue_views(max_time=self._max_time), keep=_views_kept
-        )
+        views = await self._readable(caller, await self._queue_views())
         return {"queueViews": [v1.queue_view_dto(view) for view in views]}
 
     async def v1_jobs(self, caller: Caller, pairs: Pairs) -> dict[str, Any]:
@@ -58,7 +52,11 @@ class V1Surface(Hiding):
         page = await self._shared(query, lambda: self._v1_page(query))
         cursor = usable(page.cursor)
         return {
-            "jobs": [await self._v1_job(caller, job) for job in page.jobs if v1.fits(job)],
+            "jobs": [
+                await self._v1_job(caller, job)
+                for job in await self._readable(caller, page.jobs)
+                if v1.fits(job)
+            ],
             "cursor": cursor,
             "hasNextPage": cursor is not None,
             "hasPreviousPage": page.has_previous_page,
@@ -83,7 +81,7 @@ class V1Surface(Hiding):
         stats = await self._shared(
             ("queue_stats", name),
             lambda: self.monque.queue_stats(name=name, max_time=self._max_time),
-            keep=_views_kept,
+            keep=seldom,
         )
         return v1.stats_dto(stats)
 
@@ -182,7 +180,7 @@ class V1Surface(Hiding):
                 await self._demand(caller, action)
                 filter = v1.selector(body)  # noqa: A001 - as the core calls it
                 deed.filter = filter
-                await self._demand(caller, action, filter)
+                await self._demand_for_all(caller, action, filter)
                 after = pieces[-1].next if pieces else None
                 pieces.append(await _act_on_piece(act, filter, applicable, after))
                 deed.record(pieces[-1])
@@ -208,7 +206,3 @@ async def _act_on_piece(
             return BulkResult(count=0, errors=[])
         filter = replace(filter, status=among)  # noqa: A001 - as the core calls it
     return await act(filter, limit=_PIECE, after=after)
-
-
-def _views_kept(took: timedelta) -> timedelta:
-    return max(_VIEWS_KEPT, _VIEWS_SHARE * took)

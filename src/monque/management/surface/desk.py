@@ -11,17 +11,18 @@ from collections.abc import (
     Collection,
     Coroutine,
     Hashable,
+    Iterable,
     Mapping,
     Sequence,
 )
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from inspect import isawaitable
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
-from monque import BulkResult, Job, JobFilter, Monque, Schedule
+from monque import BulkResult, ConfigurationError, Job, JobFilter, Monque, QueueView, Schedule
 from monque.management.actions import Action, denied, refusal
 from monque.management.actor import Access, Authorize, Caller
 from monque.management.errors import (
@@ -38,12 +39,28 @@ from monque.management.limits import Limits
 from monque.management.looks import KEPT, Looks
 from monque.management.pulse import Pulse
 from monque.management.redact import Redaction
+from monque.management.texts import is_text
 
 T = TypeVar("T")
-Target: TypeAlias = Job[Any] | JobFilter
+N = TypeVar("N", bound="Named")
+Target: TypeAlias = Job[Any] | JobFilter | str
+"""What something is done to: a job, the jobs of a filter, or all jobs of a name."""
 Outcome: TypeAlias = Literal["done", "refused", "failed"]
 
 logger = logging.getLogger("monque.management")
+
+# What is counted at most: the server walks through so many index entries in some tens of milliseconds.
+MOST_COUNTED = 100_000
+_COUNTS_KEPT = timedelta(seconds=5)
+_COUNTS_SHARE = 10
+
+
+class Named(Protocol):
+    """Something that belongs to a job name, or to none."""
+
+    @property
+    def name(self) -> Any:
+        """The name."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -131,14 +148,20 @@ class Desk:
 
     async def _demand(self, caller: Caller, action: Action, target: Target | None = None) -> None:
         """Raise unless the caller may do this: in general, and to this target."""
-        if action not in caller.decided:
-            caller.decided[action] = await self._refusal(caller, action)
-        if (refused := caller.decided[action]) is not None:
-            raise refused
-        if target is not None:
+        await self._decide(caller, action, None)
+        if isinstance(target, str):
+            await self._decide(caller, action, target)
+        elif target is not None:
             await self._ask(caller, action, target)
 
-    async def _refusal(self, caller: Caller, action: Action) -> SurfaceError | None:
+    async def _decide(self, caller: Caller, action: Action, name: str | None) -> None:
+        """Ask once in a request; a page of a hundred jobs has few names."""
+        if (action, name) not in caller.decided:
+            caller.decided[action, name] = await self._refusal(caller, action, name)
+        if (refused := caller.decided[action, name]) is not None:
+            raise refused
+
+    async def _refusal(self, caller: Caller, action: Action, name: str | None) -> SurfaceError | None:
         refused = refusal(
             action,
             may=caller.actor.may,
@@ -148,10 +171,45 @@ class Desk:
         )
         if refused is None:
             try:
-                await self._ask(caller, action)
+                await self._ask(caller, action, name)
             except ForbiddenError as error:
                 return error
         return refused
+
+    async def _demand_for_all(self, caller: Caller, action: Action, filter: JobFilter) -> None:  # noqa: A002
+        """Raise unless the caller may do this to all jobs of a filter, whatever their names are."""
+        await self._demand(caller, action, filter)
+        if self._authorize is None or filter.name is not None:
+            return
+        for name in await self._names_in(filter):
+            if not await self._may(caller, action, name):
+                raise ForbiddenError(
+                    "You may not do this to jobs of all names: choose one.", v1_text="Action denied"
+                )
+
+    async def _names_in(self, filter: JobFilter) -> Iterable[str]:  # noqa: A002 - as the core calls it
+        """The names of the jobs of a filter; at least those.
+
+        A unique key must not be found out by what is refused: then all names count.
+        """
+        if filter.unique_key is None:
+            counts = await self._alone(
+                lambda: self.monque.job_counts(filter, limit=MOST_COUNTED, max_time=self._max_time)
+            )
+            if not counts.capped:
+                return counts.by_name
+        return [view.name for view in await self._queue_views()]
+
+    async def _queue_views(self) -> list[QueueView]:
+        return await self._shared(
+            "queue_views", lambda: self.monque.queue_views(max_time=self._max_time), keep=seldom
+        )
+
+    async def _readable(self, caller: Caller, things: Iterable[N]) -> list[N]:
+        """Those whose name the caller may read about; what has none is for everybody."""
+        if self._authorize is None:
+            return list(things)
+        return [each for each in things if await self._may(caller, Action.READ, name_of(each))]
 
     async def _may(self, caller: Caller, action: Action, target: Target | None = None) -> bool:
         """Whether the caller may do this."""
@@ -161,10 +219,15 @@ class Desk:
             return False
         return True
 
-    async def may_still(self, caller: Caller, action: Action) -> bool:
-        """Whether the caller may do this now, whatever was decided before. A hook that raises denies."""
+    @property
+    def asks_by_name(self) -> bool:
+        """Whether some callers may not see some job names."""
+        return self._authorize is not None
+
+    async def may(self, caller: Caller, action: Action, name: str | None = None) -> bool:
+        """Whether the caller may do this, in general or to jobs of a name. A hook that raises denies."""
         try:
-            return await self._may(replace(caller, decided={}), action)
+            return await self._may(caller, action, name)
         except HookFailedError as error:
             logger.error("%s raised, so a live stream ends", error.detail, exc_info=error)
             return False
@@ -178,7 +241,11 @@ class Desk:
             actor=caller.actor,
             request=caller.request,
             job=target if isinstance(target, Job) else None,
-            filter=target if isinstance(target, JobFilter) else None,
+            filter=_named(target)
+            if isinstance(target, str)
+            else target
+            if isinstance(target, JobFilter)
+            else None,
         )
         try:
             answer = self._authorize(access)
@@ -225,7 +292,7 @@ class Desk:
                 self._go_on(recorded)  # the trail is away, too: the caller need not wait for it
             else:
                 await recorded
-            if isinstance(error, KeyTakenError) and not await self._may(caller, Action.PAYLOAD):
+            if isinstance(error, KeyTakenError) and not await self._may(caller, Action.PAYLOAD, deed.name):
                 raise error.discreet from None
             raise
         except Exception:
@@ -277,6 +344,25 @@ class Desk:
     def _max_time(self) -> timedelta:
         """How long the server may work on one read."""
         return self.limits.query_timeout
+
+
+def name_of(thing: Named) -> Target | None:
+    """What is asked about something in a list: its name; the job itself if others gave it an odd one."""
+    name = thing.name
+    return name if name is None or is_text(name) else thing if isinstance(thing, Job) else str(name)
+
+
+def _named(name: str) -> JobFilter:
+    """The jobs of a name; of one that no filter can have, which others stored, all of them."""
+    try:
+        return JobFilter(name=name)
+    except ConfigurationError:
+        return JobFilter()
+
+
+def seldom(took: timedelta) -> timedelta:
+    """How long a count is kept that took so long: counting may take a tenth of the time at most."""
+    return max(_COUNTS_KEPT, _COUNTS_SHARE * took)
 
 
 def _told(error: SurfaceError | None) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +14,7 @@ from monque.management.errors import NotFoundError, NotOfferedError
 from monque.management.fingerprint import shape_of
 from monque.management.links import href_of
 from monque.management.ops import OpsEvidence, OpsExplanation, OpsExplanationAnswer, OpsNameQuery, OpsRemedy
+from monque.management.redact import MASK
 from monque.management.surface.numbers import Numbers
 from monque.management.texts import is_text, without_credentials
 from monque.management.values import iso, iso_or_none
@@ -55,12 +58,13 @@ class Explaining(Numbers):
         found = await self._alone(
             lambda: self.monque.explain(job.id, texts=sees_texts, max_time=self._max_time)
         )
+        hide = await self._without_names(caller)
         evidence = [
-            _evidence(each.label, self._error_text(each.value) or "", each.link, each.at)
+            _evidence(each.label, hide(self._error_text(each.value) or ""), each.link, each.at)
             for each in found.evidence
         ]
-        sentence = self._error_text(found.sentence) or ""
-        if sees_texts and (alike := await self._alike(job)):
+        sentence = hide(self._error_text(found.sentence) or "")
+        if sees_texts and (alike := await self._alike(caller, job)):
             evidence.append(
                 _evidence("its group of failures", f"{alike:,} more, of all job names", _group_link(job))
             )
@@ -74,12 +78,21 @@ class Explaining(Numbers):
             **shown,
         )
 
-    async def _alike(self, job: Job[Any]) -> int:
+    async def _without_names(self, caller: Caller) -> Callable[[str], str]:
+        """Takes names of workers that the caller may not read out of a text: it may list all there are."""
+        if self._authorize is None:
+            return lambda text: text
+        names = {worker.name for each in await self._instances() for worker in each.workers}
+        refused = [re.escape(name) for name in names if not await self._may(caller, Action.READ, name)]
+        pattern = re.compile("|".join(sorted(refused, key=len, reverse=True)) or "(?!)")
+        return lambda text: pattern.sub(MASK, text)
+
+    async def _alike(self, caller: Caller, job: Job[Any]) -> int:
         """How many other failed jobs have the fingerprint of this one, among the newest."""
         if job.status is not JobStatus.FAILED or not is_text(job.fail_reason):
             return 0
         try:
-            group = await self._group(_fingerprint(job))
+            group = await self._group(caller, _fingerprint(job))
         except (NotFoundError, NotOfferedError):
             return 0
         return sum(row.id != job.id for row in group.rows)

@@ -60,7 +60,7 @@ class Failing(Bulk):
                 break
         else:
             raise NotFoundError("No failure of this window has this fingerprint.")
-        group = await self._group(fingerprint, *self._between(query))
+        group = await self._group(caller, fingerprint, *self._between(query))
         found = await self._of_ids(group.samples, payload_limit=self.limits.payload)
         jobs = sorted(found, key=lambda job: group.samples.index(job.id))
         more: dict[str, Any] = {}
@@ -81,9 +81,9 @@ class Failing(Bulk):
 
     async def _shown_groups(self, caller: Caller, query: OpsWindowQuery, name: str | None) -> list[OpsGroup]:
         since, until = self._between(query)
-        groups = await self._groups(name, since, until)
+        groups = await self._groups(caller, name, since, until)
         looked = sum(group.count for group in groups)
-        read = sum(group.count for group in await self._groups(name))
+        read = sum(group.count for group in await self._groups(caller, name))
         marks = releases(await self._instances())
         hidden = not await self._may(caller, Action.PAYLOAD)
         return [
@@ -140,7 +140,7 @@ class Failing(Bulk):
         """`POST /failures/{fingerprint}/canary`: retry the newest job of the group."""
         async with self._audited(caller, Deed(action="canary", note=body.note)) as deed:
             await self._demand(caller, Action.RETRY)
-            group = await self._group(fingerprint)
+            group = await self._group(caller, fingerprint)
             job, others = await self._newest(group)
             deed.job_id, deed.name, deed.before = job.id, job.name, job
             await self._demand(caller, Action.RETRY, job)

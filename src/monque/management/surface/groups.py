@@ -9,8 +9,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from monque import ConfigurationError, FailedJob, Job, JobFilter
+from monque.management.actions import Action
+from monque.management.actor import Caller
 from monque.management.errors import NotFoundError, NotOfferedError
-from monque.management.failures import Group, grouped, within
+from monque.management.failures import Group, grouped, within, without_names
 from monque.management.selection import Selected
 from monque.management.surface.hiding import Hiding
 
@@ -38,10 +40,18 @@ class Groups(Hiding):
             raise NotOfferedError(_MISSING) from error
 
     async def _groups(
-        self, name: str | None = None, since: datetime | None = None, until: datetime | None = None
+        self,
+        caller: Caller,
+        name: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
     ) -> list[Group]:
-        """The newest failures in groups, the largest first."""
+        """The newest failures in groups, the largest first, without names that the caller may not read."""
         groups = await self._shared(("groups", name), lambda: self._read_groups(name), keep=_ROWS_KEPT)
+        if self._authorize is not None:
+            names = {row.name for group in groups for row in group.rows}
+            refused = {each for each in names if not await self._may(caller, Action.READ, each)}
+            groups = without_names(groups, refused)
         return groups if since is None else within(groups, since, until)
 
     async def _read_groups(self, name: str | None) -> list[Group]:
@@ -61,18 +71,22 @@ class Groups(Hiding):
         return await self._shared("lists_failures", look, keep=_OFFER_KEPT)
 
     async def _group(
-        self, fingerprint: str, since: datetime | None = None, until: datetime | None = None
+        self,
+        caller: Caller,
+        fingerprint: str,
+        since: datetime | None = None,
+        until: datetime | None = None,
     ) -> Group:
-        for group in await self._groups(None, since, until):
+        for group in await self._groups(caller, None, since, until):
             if group.shape.fingerprint == fingerprint:
                 return group
         raise NotFoundError(f"No job among the newest {self.limits.window:,} failures has this fingerprint.")
 
-    async def _ids_of_group(self, selected: Selected) -> list[Any]:
+    async def _ids_of_group(self, caller: Caller, selected: Selected) -> list[Any]:
         """The ids of a group, the newest failure first; of one name, if the filter has one."""
         assert selected.fingerprint is not None  # noqa: S101 - checked by the callers
         try:
-            group = await self._group(selected.fingerprint)
+            group = await self._group(caller, selected.fingerprint)
         except NotOfferedError:
             raise
         except NotFoundError:
@@ -80,11 +94,11 @@ class Groups(Hiding):
         name = selected.filter.name
         return [row.id for row in group.rows if name is None or row.name == name]
 
-    async def _with_group(self, selected: Selected) -> JobFilter | None:
+    async def _with_group(self, caller: Caller, selected: Selected) -> JobFilter | None:
         """The filter, with the ids of the group if one is meant; None if that has no job."""
         if selected.fingerprint is None:
             return selected.filter
-        ids = set(await self._ids_of_group(selected))
+        ids = set(await self._ids_of_group(caller, selected))
         if selected.filter.ids is not None:
             ids &= set(selected.filter.ids)
         return replace(selected.filter, ids=list(ids)) if ids else None

@@ -10,7 +10,7 @@ import bson
 from monque import Job
 from monque.management.actions import Action
 from monque.management.actor import Caller
-from monque.management.surface.desk import Desk
+from monque.management.surface.desk import Desk, name_of
 from monque.management.texts import is_text, without_credentials
 from monque.management.values import storable
 
@@ -42,7 +42,7 @@ class Hiding(Desk):
 
         Jobs of a list were read with a limit: what is larger was not sent.
         """
-        if not await self._may(caller, Action.PAYLOAD, job if targeted else None):
+        if not await self._may(caller, Action.PAYLOAD, job if targeted else name_of(job)):
             return Seen(hidden=True)
         size = payload_size(job) if targeted else job.payload_size
         too_large = size is not None and size > (self.limits.payload if limit is None else limit)

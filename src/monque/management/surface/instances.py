@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -47,27 +48,30 @@ class Instances(Failing):
     async def ops_instances(self, caller: Caller) -> OpsInstanceList:
         """`GET /instances`: also owners of claims that report nothing."""
         await self._demand(caller, Action.READ)
-        return OpsInstanceList(server_time=iso(self._now()), instances=await self._all_instances())
+        return OpsInstanceList(server_time=iso(self._now()), instances=await self._all_instances(caller))
 
     async def ops_instance(self, caller: Caller, query: OpsInstanceQuery) -> OpsInstanceAnswer:
         """`GET /instance?id=`."""
         await self._demand(caller, Action.READ)
-        instance = await self._instance(query.id)
+        instance = await self._instance(caller, query.id)
         if instance is None:
             # The kept answers may be older than this instance, or than its first claim.
             self._looks.forget(REGISTER, _PROCESSING)
-            instance = await self._instance(query.id)
+            instance = await self._instance(caller, query.id)
         if instance is None:
             raise NotFoundError("No instance with this id is in the register, and none holds a claim.")
         return OpsInstanceAnswer(**instance.as_set(), server_time=iso(self._now()))
 
-    async def _instance(self, instance_id: str) -> OpsInstance | None:
-        return next((each for each in await self._all_instances() if each.id == instance_id), None)
+    async def _instance(self, caller: Caller, instance_id: str) -> OpsInstance | None:
+        return next((each for each in await self._all_instances(caller) if each.id == instance_id), None)
 
-    async def _all_instances(self) -> list[OpsInstance]:
-        instances = await self._instances()
+    async def _all_instances(self, caller: Caller) -> list[OpsInstance]:
+        instances = [
+            replace(each, workers=tuple(await self._readable(caller, each.workers)))
+            for each in await self._instances()
+        ]
         claims: dict[str, list[Job[Any]]] = {}
-        for job in await self._processing():
+        for job in await self._processing(caller):
             if is_text(job.claimed_by):
                 claims.setdefault(job.claimed_by, []).append(job)
         now = self._now()
@@ -95,7 +99,7 @@ class Instances(Failing):
     async def ops_running(self, caller: Caller) -> OpsRunningList:
         """`GET /running`: processing jobs, the longest running first."""
         await self._demand(caller, Action.READ)
-        jobs = await self._processing()
+        jobs = await self._processing(caller)
         return OpsRunningList(
             server_time=iso(self._now()),
             jobs=await self._longest_running(caller, MOST_RUNNING),
@@ -103,10 +107,10 @@ class Instances(Failing):
         )
 
     async def _longest_running(self, caller: Caller, count: int) -> list[OpsJob]:
-        jobs = await self._processing()
+        jobs = await self._processing(caller)
         return await self._rows(caller, jobs[:count])
 
-    async def _processing(self) -> list[Job[Any]]:
+    async def _processing(self, caller: Caller) -> list[Job[Any]]:
         """What runs, the longest running first; of more than a thousand, those with the smallest ids."""
         page = await self._shared(
             _PROCESSING,
@@ -117,7 +121,7 @@ class Instances(Failing):
                 max_time=self._max_time,
             ),
         )
-        return sorted(page.jobs, key=_since)
+        return sorted(await self._readable(caller, page.jobs), key=_since)
 
 
 def _since(job: Job[Any]) -> datetime:

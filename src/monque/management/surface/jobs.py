@@ -33,6 +33,7 @@ from monque.management.ops import (
     OpsStop,
 )
 from monque.management.selection import Selected, select
+from monque.management.surface.desk import MOST_COUNTED, name_of
 from monque.management.surface.groups import Groups
 from monque.management.surface.hiding import Seen
 from monque.management.surface.trail import Trail
@@ -40,8 +41,6 @@ from monque.management.texts import is_text, without_credentials
 from monque.management.values import extended, iso, iso_or_none, moment_of, usable
 from monque.management.words import words_of
 
-# What is counted at most: the server walks through so many index entries in some tens of milliseconds.
-MOST_COUNTED = 100_000
 # Larger payloads have no preview: a page of a hundred must stay small, for the server, too.
 _LARGEST_PREVIEWED = 4 * 1024
 # Attempts, entries of the trail, and neighbours that a job is shown with.
@@ -70,7 +69,7 @@ class Jobs(Groups, Trail):
         selected = await self._select(caller, query, now)
         await self._demand(caller, Action.READ, selected.filter)
         if selected.fingerprint is not None:
-            page = await self._page_of_group(selected, query)
+            page = await self._page_of_group(caller, selected, query)
         else:
             page = await self._page(selected.filter, query, cursor)
         prefix = "" if query.due is None else f"{iso(now)}~"
@@ -86,10 +85,13 @@ class Jobs(Groups, Trail):
         return OpsJobList(**shown)
 
     async def _select(self, caller: Caller, asked: OpsSelection, now: datetime) -> Selected:
-        if asked.payload is not None or asked.unique_key is not None:
-            # Whoever may not see them could guess them, one question a guess.
-            await self._demand(caller, Action.PAYLOAD)
-        return select(asked, now=now)
+        if asked.payload is None and asked.unique_key is None:
+            return select(asked, now=now)
+        # Whoever may not see them could guess them, one question a guess.
+        await self._demand(caller, Action.PAYLOAD)
+        selected = select(asked, now=now)
+        await self._demand_for_all(caller, Action.PAYLOAD, selected.filter)
+        return selected
 
     async def _page(self, filter: JobFilter, query: OpsJobsQuery, cursor: str | None) -> JobPage:  # noqa: A002
         limit = min(query.limit, self.limits.page)
@@ -116,12 +118,12 @@ class Jobs(Groups, Trail):
             return "updated_at"
         return "id"
 
-    async def _page_of_group(self, selected: Selected, query: OpsJobsQuery) -> JobPage:
+    async def _page_of_group(self, caller: Caller, selected: Selected, query: OpsJobsQuery) -> JobPage:
         """A page of the jobs of a group, the one that failed last first."""
         if query.sort is not None or query.order != "desc":
             what = "lists the newest failures first: leave sort and order out"
             raise BadRequestError(f"failed {what}", errors=[("failed", what)])
-        ids = await self._ids_of_group(selected)
+        ids = await self._ids_of_group(caller, selected)
         return await self._page_of_ids(ids, selected.filter, query)
 
     async def _page_of_ids(self, ids: Sequence[Any], filter: JobFilter, query: OpsJobsQuery) -> JobPage:  # noqa: A002
@@ -147,16 +149,25 @@ class Jobs(Groups, Trail):
         await self._demand(caller, Action.READ)
         selected = await self._select(caller, asked, self._now())
         await self._demand(caller, Action.READ, selected.filter)
-        chosen = await self._with_group(selected)
+        chosen = await self._with_group(caller, selected)
         if chosen is None:
             return OpsCount(server_time=iso(self._now()), count=0, capped=False)
+        count, capped = await self._count(caller, chosen)
+        return OpsCount(server_time=iso(self._now()), count=count, capped=capped)
+
+    async def _count(self, caller: Caller, chosen: JobFilter) -> tuple[int, bool]:
+        """How many jobs a list has for this caller, and whether there are more."""
+        if self._authorize is not None and chosen.name is None:
+            counts = await self._alone(
+                lambda: self.monque.job_counts(chosen, limit=MOST_COUNTED, max_time=self._max_time)
+            )
+            seen = [name for name in counts.by_name if await self._may(caller, Action.READ, name)]
+            return sum(counts.by_name[name] for name in seen), counts.capped
         count = await self._shared(
             ("count", repr(chosen)),
             lambda: self.monque.count_jobs(chosen, limit=MOST_COUNTED + 1, max_time=self._max_time),
         )
-        return OpsCount(
-            server_time=iso(self._now()), count=min(count, MOST_COUNTED), capped=count > MOST_COUNTED
-        )
+        return min(count, MOST_COUNTED), count > MOST_COUNTED
 
     async def ops_job(self, caller: Caller, job_id: str) -> OpsJobAnswer:
         """`GET /jobs/{id}`."""
@@ -196,7 +207,7 @@ class Jobs(Groups, Trail):
         return job
 
     async def _rows(self, caller: Caller, jobs: Sequence[Job[Any]]) -> list[OpsJob]:
-        return [await self._row(caller, job) for job in jobs]
+        return [await self._row(caller, job) for job in await self._readable(caller, jobs)]
 
     async def _row(self, caller: Caller, job: Job[Any]) -> OpsJob:
         """A job in a list: with a preview of its payload."""
@@ -214,7 +225,7 @@ class Jobs(Groups, Trail):
         rights = {
             action
             for action in job_view.RIGHTS.values()
-            if await self._may(caller, action, job if targeted else None)
+            if await self._may(caller, action, job if targeted else name_of(job))
         }
         shown = job_view.plain_fields(job) | self._hidden_fields(job, seen)
         shown["display"] = display

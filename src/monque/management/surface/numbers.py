@@ -40,7 +40,7 @@ class Numbers(Instances):
 
     async def ops_trends(self, caller: Caller, query: OpsTrendsQuery) -> OpsSeriesAnswer:
         """`GET /trends`."""
-        await self._demand(caller, Action.READ)
+        await self._demand(caller, Action.READ, query.name)
         self._demand_trends()
         since, until = self._range(query, _DEFAULT_WINDOW)
         step = None if query.step is None else timedelta(milliseconds=query.step)
@@ -49,7 +49,7 @@ class Numbers(Instances):
 
     async def ops_latency(self, caller: Caller, query: OpsLatencyQuery) -> OpsLatency:
         """`GET /latency`."""
-        await self._demand(caller, Action.READ)
+        await self._demand(caller, Action.READ, query.name)
         self._demand_trends()
         since, until = self._range(query, WINDOWS[query.window])
         usual = STEPS[query.window]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -35,20 +36,19 @@ from monque.management.ops import (
 )
 from monque.management.series import percentiles, recent
 from monque.management.snapshot import COLUMNS, Row, Snapshot
-from monque.management.surface.desk import Deed
+from monque.management.surface.desk import Deed, T, name_of, seldom
 from monque.management.surface.scheduling import Scheduling
 from monque.management.texts import without_credentials
 from monque.management.values import iso
 
 _TOP_GROUPS = 5
 _RUNNING_NOW = 20
+# What a diagnosis lists of single names.
+_BY_NAME = ("stale", "stuck", "due", "paused", "never_ran")
 # What the doctor finds changes slowly, and asking takes seconds where many jobs are.
 _DIAGNOSIS_KEPT = timedelta(minutes=1)
 # Seconds. Twice as long and the first screen would seem slow; half would often leave its warnings out.
 _DOCTOR_WAIT = 0.5
-# Counting all jobs of a name is expensive: at most a tenth of the time is spent on it.
-_STATS_KEPT = timedelta(seconds=5)
-_STATS_SHARE = 10
 # Little lines beside each name. With twice as many minutes, 500 names would take some hundred milliseconds.
 _RECENT_MINUTES = 15
 _MINUTE = timedelta(minutes=1)
@@ -77,7 +77,7 @@ class Overview(Scheduling):
         """`GET /overview`: everything that the first screen needs, in one answer."""
         await self._demand(caller, Action.READ)
         snapshot, series, groups, running, warnings = await asyncio.gather(
-            self._snapshot(),
+            self._snapshot(caller),
             self._series_of(None, query.window),
             self._top_groups(caller, query.window),
             self._longest_running(caller, _RUNNING_NOW),
@@ -92,9 +92,14 @@ class Overview(Scheduling):
             server_time=iso(self._now()),
         )
 
-    async def _snapshot(self) -> Snapshot:
+    async def _snapshot(self, caller: Caller) -> Snapshot:
+        """The newest snapshot, without names that the caller may not read; the totals count all names."""
         with surface_errors():
-            return await self.pulse.look()
+            snapshot = await self.pulse.look()
+        return replace(snapshot, rows=await self._of_readable(caller, snapshot.rows))
+
+    async def _of_readable(self, caller: Caller, by_name: Mapping[str, T]) -> dict[str, T]:
+        return {name: each for name, each in by_name.items() if await self._may(caller, Action.READ, name)}
 
     async def _top_groups(self, caller: Caller, window: Window) -> list[OpsGroup]:
         try:
@@ -117,10 +122,14 @@ class Overview(Scheduling):
         diagnosis = await self._shared(
             "diagnosis", lambda: self.monque.diagnose(max_time=self._max_time), keep=_DIAGNOSIS_KEPT
         )
-        if not await self._may(caller, Action.PAYLOAD):
-            without_keys = [replace(each, key="") for each in diagnosis.never_ran]
-            diagnosis = replace(diagnosis, never_ran=without_keys)
-        return list(findings(diagnosis))
+        lists: dict[str, Any] = {
+            field: await self._readable(caller, getattr(diagnosis, field)) for field in _BY_NAME
+        }
+        lists["never_ran"] = [
+            each if await self._may(caller, Action.PAYLOAD, name_of(each)) else replace(each, key="")
+            for each in lists["never_ran"]
+        ]
+        return list(findings(replace(diagnosis, **lists)))
 
     async def ops_doctor(self, caller: Caller) -> OpsDoctor:
         """`GET /doctor`: what `monque doctor` says."""
@@ -131,13 +140,13 @@ class Overview(Scheduling):
     async def ops_queues(self, caller: Caller) -> OpsQueueList:
         """`GET /queues`."""
         await self._demand(caller, Action.READ)
-        snapshot = await self._snapshot()
-        pauses = await self._pauses()
+        snapshot = await self._snapshot(caller)
+        pauses = await self._readable(caller, await self._pauses())
         return OpsQueueList(
             server_time=iso(self._now()),
             queues=[_row(row) for row in snapshot.rows.values()],
             pauses=[_pause(each) for each in pauses],
-            recent=await self._recent(),
+            recent=await self._of_readable(caller, await self._recent()),
         )
 
     async def _recent(self) -> dict[str, OpsRecent]:
@@ -160,7 +169,7 @@ class Overview(Scheduling):
         """`GET /queue?name=`: one job name with everything."""
         await self._demand(caller, Action.READ)
         await self._demand(caller, Action.READ, JobFilter(name=query.name))
-        snapshot = await self._snapshot()
+        snapshot = await self._snapshot(caller)
         if (row := snapshot.rows.get(query.name)) is None:
             row = await self._stored_row(query.name)
         stored, why, times, pauses = await asyncio.gather(
@@ -190,7 +199,7 @@ class Overview(Scheduling):
         """Exact counts; left out if counting takes too long."""
         try:
             stats, counted_at = await self._shared(
-                ("stored", name), lambda: self._count_stored(name), keep=_stats_kept
+                ("stored", name), lambda: self._count_stored(name), keep=seldom
             )
         except SurfaceError:
             return {}
@@ -235,7 +244,7 @@ class Overview(Scheduling):
         """`POST /queue/pause`; the note is the reason that everybody sees."""
         async with self._audited(caller, Deed(action="pause", name=body.name, note=body.note)):
             await self._demand(caller, Action.PAUSE)
-            await self._demand(caller, Action.PAUSE, JobFilter(name=body.name))
+            await self._demand_for_all(caller, Action.PAUSE, JobFilter(name=body.name))
             pause = await self.monque.pause(
                 body.name, until=body.until, reason=body.note, by=caller.actor.name
             )
@@ -245,7 +254,7 @@ class Overview(Scheduling):
         """`POST /queue/resume`."""
         async with self._audited(caller, Deed(action="resume", name=body.name, note=body.note)):
             await self._demand(caller, Action.PAUSE)
-            await self._demand(caller, Action.PAUSE, JobFilter(name=body.name))
+            await self._demand_for_all(caller, Action.PAUSE, JobFilter(name=body.name))
             resumed = await self.monque.resume(body.name)
         return OpsResumed(server_time=iso(self._now()), resumed=resumed)
 
@@ -316,7 +325,3 @@ def _servers(instances: list[Instance], name: str) -> list[OpsServer]:
         for worker in instance.workers
         if worker.name == name and instance.state != "stopped"
     ]
-
-
-def _stats_kept(took: timedelta) -> timedelta:
-    return max(_STATS_KEPT, _STATS_SHARE * took)

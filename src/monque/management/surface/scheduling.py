@@ -29,7 +29,7 @@ from monque.management.ops import (
     ScheduleAction,
 )
 from monque.management.schedule_view import next_within, runs_in, schedule_fields
-from monque.management.surface.desk import Deed
+from monque.management.surface.desk import Deed, name_of
 from monque.management.surface.explaining import Explaining
 from monque.management.texts import is_text
 from monque.management.values import extended, from_extended_value, iso, text_of
@@ -48,13 +48,13 @@ class Scheduling(Explaining):
     async def ops_schedules(self, caller: Caller) -> OpsScheduleList:
         """`GET /schedules`."""
         await self._demand(caller, Action.READ)
-        shown = [await self._schedule(caller, each) for each in await self._schedules()]
+        shown = [await self._schedule(caller, each) for each in await self._readable_schedules(caller)]
         return OpsScheduleList(server_time=iso(self._now()), schedules=shown)
 
     async def ops_lanes(self, caller: Caller) -> OpsLanes:
         """`GET /schedules/lanes`: the next 24 hours. Expressions are computed once an hour, in a thread."""
         await self._demand(caller, Action.READ)
-        schedules, now = await self._schedules(), self._now()
+        schedules, now = await self._readable_schedules(caller), self._now()
         found = await asyncio.to_thread(
             lambda: {id_text(each.id): lane_of(each, now=now) for each in schedules}
         )
@@ -66,18 +66,21 @@ class Scheduling(Explaining):
             "schedules", lambda: self.monque.list_schedules(max_time=self._max_time), keep=_LIST_KEPT
         )
 
+    async def _readable_schedules(self, caller: Caller) -> list[Schedule]:
+        return await self._readable(caller, await self._schedules())
+
     async def _schedule(self, caller: Caller, schedule: Schedule) -> OpsSchedule:
         fields = schedule_fields(schedule, now=self._now(), runs=_RUNS_IN_LIST)
-        if not await self._may(caller, Action.PAYLOAD):
-            fields.pop("key")
+        if not await self._may(caller, Action.PAYLOAD, name_of(schedule)):
+            fields.pop("key", None)
         return OpsSchedule(**fields, actions=await self._schedule_actions(caller, schedule))
 
     async def _schedule_actions(self, caller: Caller, schedule: Schedule) -> list[ScheduleAction]:
-        if not await self._may(caller, Action.SCHEDULE):
+        if not await self._may(caller, Action.SCHEDULE, name_of(schedule)):
             return []
         actions: list[ScheduleAction] = ["run-now"]
         actions.append("resume" if schedule.paused_at is not None else "pause")
-        if await self._may(caller, Action.ENQUEUE):
+        if await self._may(caller, Action.ENQUEUE, name_of(schedule)):
             actions.append("edit")
         return [*actions, "delete"]
 

@@ -8,12 +8,13 @@ from typing import Any
 
 from bson import ObjectId
 
-from monque import JobFilter, Schedule, __version__
+from monque import Job, JobFilter, Schedule, __version__
 from monque.management.actions import Action
 from monque.management.actor import Caller
-from monque.management.errors import SurfaceError
+from monque.management.errors import ForbiddenError, SurfaceError
 from monque.management.job_view import id_text
 from monque.management.ops import OpsActor, OpsFound, OpsMe, OpsSearch, OpsSearchQuery
+from monque.management.surface.desk import name_of
 from monque.management.surface.overview import Overview
 from monque.management.values import iso, milliseconds
 
@@ -30,7 +31,7 @@ class Searching(Overview):
         await self._demand(caller, Action.READ)
         looks = {
             "jobs": self._search_jobs(caller, query.q),
-            "names": self._search_names(query.q),
+            "names": self._search_names(caller, query.q),
             "schedules": self._search_schedules(caller, query.q),
             "instances": self._search_instances(query.q),
         }
@@ -49,17 +50,8 @@ class Searching(Overview):
         found = []
         if ObjectId.is_valid(text):
             job = await self._alone(lambda: self.monque.get_job(text, max_time=self._max_time))
-            found += [] if job is None else [job]
-        if await self._may(caller, Action.PAYLOAD):
-            page = await self._alone(
-                lambda: self.monque.list_jobs(
-                    JobFilter(unique_key=text, status=["pending", "processing"]),
-                    limit=_MOST_EACH,
-                    payload_limit=0,
-                    max_time=self._max_time,
-                )
-            )
-            found += page.jobs
+            found += [] if job is None or not await self._may(caller, Action.READ, job) else [job]
+        found += await self._readable(caller, await self._with_key(caller, text))
         return [
             OpsFound(
                 kind="job", label=f"{job.name} {id_text(job.id)}", id=id_text(job.id), name=str(job.name)
@@ -67,16 +59,28 @@ class Searching(Overview):
             for job in found[:_MOST_EACH]
         ]
 
-    async def _search_names(self, text: str) -> list[OpsFound]:
-        rows = (await self._snapshot()).rows
+    async def _with_key(self, caller: Caller, text: str) -> list[Job[Any]]:
+        """The active jobs with this unique key, for those who may ask for it."""
+        meant = JobFilter(unique_key=text, status=["pending", "processing"])
+        try:
+            await self._demand_for_all(caller, Action.PAYLOAD, meant)
+        except ForbiddenError:
+            return []
+        page = await self._alone(
+            lambda: self.monque.list_jobs(meant, limit=_MOST_EACH, payload_limit=0, max_time=self._max_time)
+        )
+        return page.jobs
+
+    async def _search_names(self, caller: Caller, text: str) -> list[OpsFound]:
+        rows = (await self._snapshot(caller)).rows
         return [OpsFound(kind="name", label=name, name=name) for name in _matching(rows, text)]
 
     async def _search_schedules(self, caller: Caller, text: str) -> list[OpsFound]:
         """By name and, for those who may see keys, by key."""
-        sees_keys = await self._may(caller, Action.PAYLOAD)
         labels: dict[str, list[Schedule]] = {}
-        for each in await self._schedules():
-            labels.setdefault(f"{each.name} {each.key}" if sees_keys else each.name, []).append(each)
+        for each in await self._readable_schedules(caller):
+            sees_key = await self._may(caller, Action.PAYLOAD, name_of(each))
+            labels.setdefault(f"{each.name} {each.key}" if sees_key else each.name, []).append(each)
         found = [(label, each) for label in _matching(labels, text) for each in labels[label]]
         return [
             OpsFound(kind="schedule", label=label, id=id_text(each.id), name=each.name)

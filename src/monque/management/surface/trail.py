@@ -14,7 +14,7 @@ from monque.management.deeds import action_named, words_for
 from monque.management.job_view import id_of, id_text
 from monque.management.ops import OpsAuditEntry, OpsAuditFilter, OpsAuditPage, OpsAuditQuery
 from monque.management.surface.hiding import Hiding
-from monque.management.texts import without_credentials
+from monque.management.texts import is_text, without_credentials
 from monque.management.values import extended, iso
 
 # More than anybody reads in a browser; the command line has them all.
@@ -42,7 +42,11 @@ class Trail(Hiding):
             ),
         )
         shown: dict[str, Any] = {} if page.cursor is None else {"next_cursor": page.cursor}
-        entries = [await self._entry(caller, entry) for entry in page.entries]
+        entries = [
+            await self._entry(caller, entry)
+            for entry in page.entries
+            if await self._may(caller, Action.AUDIT, _name_of(entry))
+        ]
         return OpsAuditPage(server_time=iso(self._now()), entries=entries, **shown)
 
     async def ops_audit_export(self, caller: Caller, query: OpsAuditFilter) -> str:
@@ -63,7 +67,7 @@ class Trail(Hiding):
         return [await self._entry(caller, entry) for entry in page.entries]
 
     async def _entry(self, caller: Caller, entry: AuditEntry) -> OpsAuditEntry:
-        sees_payloads = await self._may(caller, Action.PAYLOAD)
+        sees_payloads = await self._may(caller, Action.PAYLOAD, _name_of(entry))
         shown: dict[str, Any] = {
             "id": id_text(entry.id),
             "at": iso(entry.at),
@@ -94,6 +98,12 @@ class Trail(Hiding):
         """Fields of ours, whose times are as everywhere; a payload among them is Extended JSON."""
         shown: dict[str, Any] = extended(self.redact.value(dict(fields)))
         return shown | {key: iso(value) for key, value in fields.items() if _is_time(key, value)}
+
+
+def _name_of(entry: AuditEntry) -> str | None:
+    """The job name that an entry is about; anybody may have written a filter."""
+    name = (entry.filter or {}).get("name") if entry.name is None else entry.name
+    return name if is_text(name) else None
 
 
 def _is_time(key: str, value: object) -> bool:
