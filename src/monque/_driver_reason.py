@@ -22,6 +22,12 @@ _NO_TRANSACTIONS = (
     "or leave out the transaction"
 )
 
+_NO_INDEX = (
+    "somebody dropped an index that Monque needs; workers create it again unless create_indexes is False, "
+    "and so does monque indexes --create"
+)
+
+_PLANNER = re.compile(r"error processing query: .* planner returned error :: caused by :: ", re.DOTALL)
 _TIMEOUTS = re.compile(r" \(configured timeouts: [^()]*\)")
 _SERVER = re.compile(
     r"<ServerDescription \('(?P<host>[^']*)', (?P<port>\d+|None)\) server_type: (?P<kind>\w+)"
@@ -74,7 +80,9 @@ def _reason(error: str | None) -> str:
 
 
 def _refusal(error: OperationFailure) -> str:
-    message = _server_message(error.details or {}) or str(error)
+    message = _PLANNER.sub("", _server_message(error.details or {}) or str(error))
+    if message.startswith("hint provided does not correspond to an existing index"):
+        return _NO_INDEX
     if error.code == _ILLEGAL_OPERATION and message.startswith("Transaction numbers"):
         return _NO_TRANSACTIONS
     if error.code == _AUTHENTICATION_FAILED:

@@ -33,6 +33,15 @@ def unreachable(*servers: tuple[str, int | None, str | None]) -> ServerSelection
     )
 
 
+def planner(reason: str) -> OperationFailure:
+    """As the server words it: with the whole query."""
+    text = (
+        'error processing query: ns=shop.monque_jobs batchSize=7 limit=6Tree: $and\n    name $eq "secret"\n'
+        f"Sort: {{ nextRunAt: 1 }}\nProj: {{}}\n planner returned error :: caused by :: {reason}"
+    )
+    return OperationFailure(text, 2, {"errmsg": text, "code": 2})
+
+
 REFUSED = "[Errno 111] Connect call failed ('127.0.0.1', 1)"
 
 
@@ -95,6 +104,12 @@ REFUSED = "[Errno 111] Connect call failed ('127.0.0.1', 1)"
             BulkWriteError({"writeErrors": [], "writeConcernErrors": [{"errmsg": "not replicated"}]}),
             "not replicated",
         ),
+        (
+            planner("hint provided does not correspond to an existing index"),
+            "somebody dropped an index that Monque needs; workers create it again unless create_indexes is "
+            "False, and so does monque indexes --create",
+        ),
+        (planner("no indexed plans available"), "no indexed plans available"),
         (OperationFailure("odd", 1), "odd"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, PyMongoError) else None,

@@ -351,7 +351,9 @@ async def test_change_streams_switched_off_are_no_fallback(make_monque: Make) ->
     assert events.kinds() == ["job:start", "job:complete"]
 
 
-async def test_job_error_is_emitted_for_errors_in_the_background(make_monque: Make, collection: Any) -> None:
+async def test_job_error_is_emitted_for_errors_in_the_background(
+    make_monque: Make, collection: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """User story 6, scenario 4; FR-016: an operator drops the index that polls need."""
     monque = await make_monque(options=replace(QUICK, safety_poll_interval=timedelta(seconds=0.3))).open()
     monque.worker("work", lambda job: None)
@@ -364,6 +366,9 @@ async def test_job_error_is_emitted_for_errors_in_the_background(make_monque: Ma
     assert isinstance(event.error, PyMongoError)
     assert event.job is None
     await events.wait("job:complete")
+    [line] = [each.getMessage() for each in caplog.records if "looking for work" in each.getMessage()]
+    assert line.startswith("looking for work failed, trying again: somebody dropped an index that Monque ")
+    assert "\n" not in line
 
 
 async def test_job_error_is_emitted_for_the_shutdown_timeout(monque: Monque, events: Events) -> None:
