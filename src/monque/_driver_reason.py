@@ -27,6 +27,11 @@ _NO_INDEX = (
     "and so does monque indexes --create"
 )
 
+_EMBEDDED = (
+    "; for development, Monque() without an address starts a MongoDB of its own: "
+    "pip install 'pymonque[embedded]'"
+)
+
 _PLANNER = re.compile(r"error processing query: .* planner returned error :: caused by :: ", re.DOTALL)
 _TIMEOUTS = re.compile(r" \(configured timeouts: [^()]*\)")
 _SERVER = re.compile(
@@ -59,7 +64,14 @@ def _no_server(text: str) -> str:
     if not servers or any(server["kind"] != "Unknown" for server in servers):
         return f"{summary}; check that its members run (rs.status()), and replicaSet= in the URI"
     places = " or ".join(f"{_address(server)} ({_reason(server['error'])})" for server in servers)
-    return f"no MongoDB at {places}; start it there, or correct the address in the URI"
+    ours = _EMBEDDED if all(map(_is_refused_here, servers)) else ""
+    return f"no MongoDB at {places}; start it there, or correct the address in the URI{ours}"
+
+
+def _is_refused_here(server: re.Match[str]) -> bool:
+    """Whether nothing listens at an address of this machine: nobody has installed a MongoDB yet, maybe."""
+    here = ("localhost", "127.0.0.1", "::1")
+    return server["host"] in here and _reason(server["error"]) == _REASONS[errno.ECONNREFUSED]
 
 
 def _address(server: re.Match[str]) -> str:

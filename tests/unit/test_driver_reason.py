@@ -53,6 +53,16 @@ REFUSED = "[Errno 111] Connect call failed ('127.0.0.1', 1)"
             unreachable(("a", 1, REFUSED), ("b", 2, "timed out")),
             f"no MongoDB at a:1 (connection refused) or b:2 (no answer){START_IT}",
         ),
+        (
+            unreachable(("localhost", 1, REFUSED)),
+            f"no MongoDB at localhost:1 (connection refused){START_IT}; for development, Monque() without an "
+            "address starts a MongoDB of its own: pip install 'pymonque[embedded]'",
+        ),
+        (
+            unreachable(("localhost", 1, REFUSED), ("db", 2, REFUSED)),
+            f"no MongoDB at localhost:1 (connection refused) or db:2 (connection refused){START_IT}",
+        ),
+        (unreachable(("127.0.0.1", 1, "timed out")), f"no MongoDB at 127.0.0.1:1 (no answer){START_IT}"),
         (unreachable(("db", 1, None)), f"no MongoDB at db:1 (no answer){START_IT}"),
         (
             unreachable(("db", 1, "[Errno -2] Name or service not known")),

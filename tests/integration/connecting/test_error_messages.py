@@ -59,7 +59,8 @@ async def test_a_refused_connection_is_one_sentence_with_the_address_and_the_dum
 
     assert str(refused.value) == (
         f"could not open the database: no MongoDB at 127.0.0.1:{port} (connection refused); "
-        "start it there, or correct the address in the URI"
+        "start it there, or correct the address in the URI; for development, Monque() without an address "
+        "starts a MongoDB of its own: pip install 'pymonque[embedded]'"
     )
     assert isinstance(refused.value.__cause__, ServerSelectionTimeoutError)
     assert "Topology Description" in str(refused.value.__cause__)
