@@ -122,6 +122,29 @@ class TestKilledProcesses:
         assert await only(collection) == done
         assert await accounts.total() == 1
 
+    @pytest.mark.usefixtures("brief_transactions")
+    @pytest.mark.parametrize(
+        ("name", "killed_when", "runs"),
+        [("charge", "stored", 1), ("charge", "committed", 1), ("charge-with-key", "keyed", 2)],
+    )
+    async def test_the_next_step_of_a_chain_runs_once_if_the_transaction_stores_it(
+        self, name: str, killed_when: str, runs: int, uri: str, collection: Collection
+    ) -> None:
+        """A unique key is free again when the next step has ended, so the repeated run stores it again."""
+        await collection.insert_one(document(name=name, data={"pause": killed_when}))
+        async with child("chaining_worker", uri, name) as victim:
+            await victim.wait_for(killed_when)
+            victim.send(signal.SIGKILL)
+            await victim.ends()
+
+        async def done() -> None:
+            assert await statuses(collection) == {"completed": 1 + runs}
+
+        async with child("chaining_worker", uri, name, "ship"):
+            await eventually(done, within=60)
+
+        assert await collection.database["shipped"].count_documents({}) == runs
+
     @pytest.mark.timeout(240)
     @pytest.mark.usefixtures("brief_transactions")
     @pytest.mark.parametrize("seed", [1, 2])
