@@ -11,6 +11,7 @@ SurfaceError                    `slug` names the problem, `detail` is for people
 ├── ChangedError                     changed: the job is not what it was when the caller looked at it
 ├── TooSlowError                     too-slow: the database took longer than the limit
 ├── TooBusyError                     too-busy: too many questions at once
+├── BeingPreparedError               being-prepared: the index that it needs is being built
 ├── DatabaseAwayError                database-away
 ├── TooLargeError                    too-large
 └── HookFailedError                  internal: code of the user's raised; it is denied, and the text is hidden
@@ -136,6 +137,13 @@ class TooBusyError(SurfaceError):
     """Too many questions at once."""
 
     slug = "too-busy"
+    retry_after = _RETRY_AFTER
+
+
+class BeingPreparedError(SurfaceError):
+    """The index that it needs is being built."""
+
+    slug = "being-prepared"
     retry_after = _RETRY_AFTER
 
 

@@ -131,7 +131,7 @@ class Dashboard:
         frame_ancestors: Sequence[str],
         body_limit: int,
     ) -> None:
-        self._life = Life(monque)
+        self._life = Life(monque, surface.prepare)
         self._entry = entry
         self._has_pages = ui
         self._headers = security_headers(frame_ancestors)

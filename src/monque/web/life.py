@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 
 from monque import ConfigurationError, Monque, MonqueError, NotOpenError
 from monque.web.problems import Problem, away, internal
 
 logger = logging.getLogger("monque.web")
+
+# Seconds that the first requests wait for the index of failures. A small collection has it in milliseconds;
+# with twice as long, a large one would seem slow, though all but failures can be shown at once.
+_PREPARED_WITHIN = 2.0
 
 _OTHER_LOOP = (
     "This request came on another event loop than the first one. A dashboard and its Monque belong to one "
@@ -23,8 +28,9 @@ class Life:
     stays the host's.
     """
 
-    def __init__(self, monque: Monque) -> None:
+    def __init__(self, monque: Monque, prepare: Callable[[], Awaitable[None]]) -> None:
         self._monque = monque
+        self._prepare = prepare
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening: asyncio.Task[None] | None = None
         self._preparing: asyncio.Task[None] | None = None
@@ -66,12 +72,12 @@ class Life:
             raise _unopened(error) from error
         self._is_ours = not was_open
         if self._monque.options.create_indexes:
-            self._preparing = asyncio.create_task(self._prepare())
+            self._preparing = asyncio.create_task(self._prepared())
+            await asyncio.wait([self._preparing], timeout=_PREPARED_WITHIN)
 
-    async def _prepare(self) -> None:
-        """Begin the use that lists of failures rely on. To build its index may take long: nobody waits."""
+    async def _prepared(self) -> None:
         try:
-            await self._monque.begin_use("failures")
+            await self._prepare()
         except MonqueError as error:
             logger.warning("failures are not grouped, because their index cannot be made: %s", error)
 

@@ -140,5 +140,5 @@ def _problems(route: Route) -> dict[int, str]:
         found[412] = "The job has changed"
     found |= {414: "The query is too long", 429: "Too many wrong secrets", 500: "A bug; the log has more"}
     if route.opens:
-        found |= {503: "The database is away, or too much is asked at once", 504: "It took too long"}
+        found |= {503: "The database is away or too busy, or an index is being prepared", 504: "Too slow"}
     return dict(sorted(found.items()))

@@ -26,6 +26,7 @@ SLUGS: dict[str, tuple[int, str]] = {
     "too-large": (413, "Too large"),
     "internal": (500, "Internal server error"),
     "too-busy": (503, "Too busy"),
+    "being-prepared": (503, "Being prepared"),
     "database-away": (503, "The database does not answer"),
     "not-built": (503, "The pages are not built"),
     "too-slow": (504, "Too slow"),

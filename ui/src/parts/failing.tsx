@@ -9,14 +9,15 @@ import { When } from "./when";
 import type { Range } from "./throughput";
 import { lastOf, type Window } from "./windows";
 
-/** The largest groups of failures, in a few lines each. */
-export function Failing({ groups, window, name, range }: { groups: readonly OpsGroup[]; window: Window; name?: string; range?: Range }) {
+/** The largest groups of failures, in a few lines each; without groups, no index leads to failures. */
+export function Failing({ groups, window, name, range }: { groups: readonly OpsGroup[] | null | undefined; window: Window; name?: string; range?: Range }) {
   const all = href("/failures", { window, name, ...range });
   return (
     <section class="card">
       <div class="bar"><h2>{range ? "Failed in this time" : `Failing in ${lastOf(window)}`}</h2><span class="grow" /><a href={all}>All groups</a></div>
-      {groups.length === 0 && <p class="faint">{offers("failures") ? "Nothing failed for good." : "Failures cannot be listed without the index monque_failed."}</p>}
-      <ul>{groups.map((group) => <Line key={group.fingerprint} group={group} window={window} />)}</ul>
+      {groups?.length === 0 && <p class="faint">Nothing failed for good.</p>}
+      {groups == null && <p class="faint">{offers("failures") ? "The index of failures is being prepared." : "Failures cannot be listed without the index monque_failed."}</p>}
+      <ul>{groups?.map((group) => <Line key={group.fingerprint} group={group} window={window} />)}</ul>
     </section>
   );
 }

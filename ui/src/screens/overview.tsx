@@ -61,8 +61,8 @@ function Shown({ answer, window }: { answer: OpsOverview; window: Window }) {
 const NOTHING = {};
 
 function FailedThen({ range, window }: { range: Range; window: Window }) {
-  const { answer } = useAnswer<OpsGroupList>("/failures", { ...range });
-  return <Failing groups={answer?.groups.slice(0, 5) ?? []} window={window} range={range} />;
+  const asked = useAnswer<OpsGroupList>("/failures", { ...range });
+  return <Answered asked={asked}>{(answer) => <Failing groups={answer.groups.slice(0, 5)} window={window} range={range} />}</Answered>;
 }
 
 const TILES = [

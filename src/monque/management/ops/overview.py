@@ -50,11 +50,11 @@ class OpsDoctor(Answer):
 
 
 class OpsOverview(Answer):
-    """Everything that the first screen needs."""
+    """Everything that the first screen needs; without *groups* where no index leads to failures (yet)."""
 
     snapshot: dict[str, Any]
     series: OpsSeries
-    groups: list[OpsGroup]
+    groups: list[OpsGroup] | None = None
     running: list[OpsJob]
     warnings: list[OpsFinding]
 

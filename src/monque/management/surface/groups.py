@@ -11,7 +11,7 @@ from typing import Any
 from monque import ConfigurationError, FailedJob, Job, JobFilter
 from monque.management.actions import Action
 from monque.management.actor import Caller
-from monque.management.errors import NotFoundError, NotOfferedError
+from monque.management.errors import BeingPreparedError, NotFoundError, NotOfferedError
 from monque.management.failures import Group, grouped, within, without_names
 from monque.management.selection import Selected
 from monque.management.surface.hiding import Hiding
@@ -22,6 +22,10 @@ _ROWS_KEPT = timedelta(seconds=2)
 # An index is not dropped or made often.
 _OFFER_KEPT = timedelta(seconds=30)
 
+_PREPARING = (
+    "The index of failures is being prepared. In a large collection that takes minutes; then failures are "
+    "listed here."
+)
 _MISSING = (
     'This collection has no index for failures: begin the use `failures` (Options(uses=("failures",)), or '
     "monque indexes --create --for failures)."
@@ -31,12 +35,28 @@ _MISSING = (
 class Groups(Hiding):
     """The newest failures, as groups."""
 
+    _is_preparing = False
+
+    async def prepare(self) -> None:
+        """Begin the use that lists of failures rely on. To build its index may take long.
+
+        Raises:
+            MonqueError: The index cannot be made.
+        """
+        self._is_preparing = True
+        try:
+            await self.monque.begin_use("failures")
+        finally:
+            self._is_preparing = False
+
     async def _read_failures(self, name: str | None) -> list[FailedJob]:
         try:
             return await self.monque.recent_failures(
                 name=name, limit=self.limits.window, max_time=self._max_time
             )
         except ConfigurationError as error:
+            if self._is_preparing:
+                raise BeingPreparedError(_PREPARING) from error
             raise NotOfferedError(_MISSING) from error
 
     async def _groups(
@@ -59,7 +79,7 @@ class Groups(Hiding):
         return await asyncio.to_thread(grouped, await self._read_failures(name))
 
     async def _lists_failures(self) -> bool:
-        """Whether there is an index of failures."""
+        """Whether there is an index of failures, or will be soon."""
 
         async def look() -> bool:
             try:
@@ -68,7 +88,7 @@ class Groups(Hiding):
                 return False
             return True
 
-        return await self._shared("lists_failures", look, keep=_OFFER_KEPT)
+        return self._is_preparing or await self._shared("lists_failures", look, keep=_OFFER_KEPT)
 
     async def _group(
         self,

@@ -11,7 +11,13 @@ from typing import Any
 from monque import Histogram, Instance, JobFilter, Pause, QueueStats
 from monque.management.actions import Action
 from monque.management.actor import Caller
-from monque.management.errors import NotFoundError, NotOfferedError, SurfaceError, surface_errors
+from monque.management.errors import (
+    BeingPreparedError,
+    NotFoundError,
+    NotOfferedError,
+    SurfaceError,
+    surface_errors,
+)
 from monque.management.findings import Finding, findings
 from monque.management.ops import (
     OpsDoctor,
@@ -86,10 +92,10 @@ class Overview(Scheduling):
         return OpsOverview(
             snapshot=snapshot.wire(),
             series=series,
-            groups=groups,
             running=running,
             warnings=[*_silent(snapshot), *warnings],
             server_time=iso(self._now()),
+            **({} if groups is None else {"groups": groups}),
         )
 
     async def _snapshot(self, caller: Caller) -> Snapshot:
@@ -101,11 +107,12 @@ class Overview(Scheduling):
     async def _of_readable(self, caller: Caller, by_name: Mapping[str, T]) -> dict[str, T]:
         return {name: each for name, each in by_name.items() if await self._may(caller, Action.READ, name)}
 
-    async def _top_groups(self, caller: Caller, window: Window) -> list[OpsGroup]:
+    async def _top_groups(self, caller: Caller, window: Window) -> list[OpsGroup] | None:
+        """The largest groups; None without an index of failures."""
         try:
             return (await self._shown_groups(caller, _looking_back(window), None))[:_TOP_GROUPS]
-        except NotOfferedError:
-            return []
+        except (NotOfferedError, BeingPreparedError):
+            return None
 
     async def _warnings(self, caller: Caller) -> list[OpsFinding]:
         """What the doctor finds wrong. The first screen does not wait long for it: the next one has it."""
