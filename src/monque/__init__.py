@@ -8,7 +8,6 @@ from monque._version import __version__
 if TYPE_CHECKING:
     from monque._api.monque import Monque
     from monque._api.newjob import NewJob
-    from monque._api.subscribe import EventKind
     from monque._attempts import Attempt
     from monque._audit import AuditEntry, AuditPage
     from monque._diagnosis import Diagnosis, DueJobs, IndexView, UseView
@@ -104,6 +103,7 @@ if TYPE_CHECKING:
         WorkerView,
     )
     from monque._workers.home import EnqueueOptions, ScheduleOptions
+    from monque._workers.subscribe import EventKind
     from monque._workers.workers import Worker, Workers
     from monque.embedded import EmbeddedMongo
     from monque.sync import SyncMonque, SyncWorker, SyncWorkers
@@ -274,7 +274,7 @@ _HOMES = (
         "_workers.home",
         "_workers.workers",
         "_api.newjob",
-        "_api.subscribe",
+        "_workers.subscribe",
         "_observe.observer",
         "_observe.job_log",
     ),

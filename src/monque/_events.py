@@ -302,8 +302,6 @@ class EventBus:
 
     def add(self, event: str | type[Event], listener: Listener[Any], *, once: bool = False) -> None:
         """Call *listener* on each *event*, or on the next one only."""
-        if not callable(listener):
-            raise ConfigurationError(f"a listener must be callable, got {listener!r}")
         self._listeners.setdefault(event_class(event), []).append((listener, once))
 
     def remove(self, event: str | type[Event], listener: Listener[Any]) -> None:

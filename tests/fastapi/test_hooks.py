@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import pytest
 from fastapi import Depends, FastAPI
 
-from monque import ConfigurationError, Job, JobStatus, Monque
+from monque import ConfigurationError, Job, JobCompleted, JobStatus, Monque
 from monque.fastapi import JobRouter, setup_monque, worker_lifespan
 from support.aliases import Make
 
@@ -64,6 +64,37 @@ async def test_an_application_that_starts_again_has_its_hooks_once(monque: Monqu
             pass
 
     assert said == ["start", "start"]
+
+
+async def test_the_listeners_of_a_router_hear_the_events_of_the_application_once(monque: Monque) -> None:
+    said: list[str] = []
+    jobs = JobRouter()
+    jobs.on(JobCompleted, lambda event: said.append(event.job.name))
+
+    @jobs.job("work")
+    async def work(job: Job[None]) -> None: ...
+
+    app = FastAPI()
+    setup_monque(app, monque, routers=[jobs, jobs])
+    for _ in range(2):
+        async with app.router.lifespan_context(app):
+            await monque.enqueue(work)
+            await monque.run_until_idle()
+
+    assert said == ["work", "work"]
+
+
+async def test_a_router_with_nothing_but_listeners_is_one(monque: Monque) -> None:
+    said: list[str] = []
+    jobs = JobRouter()
+    jobs.on("job:deleted", lambda event: said.append(event.kind))
+    app = FastAPI()
+    setup_monque(app, monque, routers=[jobs])
+    async with app.router.lifespan_context(app):
+        job = await monque.enqueue("work")
+        await monque.delete_job(job.id)
+
+    assert said == ["job:deleted"]
 
 
 async def test_a_producer_calls_no_hooks_until_its_jobs_are_processed(monque: Monque) -> None:

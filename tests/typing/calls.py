@@ -622,6 +622,14 @@ def disconnect() -> None:
 workers_apart = Workers()
 workers_apart.on_start(disconnect)
 workers_apart.on_stop(lambda: None)
+workers_apart.on("job:fail", lambda event: print(event.error))
+
+
+@workers_apart.on(JobFailed)
+def hears_failures(event: JobFailed) -> None: ...
+
+
+workers_apart.on("job:start", hears_failures)  # type: ignore[call-overload]  # it takes a JobFailed
 
 
 def takes_job(job: Job[None]) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypedDict, assert_type
 
 from fastapi import Depends, FastAPI
 
-from monque import Job, Monque, State
+from monque import Job, JobFailed, Monque, State
 from monque.fastapi import JobClass, JobRouter, cron, include_dashboard, job, job_controller
 from monque.web import Dashboard, Limits
 
@@ -110,6 +110,11 @@ async def right_hooks() -> None:
     assert_type(await connect(), int)
 
 
+def hears_failures(event: JobFailed) -> None: ...
+
+
+jobs.on(JobFailed, hears_failures)
+jobs.on("job:start", hears_failures)  # type: ignore[call-overload]  # it takes a JobFailed
 jobs.on_stop(Mailer)
 jobs.on_stop(send)  # type: ignore[type-var]  # a hook takes no argument
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, Literal, get_args, get_origin, get_overloads
 
 from monque import EventKind, JobStatus, Monque, StatusName, SyncMonque
-from monque._api.subscribe import Listens, Subscribe
 from monque._events import KINDS, Listener
+from monque._workers.subscribe import Listens, Subscribe
 
 
 def test_every_kind_of_event_is_known_to_type_checkers() -> None:

@@ -7,6 +7,7 @@ import uuid
 import weakref
 from collections.abc import AsyncIterable, Callable, Iterable
 from datetime import datetime, timedelta, tzinfo
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
@@ -20,7 +21,6 @@ from monque._api.opening import Opening
 from monque._api.preparing import prepare
 from monque._api.processing import Processing
 from monque._api.storing import OnProgress, Storing
-from monque._api.subscribe import EventKind, subscribe, subscribes
 from monque._connect.connector import Connection, Connector
 from monque._connect.sessions import Session
 from monque._engine.context import Context
@@ -41,6 +41,7 @@ from monque._time.clock import Clock
 from monque._unawaited import noting_calls
 from monque._workers.home import EnqueueOptions, ScheduleOptions
 from monque._workers.hooks import HookT
+from monque._workers.subscribe import EventKind, subscribe, subscribes
 from monque._workers.workers import Handler, Worker, Workers
 
 T = TypeVar("T")
@@ -90,6 +91,7 @@ class Monque(Management):
         self._state = State()
         self._bond = self._workers._home.bind(self, self._state)
         self._bus = EventBus()
+        self._workers._listeners.join(self._bus)
         self._telemetry = Telemetry()
         self._opening = Opening(connector, self._bond)
         self._processing = Processing(self._opening, self._workers, bind_lifespan(lifespan, self._bond))
@@ -587,12 +589,12 @@ class Monque(Management):
             ... def alert(event: JobFailed) -> None:
             ...     print(event.job.name, event.error)
         """
-        return subscribe(self._bus, event, listener, once=False)
+        return subscribe(self._bus.add, event, listener)
 
     @subscribes
     def once(self, event: str | type[Event], listener: Listener[Any] | None = None) -> Any:
         """As `on`, for the next such event only."""
-        return subscribe(self._bus, event, listener, once=True)
+        return subscribe(partial(self._bus.add, once=True), event, listener)
 
     def off(self, event: EventKind | type[Event], listener: Listener[Any]) -> None:
         """Stop calling *listener* on *event*."""

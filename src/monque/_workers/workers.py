@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, ClassVar, Generic, TypeVar, Unpack, overload
 
 from monque._errors import ConfigurationError, WorkerRegistrationError
+from monque._events import Event, Listener
 from monque._job import Job
 from monque._rules import check_name
 from monque._settings import WorkerSettings, check_worker_settings
@@ -18,6 +19,7 @@ from monque._workers.home import EnqueueOptions, Home, ScheduleOptions
 from monque._workers.hooks import Hooks, HookT
 from monque._workers.payload import Codec
 from monque._workers.signature import is_async, name_of, payload_type, require_handler
+from monque._workers.subscribe import Listeners, subscribe, subscribes
 
 T = TypeVar("T")
 Handler = Callable[[Job[T]], Awaitable[Any] | Any]
@@ -129,6 +131,7 @@ class Workers:
         self._by_name: dict[str, Worker[Any]] = {}
         self._home = Home()
         self._hooks = Hooks()
+        self._listeners = Listeners()
         self._only: frozenset[str] | None = None
         self._excluding: frozenset[str] = frozenset()
 
@@ -224,6 +227,11 @@ class Workers:
         self._by_name[name] = worker
         return worker
 
+    @subscribes
+    def on(self, event: str | type[Event], listener: Listener[Any] | None = None) -> Any:
+        """As `Monque.on`, for every Monque that these workers are handed to."""
+        return subscribe(self._listeners.add, event, listener)
+
     def on_start(self, hook: HookT) -> HookT:
         """As `Monque.on_start`, for every Monque that these workers are handed to."""
         return self._hooks.add(hook, is_stop=False)
@@ -242,8 +250,9 @@ class Workers:
         return self._home.state()
 
     def _include(self, other: Workers) -> None:
-        """Take over the hooks of *other*, once, and let its workers belong to the same Monques."""
+        """Take over the hooks and listeners of *other*, once; let its workers belong to the same Monques."""
         self._hooks.include(other._hooks)
+        self._listeners.include(other._listeners)
         other._home.share(self._home)
 
     def restrict(self, *, only: Iterable[str] | None = None, excluding: Iterable[str] = ()) -> None:

@@ -75,7 +75,9 @@ class JobRouter:
     def __init__(self, namespace: str | None = None) -> None:
         self._namespace = namespace
         self.handlers: list[AnyHandler] = []
-        self._holder = Workers()  # it holds the start and stop hooks declared here, and no workers
+        self._holder = Workers()  # it holds the hooks and listeners declared here, and no workers
+        self.on = self._holder.on
+        """As `Monque.on`, for the Monque of the application; declare listeners before that starts."""
 
     def job(
         self, name: str, *, concurrency: int | None = None, **settings: Unpack[WorkerSettings]
@@ -247,10 +249,9 @@ def handlers_of(declared: object) -> tuple[AnyHandler, ...]:
 
 
 def hooks_of(declared: object) -> Workers | None:
-    """What holds the hooks of a router; None for anything else, and for a router that has none."""
-    if isinstance(declared, JobRouter) and declared._holder._hooks.declared:
-        return declared._holder
-    return None
+    """What holds the hooks and listeners of a router; None for anything else, and for a router without."""
+    holder = declared._holder if isinstance(declared, JobRouter) else None
+    return holder if holder is not None and (holder._hooks.declared or holder._listeners.declared) else None
 
 
 def forgotten_methods(cls: type) -> list[str]:

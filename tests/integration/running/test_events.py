@@ -32,6 +32,7 @@ from monque import (
     WatchConnected,
     WatchFailed,
     WatchUnavailable,
+    Workers,
 )
 from monque._engine.runs import Runs
 from monque._store.settling import Settler
@@ -349,6 +350,40 @@ async def test_change_streams_switched_off_are_no_fallback(make_monque: Make) ->
     await monque.stop()
 
     assert events.kinds() == ["job:start", "job:complete"]
+
+
+async def test_listeners_of_workers_hear_every_monque_that_has_them_whenever_they_were_declared(
+    make_monque: Make,
+) -> None:
+    said: list[tuple[str, str]] = []
+    workers = Workers()
+    workers.on(JobCompleted, lambda event: said.append(("before", event.job.name)))
+
+    @workers.worker("work")
+    async def work(job: Job[None]) -> None: ...
+
+    first, second = make_monque(workers=workers), make_monque(workers=workers)
+
+    @workers.on("job:complete")
+    def after(event: JobCompleted) -> None:
+        said.append(("after", event.job.name))
+
+    for monque in (first, second):
+        await (await monque.open()).enqueue(work)
+        await monque.run_until_idle()
+
+    assert said == [("before", "work"), ("after", "work")] * 2
+
+
+def test_workers_refuse_what_is_no_event_and_no_listener_as_a_monque_does() -> None:
+    workers = Workers()
+
+    def takes_failures(event: JobFailed) -> None: ...
+
+    with pytest.raises(ConfigurationError, match="unknown event 'job:ended'"):
+        workers.on("job:ended")  # type: ignore[call-overload]
+    with pytest.raises(ConfigurationError, match="takes JobFailed, so it cannot listen to JobStarted"):
+        workers.on(JobStarted, takes_failures)  # type: ignore[call-overload]
 
 
 async def test_job_error_is_emitted_for_errors_in_the_background(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, cast, get_args, overload
 
 from monque._errors import ConfigurationError
@@ -316,21 +318,65 @@ def subscribes(method: Callable[..., Any]) -> _Method:
     return cast("_Method", method)
 
 
-def subscribe(bus: EventBus, event: str | type[Event], listener: Listener[Any] | None, *, once: bool) -> Any:
+@dataclass(frozen=True, slots=True, eq=False)
+class Subscription:
+    """A listener that was declared apart from a Monque."""
+
+    event: str | type[Event]
+    listener: Listener[Any]
+
+
+class Listeners:
+    """Listeners that were declared apart from a Monque: they hear every bus that joins."""
+
+    __slots__ = ("_buses", "declared")
+
+    def __init__(self) -> None:
+        self.declared: list[Subscription] = []
+        self._buses: weakref.WeakSet[EventBus] = weakref.WeakSet()
+
+    def add(self, event: str | type[Event], listener: Listener[Any]) -> None:
+        """Call *listener* on each *event* of the buses that are here and that will come."""
+        self._add(Subscription(event, listener))
+
+    def join(self, bus: EventBus) -> None:
+        """Let the listeners hear this bus, too."""
+        self._buses.add(bus)
+        for each in self.declared:
+            bus.add(each.event, each.listener)
+
+    def include(self, other: Listeners) -> None:
+        """Take over the listeners of *other*, those that are not here yet."""
+        for each in other.declared:
+            if each not in self.declared:
+                self._add(each)
+
+    def _add(self, new: Subscription) -> None:
+        self.declared.append(new)
+        for bus in self._buses:
+            bus.add(new.event, new.listener)
+
+
+def subscribe(
+    add: Callable[[str | type[Event], Listener[Any]], None],
+    event: str | type[Event],
+    listener: Listener[Any] | None,
+) -> Any:
     """Add *listener*, and return it; without one, return the decorator that adds one."""
     event_class(event)  # refuses what is no event, also while there is no listener yet
 
-    def add(listener: Listener[Any]) -> Listener[Any]:
-        if callable(listener):
-            _check_listener(event, listener)
-        bus.add(event, listener, once=once)
+    def check_and_add(listener: Listener[Any]) -> Listener[Any]:
+        _check_listener(event, listener)
+        add(event, listener)
         return listener
 
-    return add if listener is None else add(listener)
+    return check_and_add if listener is None else check_and_add(listener)
 
 
 def _check_listener(event: str | type[Event], listener: Callable[..., Any]) -> None:
     """Refuse a listener whose annotation names other events than the one it would be called with."""
+    if not callable(listener):
+        raise ConfigurationError(f"a listener must be callable, got {listener!r}")
     takes = argument_type(listener)
     classes = get_args(takes) or (takes,)
     if not all(isinstance(each, type) and issubclass(each, Event) for each in classes):
