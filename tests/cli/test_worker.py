@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +194,88 @@ def test_a_port_that_is_taken_is_told_in_a_sentence(start: Start) -> None:
 
         assert worker.ends() == 1
     assert worker.text.startswith(f"Error: cannot listen on the health port {port}: ")
+
+
+# Few files
+
+
+def test_idle_connections_to_the_health_port_cost_no_job_an_attempt(start: Start, jobs: Jobs) -> None:
+    """300 of them, where the process may have 128 files open."""
+    port = free_port()
+    worker = start("worker", "crowded:monque", "--health-port", str(port))
+    resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, (128, 128))
+    until(lambda: ask(port, "/readyz")[0] == 200)
+    with ExitStack() as stack:
+        for _ in range(300):
+            idle = stack.enter_context(socket.socket())
+            idle.setblocking(False)
+            idle.connect_ex(("127.0.0.1", port))
+        jobs.insert_many(document(name="compute", data=number) for number in range(20))
+
+        until(lambda: ask(port, "/healthz")[0] == 200)
+        until(lambda: jobs.count_documents({"status": "completed"}) == 20)
+    assert jobs.count_documents({"failCount": {"$gt": 0}}) == 0
+    worker.send(signal.SIGTERM)
+
+    assert worker.ends() == 0
+    assert "ERROR" not in worker.text
+
+
+def test_an_idle_connection_to_the_health_port_is_closed_after_a_second(start: Start) -> None:
+    port = free_port()
+    start("worker", "shop:monque", "--health-port", str(port))
+    until(lambda: ask(port, "/healthz")[0] == 200)
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as idle:
+        before = time.monotonic()
+
+        assert idle.recv(1) == b""
+        assert 0.9 < time.monotonic() - before < 4
+
+
+@pytest.mark.parametrize(("host", "is_open"), [((), False), (("--host", "0.0.0.0"), True)])  # noqa: S104
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_ports_are_open_to_other_machines_only_if_that_is_said(
+    start: Start, host: tuple[str, ...], is_open: bool, processes: str
+) -> None:
+    """127.0.0.2 is an address of this machine on which only who listens on all addresses is reached."""
+    ports = free_port(), free_port()
+    named = ("--health-port", str(ports[0]), "--metrics-port", str(ports[1]))
+    start("worker", "shop:monque", *named, *host, "--processes", processes)
+    until(lambda: ask(ports[0], "/readyz")[0] == 200)
+
+    for port in ports:
+        with socket.socket() as other:
+            assert (other.connect_ex(("127.0.0.2", port)) == 0) is is_open
+
+
+def test_a_child_that_cannot_be_started_for_want_of_files_is_no_failure_of_the_job(
+    start: Start, jobs: Jobs, tmp_path: Path
+) -> None:
+    """Nothing can be opened, not even the module that starts children: the job waits, and runs later."""
+    release = tmp_path / "release"
+    worker = start("worker", "crowded:monque")
+    resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, (64, 64))
+    jobs.insert_one(document(name="hoard", data=str(release)))
+    worker.wait_for("hoarded")
+    job = jobs.insert_one(document(name="compute", data=1)).inserted_id
+    seen: set[Any] = set()
+
+    def was_tried_again() -> bool:
+        stored = jobs.find_one({"_id": job})
+        assert stored is not None
+        assert stored["failCount"] == 0
+        seen.add(stored["updatedAt"])
+        return len(seen) > 6  # it was stored, and claimed and put back three times
+
+    until(was_tried_again)
+    release.touch()
+    until(lambda: jobs.count_documents({"status": "completed"}) == 2)
+    worker.send(signal.SIGTERM)
+
+    assert worker.ends() == 0
+    assert worker.text.count("no child process can be started") == 1
+    assert jobs.count_documents({"failCount": 0}) == 2
+    assert "ERROR" not in worker.text
 
 
 def test_until_idle_processes_what_is_due_and_ends(start: Start, jobs: Jobs) -> None:

@@ -121,9 +121,9 @@ async def _call_with_child(run: Run, runs: Runs) -> Outcome:
 
     None of this counts as time of the run: the first child may import for seconds.
     """
-    began, children = time.perf_counter(), runs.places.need_children(runs.context.store.options)
+    began = time.perf_counter()
     try:
-        child = await children.take(run)
+        child = await runs.places.child_for(run, runs.context.store.options)
     except asyncio.CancelledError:
         if run.stop is None:
             raise
@@ -132,6 +132,9 @@ async def _call_with_child(run: Run, runs: Runs) -> Outcome:
         if is_closing(failure, run.task):
             raise
         return Outcome(0.0, failure if remote_trace_of(failure) is None else failure.with_traceback(None))
+    children = runs.places.children
+    if child is None or children is None:
+        return Outcome.of_uncalled()
     if not child.jobs:
         # While children start, a slot serves few jobs: prefetched ones would wait here in vain.
         runs.capacity.waited(run.worker.name, time.perf_counter() - began)

@@ -7,22 +7,23 @@ from pathlib import Path
 
 import click
 
+from monque.cli.listen import Ports
 from monque.cli.supervise import supervise
 from monque.cli.web import require_server
 from monque.cli.work import Settings
-from monque.cli.worker import PORT, runs_target
+from monque.cli.worker import listens, runs_target
 
 
 @click.command()
 @runs_target
-@click.option("--health-port", type=PORT, help="Answer /healthz and /readyz on this port.")
+@listens
 @click.option("--web", is_flag=True, help="Serve the dashboard, too, in a process of its own.")
 @click.option(
     "--web-port",
     type=click.IntRange(0, 65535),
     help="Where to serve the dashboard. Default: 8787; 0: any free one.",
 )
-def dev(settings: Settings, health_port: int | None, web: bool, web_port: int | None) -> None:
+def dev(settings: Settings, host: str, health_port: int | None, web: bool, web_port: int | None) -> None:
     """Run workers on an embedded MongoDB, and again at each change of the source.
 
     The embedded MongoDB takes the place of the database that the code names; its data is kept between runs.
@@ -49,7 +50,7 @@ def dev(settings: Settings, health_port: int | None, web: bool, web_port: int | 
                 settings,
                 count=1,
                 folder=Path.cwd(),
-                health_port=health_port,
+                ports=Ports(health=health_port, host=host),
                 web=_web_options(web_port) if web else None,
             )
     except EmbeddedMongoError as error:

@@ -8,23 +8,23 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import TypeAlias
 
-from monque.cli.listen import asked, listening, response
+from monque.cli.listen import Ports, asked, listening, response
 
 Trouble: TypeAlias = Callable[[], str | None]
 """Why the process is not ready, or None if it is."""
 
 
 @asynccontextmanager
-async def health_server(port: int | None, trouble: Trouble) -> AsyncIterator[None]:
-    """Answer on *port* of all interfaces while this lasts; without a port, do nothing."""
-    if port is None:
+async def health_server(ports: Ports, trouble: Trouble) -> AsyncIterator[None]:
+    """Answer on the port for health while this lasts; without a port, do nothing."""
+    if ports.health is None:
         yield
         return
 
     async def answer_probe(request: bytes) -> bytes:
         return answer(request, trouble)
 
-    async with listening(port, "health", answer_probe):
+    async with listening(ports.host, ports.health, "health", answer_probe):
         yield
 
 

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TypeAlias
 
@@ -14,25 +15,50 @@ import click
 Answer: TypeAlias = Callable[[bytes], Awaitable[bytes]]
 """From a whole request to a whole response."""
 
-_PATIENCE = 5.0
+# Seconds for a client to send its request, and for us to answer it: a scrape reads what users count.
+_ASKS_WITHIN = 1.0
+_ANSWERED_WITHIN = 5.0
 _LONGEST_REQUEST = 8192
+# Connections at once. A probe and a scrape need one each; sixteen of a thousand open files are few.
+_MOST_CONNECTIONS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """The ports on which a worker answers, if any, and their address."""
+
+    health: int | None = None
+    metrics: int | None = None
+    host: str = "127.0.0.1"
 
 
 @asynccontextmanager
-async def listening(port: int, purpose: str, answer: Answer) -> AsyncIterator[int]:
-    """Answer on *port* of all interfaces (on any free one, for 0) while this lasts; gives the port."""
+async def listening(host: str, port: int, purpose: str, answer: Answer) -> AsyncIterator[int]:
+    """Answer on *port* (on any free one, for 0) of *host* while this lasts; gives the port."""
+    connections: dict[asyncio.StreamWriter, None] = {}  # the oldest first
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections[writer] = None
+        if len(connections) > _MOST_CONNECTIONS:
+            # The oldest one, not this one: a probe is answered also while somebody keeps connections open.
+            next(iter(connections)).transport.abort()
         try:
             with suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-                async with asyncio.timeout(_PATIENCE):
-                    writer.write(await answer(await reader.readuntil(b"\r\n\r\n")))
-                    await writer.drain()
+                async with asyncio.timeout(_ASKS_WITHIN):
+                    request = await reader.readuntil(b"\r\n\r\n")
+                async with asyncio.timeout(_ANSWERED_WITHIN):
+                    writer.write(await answer(request))
+                    writer.close()
+                    await writer.wait_closed()
         finally:
-            writer.close()
+            connections.pop(writer, None)
+            writer.transport.abort()  # a client that does not read would keep it open for ever
 
     try:
-        server = await asyncio.start_server(serve, port=port, limit=_LONGEST_REQUEST)
+        # Of connections that wait, all are accepted at once: no more of them than may be open.
+        server = await asyncio.start_server(
+            serve, host, port, limit=_LONGEST_REQUEST, backlog=_MOST_CONNECTIONS
+        )
     except OSError as error:
         raise click.ClickException(f"cannot listen on the {purpose} port {port}: {error.strerror}") from error
     async with server:

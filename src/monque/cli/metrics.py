@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from monque.cli.listen import asked, listening, response
+from monque.cli.listen import Ports, asked, listening, response
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -83,9 +83,9 @@ def forget(folder: str | None, pid: int) -> None:
 
 
 @asynccontextmanager
-async def metrics_server(port: int | None, folder: str | None = None) -> AsyncIterator[None]:
-    """Answer `/metrics` on *port* of all interfaces while this lasts; without a port, do nothing."""
-    if port is None:
+async def metrics_server(ports: Ports, folder: str | None = None) -> AsyncIterator[None]:
+    """Answer `/metrics` on the port for metrics while this lasts; without a port, do nothing."""
+    if ports.metrics is None:
         yield
         return
     from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -108,7 +108,7 @@ async def metrics_server(port: int | None, folder: str | None = None) -> AsyncIt
         logger.warning("the metrics could not be read; the log at level DEBUG says why")
         return response(method, HTTPStatus.INTERNAL_SERVER_ERROR, b"see the log\n", "text/plain")
 
-    async with listening(port, "metrics", answer) as actual:
+    async with listening(ports.host, ports.metrics, "metrics", answer) as actual:
         logger.info("metrics are on port %d", actual)
         yield
 

@@ -16,6 +16,7 @@ from monque import Options
 from monque._signals import on_signals
 from monque.cli.health import health_server
 from monque.cli.link import BROKEN, ENDS_WITHIN, LOADED, READY, WORD_LASTS
+from monque.cli.listen import Ports
 from monque.cli.metrics import forget, metrics_server, shared_folder
 from monque.cli.reload import changes
 from monque.cli.work import LATEST, Settings
@@ -44,18 +45,17 @@ def supervise(
     *,
     count: int,
     folder: Path | None,
-    health_port: int | None,
-    metrics_port: int | None = None,
+    ports: Ports,
     web: Sequence[str] | None = None,
 ) -> int:
     """Run the worker in *count* processes, again at each change below *folder* if given; the exit code.
 
     With *web*, options of `monque web`, the dashboard runs in one more process.
     """
-    with shared_folder(metrics_port is not None) as metrics_folder:
+    with shared_folder(ports.metrics is not None) as metrics_folder:
         settings = replace(settings, metrics_folder=metrics_folder)
         supervisor = Supervisor(settings, count=count, folder=folder, web=web)
-        return asyncio.run(supervisor.run(health_port, metrics_port))
+        return asyncio.run(supervisor.run(ports))
 
 
 class Supervisor:
@@ -75,12 +75,12 @@ class Supervisor:
         self._loaded = asyncio.Event()
         self._exit_code = 0
 
-    async def run(self, health_port: int | None = None, metrics_port: int | None = None) -> int:
+    async def run(self, ports: Ports) -> int:
         """Until all have ended, because they were told to or are done; the exit code."""
         with on_signals(self._stop):
             async with (
-                health_server(health_port, self.trouble),
-                metrics_server(metrics_port, self._settings.metrics_folder),
+                health_server(ports, self.trouble),
+                metrics_server(ports, self._settings.metrics_folder),
                 asyncio.TaskGroup() as group,
             ):
                 restarting = [

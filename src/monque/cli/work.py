@@ -16,6 +16,7 @@ from monque import JobCompleted, JobFailed, JobFilter, JobStatus, Options
 from monque._signals import into_loop, listening
 from monque.cli.health import health_server
 from monque.cli.link import BROKEN, ENDS_WITHIN, LOADED, Link
+from monque.cli.listen import Ports
 from monque.cli.metrics import measure, metrics_server, use_folder
 from monque.cli.output import progress
 from monque.cli.target import LoadError, Served, Target, find
@@ -74,9 +75,7 @@ class Place:
     descriptor: int
 
 
-def run_worker(
-    settings: Settings, *, place: Place | None, health_port: int | None, metrics_port: int | None = None
-) -> None:
+def run_worker(settings: Settings, *, place: Place | None, ports: Ports) -> None:
     """Run until a signal comes, or until there is nothing to do if that was asked for."""
     use_folder(settings.metrics_folder)
     stop = Stop(Watchdog())
@@ -85,7 +84,7 @@ def run_worker(
             listening(lambda _number, _times: stop()),
             asyncio.Runner(loop_factory=_loop_factory(settings.loop)) as runner,
         ):
-            runner.run(_work(settings, stop, place, health_port, metrics_port))
+            runner.run(_work(settings, stop, place, ports))
     except asyncio.CancelledError:
         logger.info("stopped before anything was begun")
     finally:
@@ -102,18 +101,16 @@ def _loop_factory(loop: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _work(
-    settings: Settings, stop: Stop, place: Place | None, health_port: int | None, metrics_port: int | None
-) -> None:
+async def _work(settings: Settings, stop: Stop, place: Place | None, ports: Ports) -> None:
     stop.attach()
     async with AsyncExitStack() as stack:
         link = None if place is None else await stack.enter_async_context(Link.attached(place.descriptor))
-        await stack.enter_async_context(health_server(health_port, stop.trouble))
-        await stack.enter_async_context(metrics_server(metrics_port))
+        await stack.enter_async_context(health_server(ports, stop.trouble))
+        await stack.enter_async_context(metrics_server(ports))
         target = await _found(settings.target, link)
         configure(target.served, settings, place)
         stop.shutdown_timeout = target.served.options.shutdown_timeout.total_seconds()
-        if metrics_port is not None or settings.metrics_folder is not None:
+        if ports.metrics is not None or settings.metrics_folder is not None:
             measure(target.served)
         if link is not None:
             link.say(f"{ENDS_WITHIN} {stop.shutdown_timeout + LATEST}")

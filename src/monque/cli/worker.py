@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from monque.cli.listen import Ports
 from monque.cli.log import FORMATS, LEVELS, set_up_logging
 from monque.cli.metrics import require_prometheus
 from monque.cli.session import chosen_app, names_app, sentences, takes_app
@@ -19,7 +20,19 @@ from monque.cli.work import Place, Settings, run_worker
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-PORT = click.IntRange(1, 65535)
+
+def listens(command: F) -> F:
+    """A command that answers probes."""
+    host = click.option(
+        "--host",
+        default=Ports().host,
+        show_default=True,
+        help="The address of these ports; 0.0.0.0 (or ::) lets other machines in, as Kubernetes needs it.",
+    )
+    port = click.option(
+        "--health-port", type=click.IntRange(1, 65535), help="Answer /healthz and /readyz on this port."
+    )
+    return port(host(command))
 
 
 _child_processes = click.option(
@@ -84,7 +97,7 @@ def runs_target(command: F) -> F:
 )
 @click.option("--until-idle", is_flag=True, help="Process everything that is due, then end.")
 @click.option("--reload", is_flag=True, help="Start again when a source file changes; for development.")
-@click.option("--health-port", type=PORT, help="Answer /healthz and /readyz on this port.")
+@listens
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
@@ -96,6 +109,7 @@ def worker(
     settings: Settings,
     processes: int,
     reload: bool,
+    host: str,
     health_port: int | None,
     metrics_port: int | None,
     supervised: tuple[int, int] | None,
@@ -118,6 +132,7 @@ def worker(
         raise click.UsageError("--reload and --until-idle cannot be given together")
     if metrics_port is not None:
         require_prometheus()
+    ports = Ports(health=health_port, metrics=metrics_port, host=host)
     if supervised is None and (reload or processes > 1):
         if sys.platform == "win32":
             raise click.UsageError(
@@ -126,13 +141,11 @@ def worker(
         from monque.cli.supervise import supervise
 
         folder = Path.cwd() if reload else None
-        code = supervise(
-            settings, count=processes, folder=folder, health_port=health_port, metrics_port=metrics_port
-        )
+        code = supervise(settings, count=processes, folder=folder, ports=ports)
         click.get_current_context().exit(code)
     place = Place(*supervised) if supervised else None
     try:
-        run_worker(settings, place=place, health_port=health_port, metrics_port=metrics_port)
+        run_worker(settings, place=place, ports=ports)
     except LoadError as error:
         error.is_tried_again = reload  # by the supervisor
         raise

@@ -64,6 +64,11 @@ class Command(BaseCommand):
         parser.add_argument("--log-format", choices=("text", "json"), default="text")
         parser.add_argument("--health-port", type=int, help="Answer /healthz and /readyz on this port.")
         parser.add_argument("--metrics-port", type=int, help="Answer /metrics for Prometheus on this port.")
+        parser.add_argument(
+            "--host",
+            default="127.0.0.1",
+            help="The address of these ports. Default: 127.0.0.1; 0.0.0.0 lets other machines in.",
+        )
 
     def handle(self, **given: Any) -> None:
         """Run until a signal comes, or until there is nothing to do if that was asked for."""
@@ -114,13 +119,14 @@ def _check(alias: str, given: dict[str, Any]) -> None:
 
 def _run(given: dict[str, Any]) -> int:
     """Run one process, or several below this one; the exit code."""
+    from monque.cli.listen import Ports
     from monque.cli.log import set_up_logging
     from monque.cli.metrics import require_prometheus
     from monque.cli.work import Settings, run_worker
 
     set_up_logging(given["log_level"], given["log_format"])
-    ports = {"health_port": given["health_port"], "metrics_port": given["metrics_port"]}
-    if ports["metrics_port"] is not None:
+    ports = Ports(health=given["health_port"], metrics=given["metrics_port"], host=given["host"])
+    if ports.metrics is not None:
         require_prometheus()
     worker = Settings(
         target=TARGET,
@@ -137,7 +143,7 @@ def _run(given: dict[str, Any]) -> int:
     )
     reloads = _reloads(given)
     if not reloads and given["processes"] == 1:
-        run_worker(worker, place=None, **ports)
+        run_worker(worker, place=None, ports=ports)
         return 0
     from monque.cli.supervise import supervise
 
@@ -146,7 +152,7 @@ def _run(given: dict[str, Any]) -> int:
     paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", settings.SETTINGS_MODULE)
-    return supervise(worker, count=given["processes"], folder=root if reloads else None, **ports)
+    return supervise(worker, count=given["processes"], folder=root if reloads else None, ports=ports)
 
 
 def _reloads(given: dict[str, Any]) -> bool:
