@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,9 +12,12 @@ from bson import ObjectId
 from monque._engine.context import Context
 from monque._engine.recovery import recover
 from monque._errors import ConfigurationError, InstanceConflictError, driver_errors
+from monque._store import register
 from monque._store.document import Document
 from monque._store.server import wrong_shard_key
 from monque._store.store import Store
+
+logger = logging.getLogger("monque")
 
 # MongoDB 6.0 speaks this version; older servers cannot build the index for unique keys.
 _OLDEST_WIRE_VERSION = 17
@@ -49,9 +53,21 @@ async def prepare(context: Context, *, timeout: float | None, own_claims: list[O
         for use in options.uses:
             await store.uses.begin(use)
         if options.instance_id and await store.is_alive_elsewhere(besides=own_claims):
-            raise InstanceConflictError(options.instance_id)
+            await _take_over(store)
         if options.recover_stale_jobs:
             await recover(context, within=_LONGEST_RECOVERY)
+
+
+async def _take_over(store: Store) -> None:
+    """Use the id of an earlier process that is gone, though its claims look alive for a while.
+
+    Raises:
+        InstanceConflictError: It may be alive.
+    """
+    now, tolerance = store.clock.now(), store.options.heartbeat_tolerance
+    if not await register.is_gone(store.companions.register, store.instance_id, now=now, tolerance=tolerance):
+        raise InstanceConflictError(store.instance_id)
+    logger.warning("the earlier process of instance %r is gone; this one takes its place", store.instance_id)
 
 
 def check_server(hello: Document) -> None:

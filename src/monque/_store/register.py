@@ -1,7 +1,8 @@
 """The register of instances, in a collection of its own beside the jobs.
 
-{_id: instance id, host, pid, version, python, release, startedAt, seenAt, state, intervalMs, slots, busy,
- claimedAhead, changeStream, workers: [{name, concurrency, active, off}], settings: {…}, expireAt}
+{_id: instance id, host, pid, bootId, pidNamespace, pidStart, version, python, release, startedAt, seenAt,
+ state, intervalMs, slots, busy, claimedAhead, changeStream, workers: [{name, concurrency, active, off}],
+ settings: {…}, expireAt}
 """
 
 from __future__ import annotations
@@ -11,12 +12,17 @@ import platform
 import re
 import socket
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any, get_args
 
+from pymongo.errors import OperationFailure
+
 from monque._instances import ChangeStreamState, Instance, InstanceState, InstanceWorker
+from monque._machine import Process, fate_of, this_process
 from monque._options import Options
+from monque._store import decoding
 from monque._store.companion import Companion
 from monque._store.document import Document, count_of, milliseconds, time_of
 from monque._store.owners import allowed_silence
@@ -31,6 +37,9 @@ _KEPT = timedelta(hours=24)
 
 # As in `Options.release`; the environment variable may hold anything.
 _LONGEST_RELEASE = 100
+
+# What not every description has.
+_OPTIONAL = ("release", "bootId", "pidNamespace", "pidStart")
 
 # What `settings` leaves out: it stands elsewhere in the document, or says nothing to who reads it.
 _ELSEWHERE = ("collection", "instance_id", "register", "release", "retention", "trends", "uses")
@@ -65,7 +74,7 @@ def identity_of(options: Options, *, started_at: datetime) -> Document:
     release = options.release or os.environ.get("MONQUE_RELEASE", "").strip()
     return {
         "host": socket.gethostname(),
-        "pid": os.getpid(),
+        **stored_process(this_process()),
         "version": __version__,
         "python": platform.python_version(),
         **({"release": release[:_LONGEST_RELEASE]} if release else {}),
@@ -75,19 +84,51 @@ def identity_of(options: Options, *, started_at: datetime) -> Document:
     }
 
 
+def stored_process(process: Process) -> Document:
+    """The process of an instance; what could not be read is left out."""
+    found = {
+        "pid": process.pid,
+        "bootId": process.boot_id,
+        "pidNamespace": process.pid_namespace,
+        "pidStart": process.start,
+    }
+    return {field: value for field, value in found.items() if value is not None}
+
+
 async def write(
     companion: Companion, instance_id: str, description: Document, *, now: datetime, within: float
 ) -> None:
     """Replace the description of an instance."""
-    # An instance of the same id may have been there before, with a release.
-    gone = {} if "release" in description else {"$unset": {"release": ""}}
+    # An instance of the same id may have been there before, with a release, on another machine.
+    gone = {field: "" for field in _OPTIONAL if field not in description}
     change: Document = {
         "$set": {**description, "expireAt": now + _KEPT},
         "$currentDate": {"seenAt": True},
-        **gone,
+        **({"$unset": gone} if gone else {}),
     }
     await companion.write(
         lambda into: into.update_one({"_id": {"$eq": instance_id}}, change, upsert=True), within=within
+    )
+
+
+async def is_gone(companion: Companion, instance_id: str, *, now: datetime, tolerance: timedelta) -> bool:
+    """Whether the process that has this id ran on this machine and is gone; False if that is not certain.
+
+    A description that is old, or of a stopped instance, is not that of the process whose claims are fresh.
+    """
+    with suppress(OperationFailure):  # no right to read it
+        found = await decoding.find_one(companion.collection, {"_id": {"$eq": instance_id}})
+        if found is not None and to_instance(found, now, tolerance=tolerance).alive:
+            return fate_of(_process(found)) == "gone"
+    return False
+
+
+def _process(document: Document) -> Process:
+    return Process(
+        boot_id=_text(document, "bootId"),
+        pid_namespace=_text(document, "pidNamespace"),
+        pid=count_of(document, "pid") or None,
+        start=count_of(document, "pidStart") or None,
     )
 
 

@@ -1,7 +1,8 @@
-"""A worker process that may die: `fault_worker.py URI`. It beats five times a second and says what happens.
+"""A worker process that may die: `fault_worker.py URI [ID]`.
 
+It beats five times a second and says what happens.
 Its jobs: `quick` ends at once, `endless` runs until it is cancelled; `exits` and `killed` end the
-process.
+process. With an ID for its instance it is in the register.
 """
 
 import asyncio
@@ -15,8 +16,9 @@ from reporting import WATCHED, say, say_events
 from monque import Job, Monque
 
 
-async def main(uri: str) -> None:
-    monque = Monque(uri, options=replace(WATCHED, max_retries=2))
+async def main(uri: str, instance_id: str | None = None) -> None:
+    named = {"instance_id": instance_id, "register": instance_id is not None}
+    monque = Monque(uri, options=replace(WATCHED, max_retries=2, **named))
 
     @monque.worker("quick")
     async def quick(job: Job[None]) -> None:
@@ -42,4 +44,4 @@ async def main(uri: str) -> None:
     await monque.run()
 
 
-asyncio.run(main(sys.argv[1]))
+asyncio.run(main(*sys.argv[1:]))
