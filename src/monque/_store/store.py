@@ -97,7 +97,8 @@ class Store:
     @property
     def exact(self) -> AsyncCollection[Document]:
         """The handle that reads values as they are stored, also those that Python cannot hold."""
-        return self.collection.with_options(codec_options=EXACT_CODEC_OPTIONS)
+        # Not by `with_options`, which would leave the class of a wrapped driver.
+        return _handle(self.collection.database, self.collection.name, EXACT_CODEC_OPTIONS)
 
     def through(self, collection: AsyncCollection[Document]) -> Store:
         """The same store with another handle of its collection: that of the driver a session belongs to."""
