@@ -150,6 +150,34 @@ async def test_the_start_is_logged(serve: Serve, database: Database) -> None:
     assert "slow.endless (5 at once)" in found[1]
 
 
+async def test_uvicorn_shows_what_runs_and_what_a_stop_waits_for_if_nobody_set_up_logging(
+    serve: Serve, database: Database
+) -> None:
+    """uvicorn shows its own log alone."""
+    served = await serve(SHOP_LOGGING="")
+    await served.post("/slow/patient")
+    await served.child.wait_for("patient began")
+    served.child.send(signal.SIGTERM)
+    await eventually(lambda: _says(served.child, "waits at most"))
+    await database["signals"].insert_one({})
+    await served.child.ends(within=20)
+    await served.child.finished()
+
+    lines = [line for line in served.child.complaints.splitlines() if "monque: instance" in line]
+    assert [line.split()[0] for line in lines] == ["INFO:"] * 3
+    started, stops, stopped = (line.split(maxsplit=4)[4] for line in lines)
+    assert started.startswith("works on billing.charge (5 at once), ")
+    assert stops.startswith("stops and waits at most 30 s for 1 running job(s) (1 slow.patient)")
+    assert stopped.startswith("stopped after ")
+
+
+async def test_a_program_that_set_up_logging_has_each_line_once(serve: Serve) -> None:
+    served = await serve(SHOP_LOGGING="INFO")
+
+    assert len(re.findall(r"instance \S+ works on ", served.child.complaints)) == 1
+    assert "monque: instance" not in served.child.complaints
+
+
 async def test_a_producer_enqueues_and_a_worker_process_of_the_same_application_runs_the_jobs(
     serve: Serve, run_program: Run, collection: Collection
 ) -> None:

@@ -118,11 +118,16 @@ async def test_sigterm_lets_the_running_job_finish_before_the_application_cleans
     async with program("uvicorn", "patient:app", f"--port={port}", folder=tmp_path) as served:
         await served.wait_for("began", within=60)
         served.send(signal.SIGTERM)
-        await eventually(lambda: _says(served.complaints, "Shutting down"), within=30)
+        await eventually(lambda: _says(served.complaints, "waits at most"), within=30)
         await database["signals"].insert_one({})
         await served.ends()
         await served.finished()
     assert served.said[-2:] == ["finished", "app down"]
+    lines = re.findall(r"instance \S+ (.*)", served.complaints)  # Litestar sets up logging by itself
+    assert [line.partition(" (")[0] for line in lines[:2]] == [
+        "works on wait",
+        "stops and waits at most 30 s for 1 running job(s)",
+    ]
     job = await database["monque_jobs"].find_one({"name": "wait"})
     assert job is not None
     assert job["status"] == "completed"

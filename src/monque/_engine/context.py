@@ -10,6 +10,7 @@ from pymongo.errors import PyMongoError
 from monque._driver_reason import driver_reason
 from monque._engine.waits import Waits
 from monque._events import EventBus, JobError
+from monque._observe.logs import logger_for
 from monque._observe.telemetry import Telemetry
 from monque._state import State
 from monque._store.store import Store
@@ -36,7 +37,9 @@ class Context(NamedTuple):
         """Log a line of this instance's life."""
         instance_id = self.store.instance_id
         fields = {"instance_id": instance_id, **fields}
-        logger.log(level, "instance %s %s", instance_id, text, exc_info=error, extra=fields)
+        shown = logger_for(level)
+        message = "instance %s %s" if shown is logger else "monque: instance %s %s"
+        shown.log(level, message, instance_id, text, exc_info=error, extra=fields)
 
     def report_failure(self, doing: str, error: PyMongoError) -> None:
         """Log and emit that a loop could not do its work, and tries again."""

@@ -61,6 +61,18 @@ def about(job: Job[Any], duration: timedelta | None = None) -> dict[str, Any]:
     return fields if duration is None else {**fields, "job_duration": duration.total_seconds()}
 
 
+def logger_for(level: int) -> logging.Logger:
+    """Our logger, or that of uvicorn if nobody set up ours and only uvicorn's is shown.
+
+    uvicorn sets up its own loggers and no others: an application would start and stop its jobs in silence.
+    """
+    is_shown = logger.hasHandlers() and logger.isEnabledFor(level)
+    server = logging.getLogger("uvicorn.error")
+    if is_shown or logger.level != logging.NOTSET or not server.hasHandlers():
+        return logger
+    return server if server.isEnabledFor(level) else logger
+
+
 def log_start(job: Job[Any]) -> None:
     """Log that a handler is about to be called."""
     logger.debug("job %s (%s) starts", job.id, job.name, extra=about(job))

@@ -15,7 +15,8 @@ from shop_app.connections import given, set_up
 from shop_app.jobs.orders import Order
 from shop_app.services import Warehouse, say
 
-logging.basicConfig(level=logging.INFO)
+if level := os.environ.get("SHOP_LOGGING", "INFO"):
+    logging.basicConfig(level=level)
 
 
 @asynccontextmanager
