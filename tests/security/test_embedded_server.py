@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from monque.embedded import EmbeddedMongo
+from monque.embedded import EmbeddedMongo, EmbeddedMongoError
 
 NOBODY = 65534
 
@@ -89,3 +89,44 @@ def test_everything_it_makes_is_private_whatever_the_umask_is(tmp_path: Path) ->
         os.umask(before)
 
     assert set(modes.values()) == {0o700}
+
+
+def mode_of(folder: Path) -> int:
+    return stat.S_IMODE(folder.stat().st_mode)
+
+
+@pytest.mark.parametrize("has_data", [False, True], ids=["empty", "with data"])
+def test_an_existing_folder_of_this_user_becomes_private_and_the_log_says_so(
+    tmp_path: Path, has_data: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    data_dir = tmp_path / "data"
+    data_dir.mkdir()
+    if has_data:
+        with EmbeddedMongo(data_dir):
+            pass
+    data_dir.chmod(0o755)
+    caplog.clear()
+    with EmbeddedMongo(data_dir):
+        assert mode_of(data_dir) == 0o700
+    assert f"others could look into {data_dir}; it is private now" in caplog.text
+
+
+def test_a_folder_with_other_things_that_others_may_enter_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    tmp_path.chmod(0o755)
+    with pytest.raises(
+        EmbeddedMongoError, match=f"others may look into {tmp_path}, and it holds other things"
+    ):
+        EmbeddedMongo(tmp_path).__enter__()
+    assert mode_of(tmp_path) == 0o755
+    assert [path.name for path in tmp_path.iterdir()] == ["site"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_a_folder_of_another_user_is_refused_and_left_alone(public_folder: Path) -> None:
+    data_dir = public_folder / "data"
+    data_dir.mkdir()
+    os.chown(data_dir, NOBODY, NOBODY)
+    with pytest.raises(EmbeddedMongoError, match=f"{data_dir} belongs to another user"):
+        EmbeddedMongo(data_dir).__enter__()
+    assert (mode_of(data_dir), data_dir.stat().st_uid) == (0o755, NOBODY)

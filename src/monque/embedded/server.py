@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import importlib.util
 import json
+import logging
 import os
 import secrets
 import shutil
@@ -22,6 +23,8 @@ from urllib.parse import quote
 
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure, PyMongoError
+
+logger = logging.getLogger("monque")
 
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
 TICK = 0.01
@@ -206,11 +209,34 @@ def _user_data() -> Path:
 def _make_data_dir(path: Path) -> None:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if stat.S_IMODE(path.stat().st_mode) & 0o077 or not _is_ours(path):
+            _shut(path)
     except OSError as error:
         raise EmbeddedMongoError(
             f"the data cannot be kept in {path} ({error.strerror}): name another folder in MONQUE_DATA_DIR, "
             "or a running server in MONQUE_URI"
         ) from error
+
+
+_OF_MONGOD = ("monque.lock", "mongod.lock", "mongod.log", "WiredTiger")
+"""Files of which a folder for data has at least one."""
+
+
+def _shut(path: Path) -> None:
+    """Keep others out of an existing folder for data, if that is ours to decide."""
+    if not _is_ours(path):
+        raise EmbeddedMongoError(
+            f"{path} belongs to another user, who could read and change the data: "
+            "name a folder of your own in MONQUE_DATA_DIR"
+        )
+    if any(path.iterdir()) and not any((path / name).exists() for name in _OF_MONGOD):
+        # It may be a home, or be served to others: they must still get in.
+        raise EmbeddedMongoError(
+            f"others may look into {path}, and it holds other things than data of MongoDB: "
+            f"name a folder of its own in MONQUE_DATA_DIR, or `chmod 700 {path}`"
+        )
+    path.chmod(0o700)
+    logger.warning("others could look into %s; it is private now (0700)", path)
 
 
 def _socket_path(data_dir: Path) -> Path:
