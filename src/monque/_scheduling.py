@@ -32,6 +32,9 @@ class ScheduleSettings(TypedDict, total=False):
     """With `as_jobs`: `allow`, or `skip` not to store a job while the one before is active."""
     paused: bool
     """Store it paused. That counts only if the call creates the schedule."""
+    run_now: bool
+    """Run at once for the first time, and then at its times. That counts only if the call creates the
+    schedule: a later start, or another process that declares the same, adds no run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,7 @@ class Declared:
     as_jobs: bool = False
     overlap: Overlap = "allow"
     paused: bool = False
+    run_now: bool = False
 
 
 # Below this, a job that polls or a timer in the handler serves better: each run takes three writes.
@@ -82,6 +86,9 @@ def _check_together(declared: Declared) -> None:
     start, end = declared.start, declared.end
     if start is not None and end is not None and end < start:
         raise ConfigurationError(f"end must not be before start, got {end.isoformat()}, {start.isoformat()}")
+    for later in ("start", "paused"):
+        if declared.run_now and getattr(declared, later):
+            raise ConfigurationError(f"run_now and {later} contradict each other; give one of them")
     if declared.overlap == "skip" and not declared.as_jobs:
         raise ConfigurationError(
             'overlap="skip" needs as_jobs=True: without it, runs of one schedule never overlap anyway'
@@ -116,4 +123,5 @@ _CHECKS: dict[str, Callable[[str, Any], object]] = {
     "as_jobs": check_flag,
     "overlap": _check_overlap,
     "paused": check_flag,
+    "run_now": check_flag,
 }

@@ -494,6 +494,7 @@ class SyncMonque:
         as_jobs: bool = False,
         overlap: Overlap = "allow",
         paused: bool = False,
+        run_now: bool = False,
         **settings: Unpack[JobSettings],
     ) -> Job[Any]:
         """As `Monque.schedule`."""
@@ -513,6 +514,7 @@ class SyncMonque:
                 as_jobs=as_jobs,
                 overlap=overlap,
                 paused=paused,
+                run_now=run_now,
                 **settings,
             )
         )

@@ -39,6 +39,14 @@ def test_a_schedule_is_stored_listed_paused_resumed_triggered_and_removed(call: 
     assert len(call("schedules", "list").output.splitlines()) == 1
 
 
+def test_a_new_schedule_can_run_at_once(call: Call, uri: str) -> None:
+    call("schedule", "@yearly", "warm-up", "--run-now")
+
+    with SyncMonque(uri) as monque:
+        schedule = monque.get_schedule("warm-up")
+    assert schedule.next_run_at == schedule.created_at
+
+
 def test_what_is_given_of_a_schedule_is_changed_and_the_rest_stays(call: Call, uri: str) -> None:
     call("schedule", "@daily", "report", '{"to": "ada"}', "--unique-key", "k", "--timezone", "Asia/Tokyo")
     edit = ("schedules", "edit", "report", "--unique-key", "k")

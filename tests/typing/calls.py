@@ -563,6 +563,8 @@ async def schedules() -> None:
     assert_type(await monque.schedule(30 * second, clean_up, jitter=3 * second), Job[None])
     await monque.schedule("@daily", clean_up, grace=timedelta(hours=1), start=soon, end=soon, limit=3)
     await clean_up.schedule(timedelta(hours=1), as_jobs=True, overlap="skip", paused=True)
+    await clean_up.schedule("@hourly", run_now=True)
+    await monque.schedule("@hourly", "clean-up", run_now=True)
     await monque.schedule(30, clean_up)  # type: ignore[call-overload]  # seconds are no interval
     await monque.schedule("@daily", clean_up, overlap="queue")  # type: ignore[call-overload]  # allow or skip
     await clean_up.schedule("@daily", grace=5)  # type: ignore[call-overload]  # a duration

@@ -99,6 +99,7 @@ def right_calls_of_workers() -> None:
     assert_type(apart.enqueue({"id": 1}), Job[Row])
     assert_type(send_email.schedule("@daily", Email("ada@example.org")), Job[Email])
     assert_type(clean_up.schedule("@daily", timezone="Europe/Berlin"), Job[None])
+    assert_type(clean_up.schedule("@hourly", run_now=True), Job[None])
 
 
 def wrong_calls_of_workers() -> None:

@@ -524,6 +524,7 @@ class Monque(Management):
         as_jobs: bool = False,
         overlap: Overlap = "allow",
         paused: bool = False,
+        run_now: bool = False,
         **settings: Unpack[JobSettings],
     ) -> Job[Any]:
         """Store a recurring job, or bring the one that is there up to date; safe at every start.
@@ -552,6 +553,8 @@ class Monque(Management):
             as_jobs: At its time the schedule stores a job of its own, and goes on at once.
             overlap: With *as_jobs*: "skip" stores no job while the one before is pending or processing.
             paused: Store it paused; see `resume_schedule`. It counts only if this call creates it.
+            run_now: Let the first run be due at once, and the others at their times. It counts only if this
+                call creates the schedule: the next start of the program adds no run.
             settings: How its runs run, stored with it: see `JobSettings`.
 
         Raises:
@@ -562,6 +565,7 @@ class Monque(Management):
         Examples:
             >>> await monque.schedule("0 9 * * MON-FRI", "report", timezone="Europe/Berlin")
             >>> await monque.schedule(timedelta(seconds=30), "poll-mailbox", jitter=timedelta(seconds=3))
+            >>> await monque.schedule("@hourly", "refresh-rates", run_now=True)
         """
         if settings:
             check_job_settings(settings)
@@ -574,6 +578,7 @@ class Monque(Management):
             as_jobs=as_jobs,
             overlap=overlap,
             paused=paused,
+            run_now=run_now,
         )
         new = NewJob(job, data, unique_key=unique_key, **settings)
         return await self._storing.schedule(declare(cron, timezone, when), new, session)

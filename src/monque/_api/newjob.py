@@ -131,7 +131,7 @@ def build_schedule(
         policy=_policy(_settings(new), None),
         priority=_priority(new, worker),
     )
-    return with_first_time(document, now)
+    return with_first_time(document, now, run_now=declared.run_now)
 
 
 def _priority(new: NewJob[Any], worker: Worker[Any] | None) -> int:

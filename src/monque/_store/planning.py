@@ -92,11 +92,18 @@ def _whole(moment: datetime) -> datetime:
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
-def with_first_time(document: Document, now: datetime) -> Document:
-    """A new schedule with its first time. If its end has passed, that is no error: it is completed."""
+def with_first_time(document: Document, now: datetime, *, run_now: bool) -> Document:
+    """A new schedule with its first time. If its end has passed, that is no error: it is completed.
+
+    With *run_now* the first time is none of its own, as after a trigger by an operator: so no declaration
+    by a process whose clock is a little behind takes it for a mistake.
+    """
+    end = settings_of(document).get("endAt")
+    if run_now and (end is None or now <= end):
+        return {**document, "nextRunAt": _whole(now), "movedTo": _whole(now)}
     run_at = next_time(document, now)
     if run_at is None:
-        return {**document, "status": "completed", "nextRunAt": settings_of(document).get("endAt", now)}
+        return {**document, "status": "completed", "nextRunAt": now if end is None else end}
     return {**document, "nextRunAt": run_at}
 
 

@@ -34,6 +34,7 @@ from monque.cli.times import cron_or_duration, duration, moment, span, stamp
     help="With --as-jobs: whether a job is stored while the one before is active.",
 )
 @click.option("--paused", is_flag=True, help="If this stores a new schedule, store it paused.")
+@click.option("--run-now", is_flag=True, help="If this stores a new schedule, let it run at once, too.")
 @as_json
 @connects
 def schedule(

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from bson import ObjectId
 
-from monque import Job, JobStateError, JobStatus, Monque, Options
+from monque import ConfigurationError, Job, JobStateError, JobStatus, Monque, Options
 from support.aliases import Collection, Make
 from support.clocks import ago, ahead, now
 from support.jobs import claimed, document, find_one, only
@@ -51,6 +51,81 @@ class TestStoring:
         assert job.next_run_at.minute == job.next_run_at.second == 0
         assert job.created_at < job.next_run_at <= job.created_at + timedelta(hours=1)
         assert await monque.get_job(job.id) == job
+
+    @pytest.mark.parametrize("when", ["@yearly", timedelta(hours=1)], ids=str)
+    @pytest.mark.parametrize("settings", [{}, {"as_jobs": True}, {"jitter": timedelta(minutes=5)}], ids=str)
+    async def test_with_run_now_the_first_run_is_due_at_once_and_the_second_at_its_time(
+        self, monque: Monque, when: str | timedelta, settings: Any
+    ) -> None:
+        runs: list[Job[Any]] = []
+        monque.worker("report", runs.append)
+
+        first = await monque.schedule(when, "report", run_now=True, **settings)
+        await monque.run_until_idle()
+
+        assert first.next_run_at == first.created_at
+        assert len(runs) == 1
+        schedule = await monque.get_schedule("report")
+        assert (schedule.run_count, schedule.next_run_at) == (1, schedule.next_runs(1)[0])
+        assert schedule.next_run_at > first.created_at
+
+    async def test_run_now_counts_only_for_the_call_that_creates_the_schedule(self, monque: Monque) -> None:
+        """Every process declares it at every start: the declarations must add no runs."""
+        runs: list[Job[Any]] = []
+        monque.worker("report", runs.append)
+        calls = [monque.schedule("@yearly", "report", run_now=True) for _ in range(5)]
+        jobs = await asyncio.gather(*calls)
+        await monque.run_until_idle()
+
+        again = await monque.schedule("@yearly", "report", run_now=True)
+        changed = await monque.schedule("@monthly", "report", run_now=True)
+        await monque.run_until_idle()
+
+        assert {job.id for job in jobs} == {again.id, changed.id}
+        assert len(runs) == 1
+        assert again.next_run_at > now()
+
+        await monque.unschedule("report")
+        await monque.schedule("@monthly", "report", run_now=True)
+        await monque.run_until_idle()
+        assert len(runs) == 2
+
+    async def test_a_declaration_by_a_clock_that_is_behind_keeps_the_first_run(
+        self, monque: Monque, collection: Collection
+    ) -> None:
+        """Another process reads the server's clock a little late, so that the first time has not come."""
+        await monque.schedule("@yearly", "report", run_now=True)
+        soon = now() + timedelta(seconds=20)
+        await collection.update_one({}, {"$set": {"nextRunAt": soon, "movedTo": soon}})
+
+        again = await monque.schedule("@yearly", "report", run_now=True)
+
+        assert again.next_run_at == (await only(collection))["movedTo"]
+
+    async def test_run_now_with_an_end_runs_once_before_it(self, monque: Monque) -> None:
+        runs: list[Job[Any]] = []
+        monque.worker("report", runs.append)
+        late = {"run_now": True, "end": now() + timedelta(seconds=30)}
+        over = {"run_now": True, "end": ago(hours=1), "unique_key": "over"}
+
+        job = await monque.schedule(timedelta(hours=1), "report", **late)
+        ended = await monque.schedule(timedelta(hours=1), "report", **over)
+        await monque.run_until_idle()
+
+        assert ended.status is JobStatus.COMPLETED
+        assert [each.id for each in runs] == [job.id]
+        after = await monque.get_job(job.id)
+        assert after is not None
+        assert after.status is JobStatus.COMPLETED
+
+    @pytest.mark.parametrize("other", [{"start": ahead(hours=1)}, {"paused": True}], ids=["start", "paused"])
+    async def test_run_now_and_a_later_first_time_contradict_each_other(
+        self, monque: Monque, other: Any
+    ) -> None:
+        with pytest.raises(
+            ConfigurationError, match=f"run_now and {next(iter(other))} contradict each other"
+        ):
+            await monque.schedule("@yearly", "report", run_now=True, **other)
 
     async def test_the_fields_are_meant_in_the_zone(self, monque: Monque) -> None:
         job = await monque.schedule(HALF_PAST_FOUR, "report", timezone=KOLKATA)
