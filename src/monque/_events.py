@@ -299,6 +299,8 @@ class EventBus:
     def __init__(self) -> None:
         self._listeners: dict[type[Event], list[tuple[Listener[Any], bool]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self.begun = 0
+        """How many async listeners have begun."""
 
     def add(self, event: str | type[Event], listener: Listener[Any], *, once: bool = False) -> None:
         """Call *listener* on each *event*, or on the next one only."""
@@ -329,10 +331,16 @@ class EventBus:
         """Whether an async listener runs in this task."""
         return task in self._tasks
 
-    async def settle(self, timeout: float, *, besides: Set[asyncio.Task[Any]]) -> None:
-        """Wait for async listeners that still run, except those that wait for us."""
+    def is_quiet(self, *, besides: Set[asyncio.Task[Any] | None]) -> bool:
+        """Whether no async listener runs, except those that wait for us."""
+        return self._tasks <= besides
+
+    async def settle(self, timeout: float, *, besides: Set[asyncio.Task[Any] | None]) -> bool:
+        """Wait for async listeners that still run, except those that wait for us; whether they have ended."""
         if tasks := self._tasks - besides:
-            await asyncio.wait(tasks, timeout=timeout)
+            _, pending = await asyncio.wait(tasks, timeout=timeout)
+            return not pending
+        return True
 
     def forget_tasks(self) -> None:
         """Do not wait for async listeners that began in an event loop which will never run again."""
@@ -344,6 +352,7 @@ class EventBus:
             if result is not None and inspect.isawaitable(result):
                 task = asyncio.ensure_future(self._await(result, event))
                 self._tasks.add(task)
+                self.begun += 1
                 task.add_done_callback(self._tasks.discard)
         except BaseException as error:  # noqa: BLE001 - whatever it is, it must not become the job's failure
             log_raised(error, "a listener for %s failed", event.kind)

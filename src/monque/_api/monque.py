@@ -233,6 +233,7 @@ class Monque(Management):
         Jobs of names that have no worker here or are paused, jobs that are due later (also because they
         failed and wait for their next try), and jobs that other instances run are not waited for. A handler
         that outlived an earlier `stop()` keeps its slot: a due job that needs this slot is waited for.
+        Async listeners are waited for as in `stop()`, and what they store is processed.
 
         Raises:
             ConfigurationError: A handler of this instance calls it, and would wait for itself.

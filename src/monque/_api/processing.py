@@ -91,14 +91,15 @@ class Processing:
             )
         if not runner.lasting and not runner.idle_waiters:
             runner.announce()
-        runner.idle_waiters += 1
+        timeout, caller = options.shutdown_timeout.total_seconds(), asyncio.current_task()
+        runner.idle_waiters.add(caller)
         try:
-            await runner.claiming.wait_idle()
+            await runner.claiming.wait_idle(runner.idle_waiters, timeout)
         finally:
-            runner.idle_waiters -= 1
+            runner.idle_waiters.discard(caller)
             if not runner.idle_waiters and not runner.lasting:
                 # This runner, not the one that is there by now: somebody may have stopped and started again.
-                await runner.stop(options.shutdown_timeout.total_seconds())
+                await runner.stop(timeout)
 
     async def run(self, start: Callable[[], Awaitable[None]], options: Options, instance_id: str) -> None:
         """Process jobs until a signal comes or `stop` is called; raise the bug that ended it, if one did."""

@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -267,12 +267,21 @@ class Claiming:
         if self._runs.capacity.is_low:
             self.bell.ring()
 
-    async def wait_idle(self) -> None:
-        """Wait until nothing is due and nothing runs here."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._idle_waiters.append(waiter)
-        self.wake()
-        await waiter
+    async def wait_idle(self, callers: Set[asyncio.Task[Any] | None], patience: float) -> None:
+        """Wait until nothing is due, nothing runs here, and no listener may store another job.
+
+        Listeners get as much *patience* as in a stop; the *callers* of this are not waited for.
+        """
+        bus = self._context.bus
+        while self.task is None or not self.task.done():
+            was_quiet, begun = bus.is_quiet(besides=callers), bus.begun
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._idle_waiters.append(waiter)
+            self.wake()
+            await waiter
+            # A listener that ran meanwhile may have stored a job after the last poll.
+            if (was_quiet and bus.begun == begun) or not await bus.settle(patience, besides=callers):
+                return
 
     async def _answer_if_idle(self, waiters: list[asyncio.Future[None]]) -> None:
         """Nothing could be claimed: end the waits for idleness, unless something runs or has to wait.

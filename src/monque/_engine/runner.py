@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from bson import ObjectId
 
@@ -84,8 +84,8 @@ class Runner:
         self._watching = False
         self.lasting = False
         """`start()` was called: it runs until it is stopped."""
-        self.idle_waiters = 0
-        """Calls of `run_until_idle` in progress. Unless `start()` was called, it stops with the last one."""
+        self.idle_waiters: set[asyncio.Task[Any] | None] = set()
+        """The tasks that are in `run_until_idle`. Unless `start()` was called, it stops with the last one."""
         self.successor: Runner | None = None
         """The runner that a later start made, if there was one."""
         self.failure: BaseException | None = None

@@ -20,6 +20,7 @@ from monque import (
     ConnectionError,
     InstanceConflictError,
     Job,
+    JobCompleted,
     JobFilter,
     JobStatus,
     Monque,
@@ -584,6 +585,55 @@ async def test_run_until_idle_waits_for_running_jobs(monque: Monque, events: Eve
 
     assert not done_before
     assert await _status(monque, job) is JobStatus.COMPLETED
+
+
+@pytest.mark.parametrize("is_started", [False, True])
+async def test_run_until_idle_also_runs_what_listeners_store(is_started: bool, monque: Monque) -> None:
+    ran: list[int] = []
+
+    @monque.on(JobCompleted)
+    async def store_next(event: JobCompleted) -> None:
+        for _ in range(5):
+            await monque.get_job(event.job.id)
+        if event.job.data:
+            await monque.enqueue("countdown", event.job.data - 1)
+
+    monque.worker("countdown", lambda job: ran.append(job.data))
+    if is_started:
+        await monque.start()
+    await monque.enqueue("countdown", 3)
+    await monque.run_until_idle()
+
+    assert ran == [3, 2, 1, 0]
+
+
+async def test_run_until_idle_waits_for_a_listener_no_longer_than_a_stop_does(make_monque: Make) -> None:
+    """The listener waits for what comes after; the instance was started, so nothing else would end it."""
+    monque = await make_monque(options=replace(QUICK, shutdown_timeout=timedelta(seconds=0.5))).open()
+    monque.worker("work", lambda job: None)
+    monque.on(JobCompleted, listener := Pause())
+    await monque.start()
+    await monque.enqueue("work")
+
+    await asyncio.wait_for(monque.run_until_idle(), 20)
+
+    assert listener.reached.is_set()
+    listener.go_on.set()
+
+
+async def test_a_listener_that_calls_run_until_idle_does_not_wait_for_itself(monque: Monque) -> None:
+    returned = asyncio.Event()
+
+    @monque.on(JobCompleted)
+    async def listen(event: JobCompleted) -> None:
+        await monque.run_until_idle()
+        returned.set()
+
+    monque.worker("work", lambda job: None)
+    await monque.start()
+    await monque.enqueue("work")
+
+    await asyncio.wait_for(returned.wait(), 10)
 
 
 async def test_run_until_idle_waits_for_async_listeners(monque: Monque) -> None:
