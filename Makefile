@@ -1,5 +1,5 @@
 # Every target sets up what it needs: a virtual environment in .venv with pinned dependencies and an
-# embedded MongoDB, npm packages in ui/node_modules, a browser for the tests. Tools are called as
+# embedded MongoDB, npm packages in ui/node_modules, a browser and an nginx for the tests. Tools are called as
 # `python -m …`, never by their scripts: a script's first line cannot hold a path with spaces.
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -42,6 +42,7 @@ dashboard: ui ## see the dashboard: a shop that never sleeps, on an embedded Mon
 
 test: lint ui ## everything: lint, types, import contracts, all tests; FULL=1 with the numbers of the specification
 	@sh .ci/browser || true
+	@sh .ci/nginx || true
 	@$(PAGES) test
 	@$(if $(FULL),MONQUE_TEST_FULL=1) $(PY) -m pytest -n $(JOBS) --dist worksteal
 
@@ -60,6 +61,9 @@ lint: .venv/ready node ## style, types (also of the pages) and import contracts
 
 browser: .venv/demo ## set up a browser for the tests (on Debian, as root)
 	@sh .ci/browser
+
+nginx: ## set up an nginx for the tests (on Debian, as root)
+	@sh .ci/nginx
 
 format: .venv/ready ## put the code in its one format
 	@$(PY) -m ruff check --fix .
@@ -116,6 +120,6 @@ clean: ## remove what was built
 	@rm -rf ui/node_modules ui/.tests ui/src/api.gen.ts src/monque/web/static .cache/node .cache/npm .cache/matrix .cache/sharded
 	@rm -rf .venv dist site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.*
 
-.PHONY: help setup demo dashboard screenshots test sharded lint browser format coverage bench bench-compare trace chaos matrix docs node ui ui-dev build pins clean
+.PHONY: help setup demo dashboard screenshots test sharded lint browser nginx format coverage bench bench-compare trace chaos matrix docs node ui ui-dev build pins clean
 
 .NOTPARALLEL: # the set-ups write into the same folders
