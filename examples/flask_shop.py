@@ -2,7 +2,8 @@
 
     python examples/flask_shop.py [--port 8000]
 
-Then order something, and look at what its jobs have done; the dashboard is at http://localhost:8000/monque/
+Then order something, and look at what its jobs have done. The dashboard is at
+http://localhost:8000/monque/?key=…, with the key in the file that the log names when you open it.
 
     curl localhost:8000/orders -d item=book -d email=ada@example.org
     curl localhost:8000/orders
@@ -56,7 +57,7 @@ def create_app() -> Flask:
     app.config["SENDER"] = "shop@example.org"
     app.config["MONQUE_OPTIONS"] = {"collection": "flask_shop"}  # the jobs of other examples are elsewhere
     monque.init_app(app)  # MONQUE_URI, and without it an embedded MongoDB
-    monque.init_dashboard(app, "/monque")  # for this machine only
+    monque.init_dashboard(app, "/monque")  # for this machine only, with the key
 
     @app.post("/orders")
     def create_order() -> tuple[dict[str, str], int]:

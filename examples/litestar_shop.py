@@ -2,7 +2,8 @@
 
     python examples/litestar_shop.py [--port 8000]
 
-Then order something, and look at what its jobs have done; the dashboard is at http://localhost:8000/monque/
+Then order something, and look at what its jobs have done. The dashboard is at
+http://localhost:8000/monque/?key=…, with the key in the file that the log names when you open it.
 
     curl localhost:8000/orders -H 'content-type: application/json' \\
         -d '{"item": "book", "email": "ada@example.org"}'

@@ -14,7 +14,7 @@ from playwright.async_api import Browser, Page, async_playwright
 
 from monque import EmbeddedMongo, Monque
 from monque.shop.catalog import OPTIONS
-from monque.web import dashboard
+from monque.web import LoopbackOnly, dashboard
 from pictures.frozen import NOW, stopped_clock, store
 from pictures.screens import Screen, screens
 from support.browsing import serving
@@ -50,7 +50,9 @@ async def main(chosen: list[str]) -> None:
             options = replace(OPTIONS, recover_stale_jobs=False, instance_id="dashboard")
             monque = await stack.enter_async_context(Monque(mongo.uri, options=options))
             await store(monque)
-            board = dashboard(monque, allow_enqueue=True, title="Shop", badge="production")
+            board = dashboard(
+                monque, auth=LoopbackOnly(), allow_enqueue=True, title="Shop", badge="production"
+            )
             address = await stack.enter_async_context(serving(board))
             stack.push_async_callback(board.close)
             playwright = await stack.enter_async_context(async_playwright())

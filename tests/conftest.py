@@ -23,6 +23,7 @@ from support.options import QUICK, without_companions
 from support.places import drop_collections, use_memory
 from support.sharding import Cluster
 from support.waiting import Events
+from support.web import KEY
 
 # All servers of the tests may be of another version than the packaged one, for instance MongoDB 8.
 if mongod := os.environ.get("MONQUE_TEST_MONGOD"):
@@ -44,6 +45,8 @@ _, _most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (_most_files, _most_files))
 
 use_memory()
+
+os.environ["MONQUE_WEB_KEY"] = KEY
 
 # Tests start hundreds of Python processes. If the environment forbids them to keep what they compiled, each
 # of them compiles all its modules anew.

@@ -4,6 +4,7 @@ import { defineConfig, type Plugin } from "vite";
 
 // `make ui-dev` serves the sources with reload, and hands requests for the API to a running `monque web`.
 const api = process.env["MONQUE_API"] ?? "http://127.0.0.1:8787";
+const key = process.env["MONQUE_WEB_KEY"];
 
 export default defineConfig({
   base: "./",
@@ -21,7 +22,7 @@ export default defineConfig({
     license: { fileName: "LICENSES.md" },
     rollupOptions: { treeshake: { propertyReadSideEffects: false, unknownGlobalSideEffects: false }, output: { entryFileNames: "assets/[name]-[hash].js", assetFileNames: "assets/[name]-[hash][extname]" } },
   },
-  server: { port: 5173, strictPort: true, proxy: { "/api": { target: api, changeOrigin: true } } },
+  server: { port: 5173, strictPort: true, proxy: { "/api": { target: api, changeOrigin: true, ...(key && { headers: { authorization: `Bearer ${key}` } }) } } },
 });
 
 /** A packed copy beside each file that is sent often: the server need not pack it again. */

@@ -28,6 +28,7 @@ from support.browsing import OpenDashboard, Serve, Visit, Watch, serving
 from support.chromium import MISSING, arguments, find_chromium
 from support.hands import Hand, Keyboard, Mouse
 from support.operating import WATCHED
+from support.web import KEY
 
 # Waiting ends at once when it may; this is how long a busy machine may take.
 PATIENCE = 15_000
@@ -113,11 +114,18 @@ def serve(watch: Watch, stack: AsyncExitStack, monque: Monque) -> Serve:
 def visit(browser: Browser, watch: Watch, stack: AsyncExitStack) -> Visit:
     """Open a page in a new watched context: `page = await visit(address, width=360, theme="dark")`.
 
+    As a user does, by a link with the key, unless the page has an `auth` of its own: `with_key=False`.
     More pages of the same browser come from `page.context.new_page()`.
     """
 
     async def visit(
-        address: str, *, width: int = 1280, height: int = 800, theme: str = "light", **context: Any
+        address: str,
+        *,
+        with_key: bool = True,
+        width: int = 1280,
+        height: int = 800,
+        theme: str = "light",
+        **context: Any,
     ) -> Page:
         made = await browser.new_context(
             viewport={"width": width, "height": height},
@@ -131,7 +139,8 @@ def visit(browser: Browser, watch: Watch, stack: AsyncExitStack) -> Visit:
         watch.origins.add(f"{url.scheme}://{url.netloc}")
         await watch.join(made)
         page = await made.new_page()
-        await page.goto(address)
+        key = f"{'&' if url.query else '?'}key={KEY}" if with_key else ""
+        await page.goto(address + key)
         return page
 
     return visit
@@ -148,7 +157,7 @@ def open_dashboard(serve: Serve, visit: Visit) -> OpenDashboard:
         monque: Monque | None = None, path: str = "/", *, options: dict[str, Any] | None = None, **view: Any
     ) -> Page:
         address = await serve(monque, **(options or {}))
-        page: Page = await visit(address + path, **view)
+        page: Page = await visit(address + path, with_key="auth" not in (options or {}), **view)
         return page
 
     return open_dashboard

@@ -17,7 +17,7 @@ from support.scale import FULL, at_scale
 SOON = 5 if FULL else 15
 
 
-async def test_the_first_page_is_few_files_without_anything_inline_and_without_cookies(
+async def test_the_first_page_is_few_files_without_anything_inline_or_a_cookie_that_scripts_can_read(
     open_dashboard: OpenDashboard, watch: Watch
 ) -> None:
     page = await open_dashboard()
@@ -25,7 +25,8 @@ async def test_the_first_page_is_few_files_without_anything_inline_and_without_c
 
     asked = [request for request in watch.requests if request.resource_type in ("script", "stylesheet")]
     assert 1 < len(asked) <= 4, [request.url for request in asked]
-    assert await page.context.cookies() == []
+    assert [cookie["httpOnly"] for cookie in await page.context.cookies()] == [True]
+    assert await page.evaluate("() => document.cookie") == ""
     html = await (await page.request.get(page.url, headers={"accept": "text/html"})).text()
     assert "<style" not in html
     assert " style=" not in html

@@ -46,6 +46,7 @@ async def address(serve: Serve, monque: Monque) -> str:
 async def page(visit: Visit, address: str) -> Page:
     return await visit(
         address + "/",
+        with_key=False,
         http_credentials={"username": "ada", "password": "lovelace-1815"},
         permissions=["clipboard-read", "clipboard-write"],
     )

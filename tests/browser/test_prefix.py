@@ -18,6 +18,7 @@ from support.aliases import Collection, Database, Make
 from support.browsing import Serve, Visit, Watch
 from support.jobs import document
 from support.operating import WATCHED, a_shop
+from support.web import KEY
 
 ODD = 'a/b.c%2F#d?e"f&g=h+i;j'
 
@@ -89,7 +90,7 @@ async def test_two_dashboards_of_one_process_have_their_own_jobs_and_streams(
         stack.push_async_callback(board.close)
     a = await visit(f"{address}/a/queues")
     b = await a.context.new_page()
-    await b.goto(f"{address}/b/queues")
+    await b.goto(f"{address}/b/queues?key={KEY}")
 
     await expect(a.get_by_role("row", name="here")).to_be_visible()
     await expect(b.get_by_role("row", name="there")).to_be_visible()

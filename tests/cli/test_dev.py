@@ -14,10 +14,12 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 from cli.conftest import Program
+from support.web import KEY
 
 Start = Callable[..., Program]
 
-SERVED = r"Monque at (http://127\.0\.0\.1:\d+/)"
+SERVED = rf"Monque at (http://127\.0\.0\.1:\d+/)\?key={KEY} "
+HEADERS = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"}
 SOURCE = """
 from monque import Job, Monque
 
@@ -38,7 +40,7 @@ def started(start: Start, folder: Path, *options: str) -> Program:
 
 def ask(address: str, path: str, body: Any = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
-    request = Request(address + path, data=data, headers={"Content-Type": "application/json"})  # noqa: S310
+    request = Request(address + path, data=data, headers=HEADERS)  # noqa: S310
     with urlopen(request, timeout=30) as answer:  # noqa: S310
         return json.load(answer)
 

@@ -17,14 +17,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.request import Request, urlopen
+from urllib.request import HTTPCookieProcessor, Request, build_opener, urlopen
 
 import pytest
 from click.testing import Result
 
 from cli.conftest import Documents, Program
 from monque.cli.web import Serving, _tell
+from monque.web.key import Key
 from support.jobs import document
+from support.web import KEY
 
 Call = Callable[..., Result]
 Start = Callable[..., Program]
@@ -45,15 +47,15 @@ def _logs_as_before() -> Iterator[None]:
 
 def address_of(program: Program) -> str:
     """Where it serves."""
-    return program.wait_for(r"Monque at (http://\S+/) \(Ctrl-C")[0]
+    return program.wait_for(r"Monque at (http://\S+/)(?:\?key=\S+)? \(Ctrl-C")[0]
 
 
-def ask(address: str, *, user: str | None = None, token: str | None = None, **given: Any) -> tuple[int, Any]:
-    """The status and the JSON of an answer."""
+def ask(address: str, *, user: str | None = None, token: str | None = KEY, **given: Any) -> tuple[int, Any]:
+    """The status and the JSON of an answer; by default to a request with the key."""
     headers = {}
     if user is not None:
         headers["Authorization"] = "Basic " + base64.b64encode(user.encode()).decode()
-    if token is not None:
+    elif token is not None:
         headers["Authorization"] = f"Bearer {token}"
     try:
         with urlopen(Request(address, headers=headers, **given), timeout=30) as answer:  # noqa: S310
@@ -114,13 +116,39 @@ def test_it_opens_the_browser_if_asked(
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", opened.append)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = f"http://127.0.0.1:{listener.getsockname()[1]}/"
-        _tell(Serving(host="127.0.0.1", port=0), listener)
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        _tell(Serving(host="127.0.0.1", port=0), listener, None)
         assert opened == []
-        _tell(Serving(host="127.0.0.1", port=0, opens_browser=True), listener)
+        below = Serving(host="127.0.0.1", port=0, opens_browser=True, app={"root_path": "/ops"})
+        _tell(below, listener, None)
+        _tell(below, listener, Key("of this test", "here"))
 
-    assert opened == [address]
-    assert address in capsys.readouterr().err
+    assert opened == [f"{address}/ops/", f"{address}/ops/?key=of%20this%20test"]
+    told = capsys.readouterr().err
+    assert all(f"Monque at {each} (Ctrl-C" in told for each in (f"{address}/", *opened))
+
+
+def test_the_printed_link_lets_a_browser_in_and_no_log_shows_the_key(start: Start, tmp_path: Path) -> None:
+    """Also where there is no place for a file: the key is of this process then."""
+    for home in (tmp_path, tmp_path / "nowhere"):
+        (tmp_path / "nowhere").write_text("no folder")
+        own = {"MONQUE_WEB_KEY": "", "XDG_DATA_HOME": "", "HOME": str(home)}
+        program = start("web", "--port", "0", "--log-level", "debug", **own)
+        (link,) = program.wait_for(r"Monque at (\S+) \(Ctrl-C")
+        address, _, key = link.partition("?key=")
+        me = f"{address}api/ops/v1/me"
+        browser = build_opener(HTTPCookieProcessor())
+        with browser.open(Request(link, headers={"Accept": "text/html"}), timeout=30) as page:  # noqa: S310
+            assert (page.status, page.url) == (200, address)
+        with browser.open(me, timeout=30) as answer:
+            assert json.load(answer)["actor"]["name"] == "local"
+        assert (ask(me, token=key)[0], ask(me, token=None)[0], ask(me, token="wrong")[0]) == (200, 403, 403)
+        program.send(signal.SIGTERM)
+        assert program.ends() == 0
+        assert program.text.count(key) == 1
+        files = [path.read_text().strip() for path in home.rglob("web/key")]
+        assert files == ([key] if home.is_dir() else [])
+        assert ("the key of this process is used" in program.text) is not home.is_dir()
 
 
 def test_without_a_target_it_only_looks(start: Start, jobs: Documents) -> None:
@@ -176,7 +204,7 @@ def test_a_password_or_a_token_lets_in_and_stands_in_no_log(start: Start, tmp_pa
     address = address_of(program)
     health = f"{address}api/v1/health"
 
-    assert ask(health)[0] == 401
+    assert ask(health, token=None)[0] == 401
     assert ask(health, user="ada:wrong")[0] == 401
     assert ask(health, user=f"ada:{PASSWORD}")[0] == 200
     assert ask(health, token="token of a robot")[0] == 200
@@ -203,10 +231,11 @@ def test_a_password_can_be_typed_and_is_not_shown(start: Start) -> None:
 def test_a_signal_ends_it_though_streams_are_open(start: Start, number: signal.Signals) -> None:
     """Twenty streams, within two seconds, and without a traceback; of these, one does not read."""
     program = start("web", "--port", "0")
-    address = address_of(program)
+    with_key = {"Authorization": f"Bearer {KEY}"}
+    request = Request(f"{address_of(program)}api/ops/v1/stream", headers=with_key)  # noqa: S310
     with ExitStack() as stack:
         streams = [
-            stack.enter_context(urlopen(f"{address}api/ops/v1/stream", timeout=30))  # noqa: S310
+            stack.enter_context(urlopen(request, timeout=30))  # noqa: S310
             for _ in range(20)
         ]
         for stream in streams:

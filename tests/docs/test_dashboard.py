@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 
 from monque import Monque
-from support.web import client_of
+from support.web import KEY, client_of
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "dashboard.md"
 
@@ -26,9 +26,9 @@ def app(monque: Monque, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fast
     return made
 
 
-async def test_on_this_machine_an_app_shows_it_with_nothing_configured(app: FastAPI) -> None:
-    async with client_of(app) as client:
-        page = await client.get("/monque/", headers={"accept": "text/html"})
+async def test_on_this_machine_an_app_shows_it_with_the_key(app: FastAPI) -> None:
+    async with client_of(app, cookies={}) as client:
+        page = await client.get(f"/monque/?key={KEY}", headers={"accept": "text/html"}, follow_redirects=True)
         me = await client.get("/monque/api/ops/v1/me")
 
     assert (page.status_code, me.status_code) == (200, 200)

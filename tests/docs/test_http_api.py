@@ -18,6 +18,7 @@ from monque.embedded import EmbeddedMongo
 from support.aliases import Database
 from support.programs.child import uri_of
 from support.serving import free_port, is_up, program
+from support.web import KEY
 
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "http-api.md"
 ADDRESS = "http://localhost:8787"
@@ -32,7 +33,7 @@ TIME_IS_UP = 28
 async def typed(line: str) -> tuple[int, str]:
     """The exit code of a command, and what it prints."""
     process = await asyncio.create_subprocess_shell(
-        line, stdout=asyncio.subprocess.PIPE, env={**os.environ, "MONQUE_TOKEN": "of this test"}
+        line, stdout=asyncio.subprocess.PIPE, env={**os.environ, "MONQUE_TOKEN": KEY}
     )
     printed, _ = await process.communicate()
     assert process.returncode is not None

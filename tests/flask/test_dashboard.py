@@ -12,8 +12,9 @@ from flask import Flask, abort, session
 from monque import ConfigurationError, JobStatus
 from monque.flask import FlaskMonque
 from monque.web import Access, BasicAuth
-from support.web import basic
+from support.web import KEY, basic
 
+WITH_KEY = {"authorization": f"Bearer {KEY}"}
 MakeApp = Callable[..., Flask]
 
 
@@ -68,7 +69,7 @@ def test_the_stream_comes_as_it_is_sent_and_ends_with_its_client(
 ) -> None:
     app = make_app()
     monque.init_dashboard(app)
-    answer = app.test_client().get("/monque/api/ops/v1/stream")
+    answer = app.test_client().get("/monque/api/ops/v1/stream", headers=WITH_KEY)
     assert answer.mimetype == "text/event-stream"
     parts = answer.iter_encoded()
     text = b""
@@ -89,14 +90,21 @@ def test_below_the_prefix_of_a_proxy(monque: FlaskMonque, make_app: MakeApp) -> 
     assert client.get("/ops/api/v1/jobs").status_code == 401
 
 
-def test_without_a_login_only_this_machine_is_let_in(monque: FlaskMonque, make_app: MakeApp) -> None:
+def test_without_a_login_only_this_machine_is_let_in_with_the_key(
+    monque: FlaskMonque, make_app: MakeApp
+) -> None:
     app = make_app()
     monque.init_dashboard(app)
     client = app.test_client()
-    assert client.get("/monque/api/v1/jobs").status_code == 200
-    assert (
-        client.get("/monque/api/v1/jobs", environ_overrides={"REMOTE_ADDR": "192.0.2.7"}).status_code == 403
-    )
+    jobs = "/monque/api/v1/jobs"
+    assert client.get(jobs).status_code == 403
+    elsewhere = {"REMOTE_ADDR": "192.0.2.7"}
+    assert client.get(jobs, headers=WITH_KEY, environ_overrides=elsewhere).status_code == 403
+    assert client.get(jobs, headers=WITH_KEY).status_code == 200
+
+    entered = client.get(f"/monque/?key={KEY}")
+    assert (entered.status_code, entered.headers["location"]) == (303, "./")
+    assert client.get(jobs).status_code == 200
 
 
 def test_a_body_that_is_too_large_is_not_read(monque: FlaskMonque, make_app: MakeApp) -> None:

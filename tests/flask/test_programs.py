@@ -18,9 +18,11 @@ from support.jobs import document
 from support.programs.child import Child
 from support.serving import example, free_port, is_up, program
 from support.waiting import eventually
+from support.web import KEY
 
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "flask.md"
 EMAIL = {"to": "ada@example.org", "subject": "Welcome"}
+WITH_KEY = {"authorization": f"Bearer {KEY}"}
 
 
 @pytest.fixture
@@ -179,7 +181,7 @@ async def test_the_example_starts_with_one_command(tmp_path: Path) -> None:
                 assert (await client.get("/orders")).json() == [{"item": "book", "status": "shipped"}]
 
             await eventually(is_done, within=60)
-            assert (await client.get("/monque/api/v1/jobs")).status_code == 200
+            assert (await client.get("/monque/api/v1/jobs", headers=WITH_KEY)).status_code == 200
         await shop.wait_for("mail of shop@example.org to ada@example.org: your book is on its way")
         shop.send(signal.SIGTERM)
         await shop.ends()

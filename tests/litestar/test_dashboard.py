@@ -12,7 +12,7 @@ from litestar.exceptions import NotAuthorizedException
 from monque import ConfigurationError, Monque
 from monque.litestar import DashboardConfig, MonquePlugin
 from monque.web import Access, BasicAuth
-from support.web import Connect
+from support.web import KEY, Connect
 
 
 def staff_only(connection: ASGIConnection[Any, Any, Any, Any], _: Any) -> None:
@@ -57,11 +57,18 @@ async def test_somebody_without_a_name_is_not_let_in(monque: Monque, connect: Co
         assert "an actor's name must be" in answer.json()["detail"]
 
 
-async def test_without_guards_only_this_machine_is_let_in(monque: Monque, connect: Connect) -> None:
+async def test_without_guards_only_this_machine_is_let_in_with_the_key(
+    monque: Monque, connect: Connect
+) -> None:
     app = Litestar([], plugins=[MonquePlugin(monque, dashboard=DashboardConfig(path="/ops"))])
     async with app.lifespan():
-        assert (await connect(app).get("/ops/api/v1/jobs")).status_code == 200
-        proxied = connect(app, headers={"x-forwarded-for": "192.0.2.7"})
+        client = connect(app)
+        assert (await client.get("/ops/api/v1/jobs")).status_code == 403
+        entered = await client.get(f"/ops/?key={KEY}")
+        assert (entered.status_code, entered.headers["location"]) == (303, "./")
+        assert "; Path=/ops;" in entered.headers["set-cookie"]
+        assert (await client.get("/ops/api/v1/jobs")).status_code == 200
+        proxied = connect(app, headers={"authorization": f"Bearer {KEY}", "x-forwarded-for": "192.0.2.7"})
         assert (await proxied.get("/ops/api/v1/jobs")).status_code == 403
 
 

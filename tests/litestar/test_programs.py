@@ -17,8 +17,10 @@ from support.jobs import document
 from support.programs.child import uri_of
 from support.serving import example, free_port, is_up, program
 from support.waiting import eventually
+from support.web import KEY
 
 ROOT = Path(__file__).parents[2]
+WITH_KEY = {"authorization": f"Bearer {KEY}"}
 PAGE = ROOT / "docs" / "guides" / "litestar.md"
 
 
@@ -168,7 +170,7 @@ async def test_the_example_starts_with_one_command(tmp_path: Path) -> None:
                 assert (await client.get("/orders")).json() == [{**order, "status": "shipped"}]
 
             await eventually(is_done, within=30)
-            assert (await client.get("/monque/api/v1/jobs")).status_code == 200
+            assert (await client.get("/monque/api/v1/jobs", headers=WITH_KEY)).status_code == 200
         await served.wait_for("mail to ada@example.org: Your book is on its way")
         served.send(signal.SIGTERM)
         await served.ends()

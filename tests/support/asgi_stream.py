@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from support.sse import Sent
+from support.web import key_cookie
 
 
 class AsgiStream:
@@ -72,8 +73,13 @@ class AsgiStream:
 async def asgi_stream(
     app: Any, path: str = "/api/ops/v1/stream", *, method: str = "GET", **headers: str
 ) -> AsyncIterator[AsgiStream]:
-    """Ask *app* for a stream, from this machine; the client goes at the end."""
-    given = {"host": "localhost", **{name.replace("_", "-"): value for name, value in headers.items()}}
+    """Ask *app* for a stream, from this machine and with the key; the client goes at the end."""
+    cookie = "; ".join(f"{name}={value}" for name, value in key_cookie().items())
+    given = {
+        "host": "localhost",
+        "cookie": cookie,
+        **{name.replace("_", "-"): value for name, value in headers.items()},
+    }
     scope = {
         "type": "http",
         "asgi": {"version": "3.0"},

@@ -29,7 +29,7 @@ async def program(*command: str, folder: Path, **environment: str) -> AsyncItera
     """Run `python -m ...` in *folder*; killed at the end if it still runs."""
     path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     variables = {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "error", **environment}
-    async with _running("-m", *command, cwd=folder, env=variables) as child:
+    async with running(sys.executable, "-m", *command, cwd=folder, env=variables) as child:
         yield child
 
 
@@ -38,15 +38,16 @@ async def example(name: str, *arguments: str, data_dir: Path) -> AsyncIterator[C
     """Run one of `examples/` as its page says, on an embedded MongoDB whose data is in *data_dir*."""
     variables = {name: value for name, value in os.environ.items() if name != "MONQUE_URI"}
     variables["MONQUE_DATA_DIR"] = str(data_dir)
-    async with _running(str(TESTS.parent / "examples" / name), *arguments, env=variables) as child:
+    script = str(TESTS.parent / "examples" / name)
+    async with running(sys.executable, script, *arguments, env=variables) as child:
         yield child
 
 
 @asynccontextmanager
-async def _running(*arguments: str, **settings: Any) -> AsyncIterator[Child]:
+async def running(*command: str, **settings: Any) -> AsyncIterator[Child]:
+    """Run a command; killed at the end if it still runs."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *arguments,
+        *command,
         **settings,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

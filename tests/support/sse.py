@@ -9,6 +9,10 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from support.web import KEY
+
+_WITH_KEY = {"Authorization": f"Bearer {KEY}"}
+
 
 @dataclass(frozen=True, slots=True)
 class Sent:
@@ -84,10 +88,10 @@ class EventStream:
 async def connect(
     port: int, path: str, *, headers: Mapping[str, str] | None = None, limit: int = 2**20
 ) -> EventStream:
-    """Ask for a stream on this machine."""
+    """Ask for a stream on this machine, with the key."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=limit)
     lines = [f"GET {path} HTTP/1.0", f"Host: 127.0.0.1:{port}"]
-    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+    lines += [f"{name}: {value}" for name, value in {**_WITH_KEY, **(headers or {})}.items()]
     writer.write("\r\n".join([*lines, "", ""]).encode())
     stream = EventStream(reader, writer)
     try:

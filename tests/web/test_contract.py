@@ -20,7 +20,7 @@ from support.aliases import Collection
 from support.contract_client import FILE, ContractClient
 from support.jobs import claimed, document
 from support.waiting import eventually
-from support.web import Client, Connect
+from support.web import Client, Connect, key_cookie
 
 WHEN = datetime(2026, 5, 1, 9, tzinfo=UTC)
 EIGHT = {"read", "cancel", "cancelBulk", "retry", "retryBulk", "reschedule", "delete", "deleteBulk"}
@@ -39,7 +39,7 @@ async def served(board: Dashboard) -> AsyncIterator[Client]:
     serving = asyncio.create_task(server.serve())
     await eventually(lambda: check(server.started))
     port = server.servers[0].sockets[0].getsockname()[1]
-    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", cookies=key_cookie(port)) as client:
         yield client
     server.should_exit = True
     await serving

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +21,10 @@ from monque.cli.link import ENDS_WITHIN, LOADED, Link
 from monque.cli.log import FORMATS, LEVELS, set_up_logging
 from monque.cli.session import Database, connects, takes_app, who
 from monque.cli.target import find_idle
+
+if TYPE_CHECKING:
+    from monque.web import Dashboard
+    from monque.web.key import Key
 
 logger = logging.getLogger("monque.cli")
 
@@ -90,8 +94,9 @@ def web(
     With a target it has the options of its Monque and knows the types of its workers. Without one it only
     looks: it creates no index and recovers no job.
 
-    Only programs on this machine are let in, unless there is a --user or a token in MONQUE_WEB_TOKEN. An
-    address that others can reach needs one of these.
+    Only this machine is let in, and only with the key in the link that is printed, unless there is a --user
+    or a token in MONQUE_WEB_TOKEN. An address that others can reach needs one of these. The key is that of
+    MONQUE_WEB_KEY, or of a file that only you can read; programs send it as "Authorization: Bearer KEY".
 
     \b
     Examples:
@@ -190,15 +195,27 @@ def _is_loopback(host: str) -> bool:
 
 async def _serve(database: Database, serving: Serving, link: int | None) -> None:
     """Serve until SIGINT or SIGTERM, or until the supervisor at the other end of the *link* is gone."""
-    from monque.web import dashboard
     from monque.web.server import serve
 
     with _listening_socket(serving) as listener:
-        async with _opened(database) as monque, dashboard(monque, **serving.app) as app:
+        async with _opened(database) as monque, _board(monque, serving) as (app, key):
             server = _server(app, serving)  # before anybody is told an address that nobody serves
             async with _supervised(link, server):
-                _tell(serving, listener)
+                _tell(serving, listener, key)
                 await serve(server, listener)
+
+
+@asynccontextmanager
+async def _board(monque: Monque, serving: Serving) -> AsyncIterator[tuple[Dashboard, Key | None]]:
+    """The dashboard, and the key that it asks for if nobody has to say who they are."""
+    from monque.web import dashboard
+    from monque.web.key import key_of_process
+    from monque.web.key_auth import KeyAuth
+
+    key = None if "auth" in serving.app else key_of_process()
+    options = serving.app if key is None else {**serving.app, "auth": KeyAuth(key)}
+    async with dashboard(monque, **options) as app:
+        yield app, key
 
 
 @asynccontextmanager
@@ -245,11 +262,12 @@ def _listening_socket(serving: Serving) -> socket.socket:
         ) from error
 
 
-def _tell(serving: Serving, listener: socket.socket) -> None:
+def _tell(serving: Serving, listener: socket.socket, key: Key | None) -> None:
     from monque.web.server import address_of
 
     scheme = "http" if serving.certfile is None else "https"
-    address = address_of(listener, serving.host, scheme=scheme)
+    address = address_of(listener, serving.host, scheme=scheme, prefix=serving.app.get("root_path", ""))
+    address = address if key is None else key.link(address)
     click.echo(f"Monque at {address} (Ctrl-C ends it)", err=True)
     if scheme == "http" and not _is_loopback(serving.host) and not serving.proxy_headers:
         logger.warning("passwords and tokens cross the network in the clear; give --certfile, or use a proxy")

@@ -72,8 +72,9 @@ def dashboard_application(
     if "root_path" in options:
         raise ConfigurationError("dashboard_application knows where it is mounted; leave root_path out")
     guard = _Guard(user_test)
-    redirects = login_url is not None and "auth" not in options
-    options.setdefault("auth", guard)
+    is_guarded = options.get("auth") is None
+    redirects = login_url is not None and is_guarded
+    options = {**options, "auth": guard} if is_guarded else options
     # It stores and reads, and runs nothing.
     board = dashboard(make_monque(alias), **options)
 

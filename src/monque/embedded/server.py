@@ -24,6 +24,8 @@ from urllib.parse import quote
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure, PyMongoError
 
+from monque._folders import is_ours, make_private, user_data
+
 logger = logging.getLogger("monque")
 
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
@@ -199,9 +201,7 @@ def _lasting_data_dir(data_dir: str | os.PathLike[str] | None) -> Path:
 
 def _user_data() -> Path:
     try:
-        if sys.platform == "darwin":
-            return Path.home() / "Library" / "Application Support"
-        return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+        return user_data()
     except RuntimeError as error:
         raise EmbeddedMongoError("this user has no home: name a folder in MONQUE_DATA_DIR") from error
 
@@ -209,7 +209,7 @@ def _user_data() -> Path:
 def _make_data_dir(path: Path) -> None:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if stat.S_IMODE(path.stat().st_mode) & 0o077 or not _is_ours(path):
+        if stat.S_IMODE(path.stat().st_mode) & 0o077 or not is_ours(path):
             _shut(path)
     except OSError as error:
         raise EmbeddedMongoError(
@@ -224,7 +224,7 @@ _OF_MONGOD = ("monque.lock", "mongod.lock", "mongod.log", "WiredTiger")
 
 def _shut(path: Path) -> None:
     """Keep others out of an existing folder for data, if that is ours to decide."""
-    if not _is_ours(path):
+    if not is_ours(path):
         raise EmbeddedMongoError(
             f"{path} belongs to another user, who could read and change the data: "
             "name a folder of your own in MONQUE_DATA_DIR"
@@ -263,19 +263,11 @@ def _socket_bases() -> Iterator[Path]:
 
 def _make_private(directory: Path) -> None:
     """Make sure that only this user can put a socket there, or reach one."""
-    with suppress(FileExistsError):
-        directory.mkdir(mode=0o700)
-    if not _is_ours(directory):
+    if not make_private(directory):
         raise EmbeddedMongoError(
             f"{directory} is not a folder of this user, so that others could pose as the server: "
             "remove it, or set TMPDIR to another folder"
         )
-    directory.chmod(0o700)
-
-
-def _is_ours(directory: Path) -> bool:
-    status = directory.lstat()
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
 
 
 def _join(
@@ -311,7 +303,7 @@ def _knock(data_dir: Path) -> socket.socket | None:
     connection = socket.socket(socket.AF_UNIX)
     try:
         note = json.loads(lock.read_bytes())
-        if note["inode"] == lock.stat().st_ino and _is_ours(Path(note["control"]).parent):
+        if note["inode"] == lock.stat().st_ino and is_ours(Path(note["control"]).parent):
             connection.connect(note["control"])
             return connection
     except (OSError, ValueError, KeyError):

@@ -29,7 +29,7 @@ _SOMEBODY = "somebody"
 class DashboardOptions(TypedDict, total=False):
     """What `dashboard` takes beside the Monque and its prefix."""
 
-    auth: Auth
+    auth: Auth | None
     authorize: Authorize | None
     read_only: bool
     allow_enqueue: bool
@@ -56,7 +56,8 @@ def include_dashboard(
     """Serve the dashboard of a Monque below *path*, for those whom the dependencies let in.
 
     A plain `app.mount` is not guarded by dependencies of FastAPI; this is: API, stream and pages alike.
-    Without *dependencies* and *actor* only requests from this machine are let in.
+    Without *dependencies*, *actor* and `auth` only requests from this machine that have its user's key are
+    let in, as `dashboard` says.
 
     A dependency with `yield` stays open until its response has ended, which takes minutes for a live stream:
     guard with one that holds nothing, such as no database session.
@@ -79,8 +80,8 @@ def include_dashboard(
     from monque.web import dashboard
 
     _check(path, options)
-    if dependencies or actor is not None:
-        options.setdefault("auth", _actor_of)
+    if (dependencies or actor is not None) and options.get("auth") is None:
+        options["auth"] = _actor_of
     served = dashboard(monque_of(app) if monque is None else monque, **options)
 
     async def hand_over(request: Request, who: Any = Depends(actor or _somebody)) -> Response:  # noqa: B008

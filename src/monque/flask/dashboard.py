@@ -49,8 +49,8 @@ def serve_dashboard(
     if "monque_dashboard" in app.extensions:
         raise ConfigurationError("this app has a dashboard already; call init_dashboard once for each app")
     settings = dict(more)
-    if decorators or actor is not None:
-        settings.setdefault("auth", _actor_of)
+    if (decorators or actor is not None) and settings.get("auth") is None:
+        settings["auth"] = _actor_of
     bridge = Bridge(lambda: dashboard(Monque(database, options=options), **settings))
     app.extensions["monque_dashboard"] = bridge
 

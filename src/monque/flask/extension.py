@@ -187,8 +187,9 @@ class FlaskMonque:
     ) -> None:
         """Serve the dashboard of *app* below *path*. It needs `pymonque[web]`, and a server with threads.
 
-        Without *decorators* and *actor* only requests from this machine are let in. A live view keeps one
-        thread of the server for as long as it is open.
+        Without *decorators*, *actor* and `auth` only requests from this machine that have its user's key are
+        let in, as `monque.web.dashboard` says. A live view keeps one thread of the server for as long as it
+        is open.
 
         Args:
             app: One that `init_app` was called with.

@@ -26,8 +26,8 @@ _SOMEBODY = "somebody"
 class DashboardConfig:
     """How `MonquePlugin` serves the dashboard.
 
-    Without *guards* and *actor*, and without `auth` among the options, only requests from this machine are
-    let in.
+    Without *guards* and *actor*, and without `auth` among the options, only requests from this machine that
+    have its user's key are let in, as `monque.web.dashboard` says.
 
     Args:
         path: Where it is served, below the path of the application.
@@ -60,8 +60,8 @@ def make_dashboard(monque: Monque, config: DashboardConfig) -> Dashboard:
     from monque.web import dashboard
 
     options = dict(config.options)
-    if config.guards or config.actor is not None:
-        options.setdefault("auth", _auth(config.actor))
+    if (config.guards or config.actor is not None) and options.get("auth") is None:
+        options["auth"] = _auth(config.actor)
     return dashboard(monque, **options)
 
 

@@ -23,6 +23,8 @@ from monque.shop.past import day_before, recent_runs
 from monque.shop.plan import Arrival, arrivals, opening_stock
 from monque.shop.staff import Staff
 from monque.web import Dashboard, dashboard
+from monque.web.key import Key, key_of_process
+from monque.web.key_auth import KeyAuth
 from monque.web.server import address_of, configure, listen, serve
 
 HOST, PORT = "127.0.0.1", 8787
@@ -69,19 +71,20 @@ def run(shop: Shop) -> int:
 
 async def open_shop(shop: Shop, listener: socket.socket) -> None:
     """Everything, until a signal ends the server."""
+    key = key_of_process()
     # Whoever presses Ctrl-C twice still has everything closed: that takes some seconds at most.
     with on_signals(lambda _number, _times: None):
         async with AsyncExitStack() as stack:
             with _signals_cancel():
-                monque, staff, board = await _open(shop, stack)
+                monque, staff, board = await _open(shop, key, stack)
                 server = configure(board)
-            _announce(address_of(listener, HOST))
+            _announce(key.link(address_of(listener, HOST)))
             for life in (trade(monque, staff, shop), operator.act(monque, shop.seed)):
                 await stack.enter_async_context(_alongside(life))
             await serve(server, listener)
 
 
-async def _open(shop: Shop, stack: AsyncExitStack) -> tuple[Monque, Staff, Dashboard]:
+async def _open(shop: Shop, key: Key, stack: AsyncExitStack) -> tuple[Monque, Staff, Dashboard]:
     mongo = await stack.enter_async_context(EmbeddedMongo(temporary=True))
     options = replace(OPTIONS, instance_id="dashboard")
     monque = await stack.enter_async_context(Monque(mongo.uri, options=options))
@@ -89,7 +92,7 @@ async def _open(shop: Shop, stack: AsyncExitStack) -> tuple[Monque, Staff, Dashb
     await stack.enter_async_context(staff.at_work())
     await stock(monque, shop.seed)  # while the instances start
     await _all_there(monque)
-    board = dashboard(monque, allow_enqueue=True, title="Monque shop", badge="demo")
+    board = dashboard(monque, auth=KeyAuth(key), allow_enqueue=True, title="Monque shop", badge="demo")
     return monque, staff, await stack.enter_async_context(board)
 
 

@@ -18,7 +18,7 @@ from monque import Monque, NotOpenError, __version__
 from monque.management import Authorize, Caller, Limits, Redaction, Surface
 from monque.management.errors import SurfaceError, surface_errors
 from monque.web.answering import answer
-from monque.web.auth import Auth, LoopbackOnly
+from monque.web.auth import Auth
 from monque.web.built import built
 from monque.web.context import Context
 from monque.web.entry import Entry, address_of, preflight
@@ -46,7 +46,7 @@ ROUTES = Table([*V1_ROUTES, *OPS_ROUTES, *LIVE_ROUTES])
 def dashboard(
     monque: Monque,
     *,
-    auth: Auth = LoopbackOnly(),
+    auth: Auth | None = None,
     authorize: Authorize | None = None,
     read_only: bool = False,
     allow_enqueue: bool = False,
@@ -63,13 +63,16 @@ def dashboard(
 ) -> Dashboard:
     """Make an ASGI app with the management API of a Monque.
 
-    Until *auth* is given it answers only to requests from its own machine. It runs no jobs, and needs no
-    lifespan: the first request opens the Monque, unless that is open.
+    Until *auth* is given it answers only to requests from its own machine that have the key of the user who
+    runs it: that of `MONQUE_WEB_KEY`, or of a file whose place is logged. A browser gets in with
+    `?key=…` at the end of the address, a program with `Authorization: Bearer …`.
+
+    It runs no jobs, and needs no lifespan: the first request opens the Monque, unless that is open.
 
     Args:
         monque: What it manages. If it is not open at the first request, the dashboard opens and closes it.
-        auth: Tells who sent a request: `LoopbackOnly()`, `BasicAuth`, `BearerAuth`, `FirstOf`, or a function
-            from Starlette's `HTTPConnection` to an `Actor` or None; it may be async.
+        auth: Tells who sent a request: `BasicAuth`, `BearerAuth`, `FirstOf`, `LoopbackOnly()`, or a function
+            from Starlette's `HTTPConnection` to an `Actor` or None; it may be async. None asks for the key.
         authorize: Asked for each action whether this actor may, first without and then with its target.
         read_only: Whether nobody may change anything.
         allow_enqueue: Whether jobs can be stored and schedules made and edited. Who can do that can have any
@@ -105,9 +108,14 @@ def dashboard(
     return Dashboard(
         monque,
         surface,
-        Entry(auth, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins),
+        Entry(
+            auth,
+            allowed_hosts=allowed_hosts,
+            allowed_origins=allowed_origins,
+            root_path=check_root_path(root_path),
+        ),
         ui=ui,
-        root_path=check_root_path(root_path),
+        root_path=root_path,
         frame_ancestors=check_origins("frame_ancestors", frame_ancestors),
         body_limit=limits.body,
     )
@@ -213,6 +221,8 @@ class Dashboard:
             extra.update(cors_headers(verdict.origin))
         if (allowed := preflight(request, verdict)) is not None:
             return allowed
+        if not is_api and (entered := self._entry.by_link(request)) is not None:
+            return entered
         return await self._identified(request, request_id, path, is_api=is_api)
 
     async def _identified(self, request: Request, request_id: str, path: str, *, is_api: bool) -> ASGIApp:

@@ -24,10 +24,12 @@ _REALM = 'realm="Monque", charset="UTF-8"'
 
 
 class LoopbackOnly:
-    """Whoever is on this machine may do everything; nobody else may do anything.
+    """Whoever is on this machine may do everything; nobody else may do anything. It asks for no key.
 
-    A request through a proxy is refused, though the proxy may run on this machine. So is a request to another
-    host name than `localhost`, `127.0.0.1` or `[::1]`: a page of another site could have had it sent.
+    Use it only where no other user and no proxy can be: a proxy that adds no header to its requests cannot be
+    told from a program of this machine. One that says that it forwards a request is refused. So is a request
+    to another host name than `localhost`, `127.0.0.1` or `[::1]`: a page of another site could have had it
+    sent.
 
     Args:
         name: What the audit trail calls these requests.

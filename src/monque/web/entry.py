@@ -12,6 +12,8 @@ from monque.management.actor import ActorNameError
 from monque.web.auth import Auth, LoopbackOnly, challenges_of, identify
 from monque.web.guard import Verdict, check_hosts, check_origins, host_refusal, judge_origin
 from monque.web.headers import preflight_headers
+from monque.web.key_auth import KeyAuth, take_key
+from monque.web.mount import prefix_of
 from monque.web.problems import Problem
 from monque.web.throttle import Throttle
 
@@ -21,11 +23,22 @@ _UNKNOWN = "This needs an identity; what was sent names nobody who is known here
 class Entry:
     """The checks that every request passes before anything is read or told."""
 
-    def __init__(self, auth: Auth, *, allowed_hosts: Sequence[str], allowed_origins: Sequence[str]) -> None:
-        self._auth = auth
+    def __init__(
+        self,
+        auth: Auth | None,
+        *,
+        allowed_hosts: Sequence[str],
+        allowed_origins: Sequence[str],
+        root_path: str | None,
+    ) -> None:
+        self._auth = KeyAuth() if auth is None else auth
+        self._is_local = isinstance(self._auth, LoopbackOnly)
+        self._root_path = root_path
         self._hosts = check_hosts(allowed_hosts)
         self.origins = check_origins("allowed_origins", allowed_origins)
         self._throttle = Throttle()
+        # Counted apart: pages of other sites can open links with wrong keys, and must not lock out a browser.
+        self._throttle_of_cookies = Throttle()
 
     def check_host(self, connection: HTTPConnection) -> None:
         """Refuse a request to a host that is not ours, and without `auth` whatever is not of this machine.
@@ -40,7 +53,25 @@ class Entry:
     def judge(self, connection: HTTPConnection, *, is_api: bool) -> Verdict:
         """What the origin of a request allows."""
         method = connection.scope["method"]
-        return judge_origin(method, connection.headers, is_api=is_api, allowed=self.origins)
+        return judge_origin(
+            method, connection.headers, is_api=is_api, allowed=self.origins, is_local=self._is_local
+        )
+
+    def by_link(self, connection: HTTPConnection) -> Response | None:
+        """The answer to a page's address with the key in it; None for any other address.
+
+        Raises:
+            Problem: The key is wrong, or too many wrong secrets came from there.
+        """
+        auth = self._auth
+        if not isinstance(auth, KeyAuth) or (given := take_key(connection)) is None:
+            return None
+        address = address_of(connection)
+        _check_rate(self._throttle, address)
+        if not auth.fits(given):
+            self._throttle.record(address)
+            raise self._unknown(connection)
+        return auth.enter(connection, prefix_of(connection.scope, self._root_path))
 
     async def identify(self, connection: HTTPConnection) -> Actor:
         """Who sent a request.
@@ -48,19 +79,31 @@ class Entry:
         Raises:
             Problem: Nobody that we know, or too many wrong secrets came from there.
         """
-        address = address_of(connection)
-        has_secret = "authorization" in connection.headers
-        if has_secret and (seconds := self._throttle.wait(address)):
-            raise _too_many(seconds)
+        address, throttle = address_of(connection), self._counting(connection)
+        if throttle is not None:
+            _check_rate(throttle, address)
         try:
             actor = await identify(self._auth, connection)
         except ActorNameError as error:  # a login that takes any name, even an empty one
             raise _nobody(challenges_of(self._auth), f"This needs an identity: {error}.") from error
         if actor is None:
-            if has_secret:
-                self._throttle.record(address)
-            raise _nobody(challenges_of(self._auth), _UNKNOWN)
+            if throttle is not None:
+                throttle.record(address)
+            raise self._unknown(connection)
         return actor
+
+    def _counting(self, connection: HTTPConnection) -> Throttle | None:
+        """Where a wrong secret of this request counts; None if it has no secret."""
+        if "authorization" in connection.headers:
+            return self._throttle
+        if isinstance(self._auth, KeyAuth) and self._auth.cookie_of(connection) is not None:
+            return self._throttle_of_cookies
+        return None
+
+    def _unknown(self, connection: HTTPConnection) -> Problem:
+        if isinstance(self._auth, KeyAuth):
+            return self._auth.problem(connection, prefix_of(connection.scope, self._root_path))
+        return _nobody(challenges_of(self._auth), _UNKNOWN)
 
 
 def preflight(connection: HTTPConnection, verdict: Verdict) -> Response | None:
@@ -101,10 +144,11 @@ def _advice(challenges: Sequence[str]) -> str:
     return "Log in to the application that serves this dashboard, and load this page again."
 
 
-def _too_many(seconds: int) -> Problem:
-    return Problem(
-        slug="unauthenticated",
-        status=429,
-        detail=f"Too many wrong secrets came from this address; try again in {seconds} s.",
-        headers={"retry-after": str(seconds)},
-    )
+def _check_rate(throttle: Throttle, address: str | None) -> None:
+    if seconds := throttle.wait(address):
+        raise Problem(
+            slug="unauthenticated",
+            status=429,
+            detail=f"Too many wrong secrets came from this address; try again in {seconds} s.",
+            headers={"retry-after": str(seconds)},
+        )

@@ -22,7 +22,11 @@ LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 _ORIGIN = re.compile(r"(https?)://([^\s/?#@:\[\]]+|\[[0-9a-f:.]+\])(?::(\d{1,5}))?", re.IGNORECASE)
 _HOST = re.compile(r"([^\s/?#@:\[\]]+|\[[0-9a-f:.]+\])(?::(\d{1,5}))?", re.IGNORECASE)
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
-_FORWARDED = re.compile(r"forwarded|x-forwarded-.*|x-real-ip|via")
+# What proxies and content networks add to a request.
+_FORWARDED = re.compile(
+    r"forwarded|x-forwarded-.*|x-real-ip|via|"
+    r"cf-connecting-ip|true-client-ip|x-client-ip|fastly-client-ip|x-envoy-external-address"
+)
 
 _SET_AUTH = (
     "This dashboard answers only to its own machine, because it was made without auth. To reach it from "
@@ -33,7 +37,8 @@ _SET_AUTH = (
 def loopback_refusal(headers: Headers, client: str | None) -> str | None:
     """Why a request does not come from this machine, as a sentence; None if it does.
 
-    A proxy on this machine connects from loopback too: what it adds to the headers gives it away.
+    A proxy on this machine connects from loopback too. What it adds to the headers gives it away, but a plain
+    one adds nothing.
     """
     if client is None or not is_loopback(client):
         return f"{_SET_AUTH} The request came from {client or 'a Unix socket'}."
@@ -85,16 +90,36 @@ class Verdict:
     origin: str | None = None
 
 
-def judge_origin(method: str, headers: Headers, *, is_api: bool, allowed: Sequence[str]) -> Verdict:
-    """Whether the page that sent a request, if a page did, may do so."""
+def judge_origin(
+    method: str, headers: Headers, *, is_api: bool, allowed: Sequence[str], is_local: bool = False
+) -> Verdict:
+    """Whether the page that sent a request, if a page did, may do so.
+
+    *is_local*: only pages of this machine may write. Through a plain proxy, a page of any host is of the same
+    origin in the eyes of its browser.
+    """
     origins = headers.getlist("origin")
     if len(origins) == 1 and origins[0].lower() in allowed:
         return Verdict(origin=origins[0])
     if not is_api and method in SAFE_METHODS:
         return Verdict()
+    if is_local and method not in SAFE_METHODS and not all(map(_is_local, origins)):
+        return Verdict(_local_refusal(origins))
     if sites := headers.getlist("sec-fetch-site"):
         return Verdict(_site_refusal(method, sites))
     return Verdict(_origin_refusal(origins, headers.getlist("host")))
+
+
+def _is_local(origin: str) -> bool:
+    parsed = _ORIGIN.fullmatch(origin)
+    return parsed is not None and parsed[2].lower() in LOOPBACK_HOSTS
+
+
+def _local_refusal(origins: Sequence[str]) -> str:
+    return (
+        f"The request came from a page of {shown(', '.join(origins))}, and without auth only pages of this "
+        "machine may change anything. To allow that origin, list it in allowed_origins."
+    )
 
 
 def _site_refusal(method: str, sites: Sequence[str]) -> str | None:
@@ -125,6 +150,12 @@ def same_host(origin: str, host: str) -> bool:
         return False
     default = _DEFAULT_PORTS[page[1].lower()]
     return (page[3] or default) == (asked[2] or default)
+
+
+def port_of(host: str, scheme: str) -> str:
+    """The port that a Host header names, or that its scheme means."""
+    parsed = _HOST.fullmatch(host)
+    return (parsed and parsed[2]) or _DEFAULT_PORTS.get(scheme, "")
 
 
 def shown(text: str) -> str:

@@ -34,10 +34,10 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def address_of(listener: socket.socket, host: str, *, scheme: str = "http") -> str:
+def address_of(listener: socket.socket, host: str, *, scheme: str = "http", prefix: str = "") -> str:
     """The address of the pages, as people type it."""
     shown = f"[{host}]" if ":" in host else host
-    return f"{scheme}://{shown}:{listener.getsockname()[1]}/"
+    return f"{scheme}://{shown}:{listener.getsockname()[1]}{prefix}/"
 
 
 def configure(app: Dashboard, **options: Any) -> Any:
@@ -52,7 +52,7 @@ def configure(app: Dashboard, **options: Any) -> Any:
         app,
         lifespan="off",
         log_config=None,
-        access_log=False,  # queries hold what users look for
+        access_log=False,  # queries hold what users look for, and links hold the key
         server_header=False,
         timeout_graceful_shutdown=_GRACE,
         **options,

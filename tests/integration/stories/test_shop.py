@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 
 from support.places import short_folder
 from support.waiting import eventually
+from support.web import KEY
 
 SHOP = [sys.executable, "-m", "monque", "demo", "--web", "--port", "0", "--seed", "3"]
 
@@ -38,21 +39,28 @@ def start(folder: Path, **more: str) -> subprocess.Popen[str]:
 
 
 def ask(address: str, path: str) -> Any:
-    with urlopen(f"{address}api/ops/v1/{path}", timeout=30) as answer:  # noqa: S310
+    with urlopen(with_key(f"{address}api/ops/v1/{path}"), timeout=30) as answer:  # noqa: S310
         return json.load(answer)
 
 
 def address_in(stream: IO[str]) -> str:
     line = stream.readline()
-    found = re.fullmatch(r"The shop is open: (http://127\.0\.0\.1:\d+/) \(Ctrl-C closes it\)\n", line)
+    found = re.fullmatch(
+        r"The shop is open: (http://127\.0\.0\.1:\d+/)(\?key=\S+) \(Ctrl-C closes it\)\n", line
+    )
     assert found, line
+    assert found[2] == f"?key={KEY}"
     return found[1]
+
+
+def with_key(address: str) -> Request:
+    return Request(address, headers={"Authorization": f"Bearer {KEY}"})  # noqa: S310
 
 
 @contextmanager
 def open_tab(address: str) -> Iterator[None]:
     """A browser that listens to the stream."""
-    with urlopen(f"{address}api/ops/v1/stream", timeout=30) as stream:  # noqa: S310
+    with urlopen(with_key(f"{address}api/ops/v1/stream"), timeout=30) as stream:  # noqa: S310
         assert stream.readline()
         yield
 
