@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -185,3 +186,22 @@ def store_blocking(job: Job[str]) -> None:
     """Store a job from a child process, which has no open Monque."""
     with SyncMonque(Monque(job.data)) as blocking:
         blocking.enqueue("second", 1)
+
+
+def start_a_program(job: Job[str]) -> None:
+    """Start a program that would run for ten minutes, and wait; the interruption is not passed on to it."""
+    program = subprocess.Popen(["sleep", "600"])
+    note(job, f"start {program.pid}")
+    time.sleep(600)
+
+
+def start_a_program_and_swallow(job: Job[str]) -> None:
+    program = subprocess.Popen(["sleep", "600"])
+    note(job, f"start {program.pid}")
+    swallow(job)
+
+
+def fork(job: Job[str]) -> None:
+    """Return twice: here, and in a copy of this process."""
+    if copy := os.fork():
+        note(job, f"start {copy}")

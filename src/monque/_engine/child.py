@@ -86,6 +86,7 @@ class Child:
 
     def __init__(self, line: socket.socket, boot: Document) -> None:
         self._line = line
+        self._pid = os.getpid()
         self._main = boot["main"]
         self._orders: queue.SimpleQueue[Document | None] = queue.SimpleQueue()
         self._unsent: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -188,6 +189,10 @@ class Child:
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):  # a handler may have closed it
                 stream.flush()
+        if os.getpid() != self._pid:
+            os._exit(
+                0
+            )  # a copy that the handler has forked: it has no threads, and nobody asks it for anything
         run.reports.flush()
         self._has_job = False
         self.tell(answer | {"memory": memory()})

@@ -69,6 +69,8 @@ class Child:
         self._answer: asyncio.Future[Document] | None = None
         self._run: Run | None = None
         self._killing: asyncio.TimerHandle | None = None
+        # Nobody else gets the id of a process, or of its group, before the process is reaped.
+        self._reaping = threading.Lock()
         self._told: Interruption | None = None
         self.jobs = 0
         """How many jobs it has run."""
@@ -188,9 +190,17 @@ class Child:
         self._kill_after(_KILL_AFTER)
 
     def kill(self) -> None:
-        """End the process at once."""
+        """End the process, and what its handler has started, at once."""
+        with self._reaping:
+            if self._process.returncode is None:
+                self._kill_group()
+
+    def _kill_group(self) -> None:
         with suppress(OSError):
-            self._process.kill()
+            if hasattr(os, "killpg"):
+                os.killpg(self.pid, _SIGKILL)
+            else:
+                self._process.kill()
 
     def _kill_after(self, seconds: float) -> None:
         if self._killing is None and not self.is_dead:
@@ -274,8 +284,18 @@ class Child:
         return f"its child process was killed by signal {-code}{why}"
 
     def _wait(self) -> None:
-        """Wait for the end of the process in a thread of its own, which every event loop and system has."""
-        code = self._process.wait()
+        """Wait for the end of the process in a thread of its own, which every event loop and system has.
+
+        What its handler has started and left behind ends with it.
+        """
+        if hasattr(os, "waitid"):
+            with suppress(ChildProcessError):  # the program ignores SIGCHLD, and the kernel has reaped it
+                os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        else:
+            self._process.wait()
+        with self._reaping:
+            self._kill_group()
+            code = self._process.wait()
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._on_exit, code)
 

@@ -47,7 +47,8 @@ def _popen(theirs: socket.socket) -> subprocess.Popen[bytes]:
     if sys.platform == "win32":
         return subprocess.Popen(command, stdin=subprocess.PIPE)
     with _blocked_signals():
-        return subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[theirs.fileno()])
+        # In a group of its own: what the handler starts is in it, too, and ends with the child.
+        return subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[theirs.fileno()], process_group=0)
 
 
 @contextmanager

@@ -200,6 +200,36 @@ async def test_a_time_limit_ends_the_child(make_monque: Make, tmp_path: Path) ->
         await gone(await pid_in(path))
 
 
+@pytest.mark.parametrize("handler", [in_child.start_a_program, in_child.start_a_program_and_swallow])
+async def test_a_time_limit_ends_what_the_handler_has_started_too(
+    make_monque: Make, tmp_path: Path, handler: Callable[[Job[str]], None]
+) -> None:
+    """Of a child that ends by itself, and of one that is killed."""
+    monque = make_monque(options=ONE_CHILD)
+    register(monque, handler)
+    await monque.start()
+    limit = Timeout(timedelta(milliseconds=500), hard=timedelta(seconds=1))
+
+    job = await ended(monque, handler, str(tmp_path / "file"), timeout=limit, max_attempts=1)
+
+    assert job.history[-1].outcome == "timed_out"
+    await gone(await pid_in(tmp_path / "file"))
+
+
+async def test_a_copy_of_a_child_that_the_handler_forked_ends_with_the_handler(
+    make_monque: Make, tmp_path: Path
+) -> None:
+    monque = make_monque(options=ONE_CHILD)
+    register(monque, in_child.fork, in_child.pid_of)
+    await monque.start()
+
+    job = await ended(monque, in_child.fork, str(tmp_path / "file"))
+
+    assert job.status == "completed"
+    await gone(await pid_in(tmp_path / "file"))
+    assert (await ended(monque, in_child.pid_of)).status == "completed"
+
+
 async def test_a_request_to_cancel_ends_the_child(make_monque: Make, tmp_path: Path) -> None:
     monque = make_monque(options=ONE_CHILD)
     register(monque, in_child.compute, in_child.pid_of)
