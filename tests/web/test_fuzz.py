@@ -123,6 +123,7 @@ def request_of(case: Any, real_id: str | None) -> dict[str, Any]:
     return kept
 
 
+@pytest.mark.timeout(600)  # some hundred requests, which take most of the time to be made up
 def test_no_request_breaks_the_api_or_goes_beyond_its_rights(fuzzed: Fuzzed) -> None:
     schema = schemathesis.openapi.from_dict(whole())
     for found in schema.get_all_operations():

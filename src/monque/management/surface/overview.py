@@ -16,7 +16,6 @@ from monque.management.errors import (
     NotFoundError,
     NotOfferedError,
     SurfaceError,
-    surface_errors,
 )
 from monque.management.findings import Finding, findings
 from monque.management.ops import (
@@ -100,8 +99,8 @@ class Overview(Scheduling):
 
     async def _snapshot(self, caller: Caller) -> Snapshot:
         """The newest snapshot, without names that the caller may not read; the totals count all names."""
-        with surface_errors():
-            snapshot = await self.pulse.look()
+        # The pulse keeps it while it is good. A shared look goes on if a search cannot wait for its end.
+        snapshot = await self._shared("snapshot", self.pulse.look, keep=timedelta(0))
         return replace(snapshot, rows=await self._of_readable(caller, snapshot.rows))
 
     async def _of_readable(self, caller: Caller, by_name: Mapping[str, T]) -> dict[str, T]:
