@@ -317,3 +317,8 @@ class Job(Generic[T]):
         """
         # The job that a handler is given overrides this (`_store/lazy_job.py`).
         raise self._not_in_handler("complete_in", "complete")
+
+
+def id_of(job: object) -> Any:
+    """The id of a job that was given by itself or by its id."""
+    return job.id if isinstance(job, Job) else job

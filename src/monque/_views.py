@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from bson import ObjectId
 
 from monque._errors import ConfigurationError
-from monque._job import Job
+from monque._job import Job, id_of
 from monque._pause import Pause
 from monque._rules import HIGHEST_PRIORITY, check_count, check_flag, check_time, ids_meant
 from monque._status import CancelledBy, JobStatus, StatusName
@@ -65,7 +65,7 @@ class JobFilter:
         cancelled_by: Cancelled by an `operator`, by their `handler` or by `expiry`.
         priority: With this priority or a higher one, from 1 to 9.
         unique_key: With this unique key.
-        ids: With one of these ids, as `get_job` takes them; 1 to 10,000 of them.
+        ids: With one of these ids, or these jobs, as `get_job` takes them; 1 to 10,000 of them.
         payload: With these values in their data, by path: `{"customer.id": 7}`. One to three paths to texts,
             numbers, booleans, dates, ObjectIds or None. An array matches if one of its elements does. It
             needs a *name*, because no index helps: the server reads all jobs of that name.
@@ -94,9 +94,9 @@ class JobFilter:
     cancelled_by: CancelledBy | None = None
     priority: int | None = None
     unique_key: str | None = None
-    ids: Iterable[ObjectId | str] | None = None
+    ids: Iterable[Job[Any] | ObjectId | str] | None = None
     payload: Mapping[str, Scalar] | None = field(default=None, hash=False)
-    schedule_id: ObjectId | str | None = None
+    schedule_id: Job[Any] | ObjectId | str | None = None
     recurring: bool | None = None
     claimed_by: str | None = None
     claimed_after: datetime | None = None
@@ -132,7 +132,7 @@ class JobFilter:
         if self.payload is not None:
             object.__setattr__(self, "payload", _payload(self.payload, self.name))
         if self.schedule_id is not None:
-            object.__setattr__(self, "schedule_id", _schedule_id(self.schedule_id))
+            object.__setattr__(self, "schedule_id", _schedule_id(id_of(self.schedule_id)))
 
     @property
     def statuses(self) -> tuple[JobStatus, ...]:
@@ -157,7 +157,8 @@ def _may_be_stored(name: object) -> bool:
 
 
 def _ids(given: Any) -> tuple[Any, ...]:
-    ids = () if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable) else tuple(given)
+    is_many = isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping)
+    ids = tuple(id_of(each) for each in given) if is_many else ()
     if not 1 <= len(ids) <= _MOST_IDS:
         raise ConfigurationError(
             f"a filter's ids must be 1 to {_MOST_IDS:,} job ids, such as [job.id], got "

@@ -566,7 +566,7 @@ class SyncMonque:
 
     def get_job(
         self,
-        id: ObjectId | str,  # noqa: A002 - part of the public API
+        id: Job[Any] | ObjectId | str,  # noqa: A002 - part of the public API
         *,
         max_time: timedelta | None = None,
     ) -> Job[Any] | None:
@@ -752,7 +752,7 @@ class SyncMonque:
 
     def explain(
         self,
-        id: ObjectId | str,  # noqa: A002 - part of the public API
+        id: Job[Any] | ObjectId | str,  # noqa: A002 - part of the public API
         *,
         texts: bool = True,
         max_time: timedelta | None = None,
@@ -784,8 +784,8 @@ class SyncMonque:
         via: Literal["web", "cli"],
         action: str,
         outcome: Literal["done", "refused", "failed"],
-        job_id: ObjectId | str | None = None,
-        job_ids: Sequence[ObjectId | str] = (),
+        job_id: Job[Any] | ObjectId | str | None = None,
+        job_ids: Sequence[Job[Any] | ObjectId | str] = (),
         name: str | None = None,
         filter: JobFilter | Mapping[str, Any] | None = None,  # noqa: A002 - as in other methods
         count: int | None = None,
@@ -819,7 +819,7 @@ class SyncMonque:
 
     def cancel_job(
         self,
-        id: ObjectId | str,  # noqa: A002 - part of the public API
+        id: Job[Any] | ObjectId | str,  # noqa: A002 - part of the public API
         *,
         running: bool = False,
         reason: str | None = None,
@@ -827,19 +827,19 @@ class SyncMonque:
         """As `Monque.cancel_job`."""
         return self._call(self._monque.cancel_job(id, running=running, reason=reason))
 
-    def retry_job(self, id: ObjectId | str) -> Job[Any]:  # noqa: A002 - part of the public API
+    def retry_job(self, id: Job[Any] | ObjectId | str) -> Job[Any]:  # noqa: A002 - part of the public API
         """As `Monque.retry_job`."""
         return self._call(self._monque.retry_job(id))
 
-    def reschedule_job(self, id: ObjectId | str, run_at: datetime) -> Job[Any]:  # noqa: A002
+    def reschedule_job(self, id: Job[Any] | ObjectId | str, run_at: datetime) -> Job[Any]:  # noqa: A002
         """As `Monque.reschedule_job`."""
         return self._call(self._monque.reschedule_job(id, run_at))
 
-    def run_now(self, id: ObjectId | str) -> Job[Any]:  # noqa: A002 - part of the public API
+    def run_now(self, id: Job[Any] | ObjectId | str) -> Job[Any]:  # noqa: A002 - part of the public API
         """As `Monque.run_now`."""
         return self._call(self._monque.run_now(id))
 
-    def set_priority(self, id: ObjectId | str, priority: int) -> Job[Any]:  # noqa: A002
+    def set_priority(self, id: Job[Any] | ObjectId | str, priority: int) -> Job[Any]:  # noqa: A002
         """As `Monque.set_priority`."""
         return self._call(self._monque.set_priority(id, priority))
 
@@ -862,7 +862,7 @@ class SyncMonque:
         """As `Monque.result_of`; it blocks the thread that calls it, and no other."""
         return self._call(self._monque.result_of(job, timeout=timeout))
 
-    def delete_job(self, id: ObjectId | str) -> None:  # noqa: A002 - part of the public API
+    def delete_job(self, id: Job[Any] | ObjectId | str) -> None:  # noqa: A002 - part of the public API
         """As `Monque.delete_job`."""
         self._call(self._monque.delete_job(id))
 

@@ -505,7 +505,13 @@ async def reasons(job: Job[Email]) -> None:
     assert_type(why.certainty, Literal["certain", "likely"])
     assert_type(why.evidence, tuple[Evidence, ...])
     assert_type(why.remedies[0].command, str | None)
-    await monque.explain(job)  # type: ignore[arg-type]  # the id of a job
+    assert_type(await monque.get_job(job), Job[Any] | None)
+    assert_type(await monque.cancel_job(job), Job[Any])
+    assert_type(await monque.explain(job), Explanation)
+    assert_type(await monque.run_now(job), Job[Any])
+    await monque.delete_job(job)
+    await monque.delete_job(JobFilter())  # type: ignore[arg-type]  # not a job
+    await monque.delete_jobs(JobFilter(ids=[job, job.id]))
 
 
 async def audits(job: Job[Email]) -> None:

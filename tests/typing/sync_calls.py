@@ -91,6 +91,7 @@ def right_calls() -> None:
     new_jobs = (NewJob(clean_up) for _ in range(10))
     assert_type(monque.enqueue_many(new_jobs, return_jobs=False, on_progress=print), int)
     assert_type(monque.get_job("0" * 24), Job[Any] | None)
+    assert_type(monque.retry_job(by_name), Job[Any])
 
 
 def right_calls_of_workers() -> None:

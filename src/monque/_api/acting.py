@@ -1,7 +1,8 @@
 """What an operator does to one job: the write, and the reason if it does not apply.
 
-Each function takes the id as the user gave it. The condition is part of the write. After a write that changed
-nothing, the function reads the job to find out why, and tries again if the job has changed between the two.
+Each function takes the job or its id, as the user gave it. The condition is part of the write. After a write
+that changed nothing, the function reads the job to find out why, and tries again if the job has changed
+between the two.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pymongo.errors import DuplicateKeyError
 
 from monque._api import schedules
 from monque._errors import JobNotFoundError, JobStateError
+from monque._job import id_of
 from monque._rules import ids_meant
 from monque._status import JobStatus
 from monque._store import operations
@@ -192,11 +194,12 @@ async def delete(store: Store, given: Any) -> Any:
 
 
 async def _of_job(given: Any, act: Callable[[Any], Awaitable[R]]) -> R:
-    """Act on the job that an id means: text of 24 hex characters may be an `ObjectId`, or the very `_id`."""
-    for job_id in ids_meant(given):
+    """Act on a job, given by itself or its id: 24 hex characters may be an `ObjectId`, or the very `_id`."""
+    meant = id_of(given)
+    for job_id in ids_meant(meant):
         with suppress(JobNotFoundError):
             return await act(job_id)
-    raise JobNotFoundError(given)
+    raise JobNotFoundError(meant)
 
 
 async def _read(store: Store, job_id: Any) -> Document:

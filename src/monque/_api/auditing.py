@@ -12,7 +12,7 @@ from bson import ObjectId
 from monque._api.opening import Opening
 from monque._api.reading import reading
 from monque._audit import AuditPage, Outcome, Via
-from monque._job import Job
+from monque._job import Job, id_of
 from monque._schedule import Schedule
 from monque._store.audit import Which, new_entry
 from monque._views import JobFilter, check_range
@@ -59,7 +59,7 @@ class Auditing:
         """
         store = self._opening.here().store
         check_range("limit", limit, 1, 1000)
-        which = Which(job.id if isinstance(job, Job) else job, actor, action)
+        which = Which(id_of(job), actor, action)
         start = None if cursor is None else which.read_cursor(cursor)
         with reading("read the audit trail", max_time):
             entries, more = await store.companions.audit.read(which, start, limit)
@@ -72,8 +72,8 @@ class Auditing:
         via: Via,
         action: str,
         outcome: Outcome,
-        job_id: ObjectId | str | None = None,
-        job_ids: Sequence[ObjectId | str] = (),
+        job_id: Job[Any] | ObjectId | str | None = None,
+        job_ids: Sequence[Job[Any] | ObjectId | str] = (),
         name: str | None = None,
         filter: JobFilter | Mapping[str, Any] | None = None,  # noqa: A002 - as in other methods
         count: int | None = None,
@@ -102,8 +102,8 @@ class Auditing:
             via=via,
             action=action,
             outcome=outcome,
-            job_id=job_id,
-            job_ids=list(job_ids),
+            job_id=id_of(job_id),
+            job_ids=[id_of(each) for each in job_ids],
             name=name,
             filter=filter,
             count=count,

@@ -51,7 +51,7 @@ class Explaining:
 
     async def explain(
         self,
-        id: ObjectId | str,  # noqa: A002 - part of the public API
+        id: Job[Any] | ObjectId | str,  # noqa: A002 - part of the public API
         *,
         texts: bool = True,
         max_time: timedelta | None = None,
@@ -64,7 +64,7 @@ class Explaining:
         that they run; the certainty is `likely` then.
 
         Args:
-            id: Which job.
+            id: The job, or its id.
             texts: False leaves out what may hold data: texts of errors, reasons of cancellations, and unique
                 keys. For those who may not see payloads.
             max_time: The longest that all reads together may take.

@@ -54,17 +54,17 @@ class Looking:
 
     async def get_job(
         self,
-        id: ObjectId | str,  # noqa: A002 - part of the public API
+        id: Job[Any] | ObjectId | str,  # noqa: A002 - part of the public API
         *,
         max_time: timedelta | None = None,
     ) -> Job[Any] | None:
-        """The job with this id (an `ObjectId` or 24 hex characters), or None.
+        """The job with this id (an `ObjectId` or 24 hex characters) as it is now, or None.
 
         A document that others wrote may have any `_id`: give the one that `Job.id` shows. Its history has
         tracebacks, and its log its lines.
 
         Args:
-            id: Which job.
+            id: The job, or its id.
             max_time: How long the read may take.
 
         Raises:

@@ -117,7 +117,7 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
 
     async def cancel_job(
         self,
-        id: ObjectId | str,  # noqa: A002 - part of the public API
+        id: Job[Any] | ObjectId | str,  # noqa: A002 - part of the public API
         *,
         running: bool = False,
         reason: str | None = None,
@@ -131,7 +131,7 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
         Cancelling a cancelled job returns it, and a second request changes nothing; neither emits an event.
 
         Args:
-            id: Which job.
+            id: The job, or its id.
             running: Also if it is processing.
             reason: Why, for whoever looks at the job later; at most 1,000 characters.
 
@@ -152,7 +152,7 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
             self._bus.emit(JobCancelling(job=job) if runs else JobCancelled(job=job))
         return job
 
-    async def retry_job(self, id: ObjectId | str) -> Job[Any]:  # noqa: A002 - part of the public API
+    async def retry_job(self, id: Job[Any] | ObjectId | str) -> Job[Any]:  # noqa: A002 - part of the public API
         """Make a failed or cancelled job pending again: due now, with all its retries left.
 
         Raises:
@@ -167,7 +167,7 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
         self._bus.emit(JobRetried(job=job, previous_status=previous))
         return job
 
-    async def reschedule_job(self, id: ObjectId | str, run_at: datetime) -> Job[Any]:  # noqa: A002
+    async def reschedule_job(self, id: Job[Any] | ObjectId | str, run_at: datetime) -> Job[Any]:  # noqa: A002
         """Let a pending job run at another time.
 
         Raises:
@@ -180,7 +180,7 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
         self._processing.wake([after])
         return to_job(after, store.read)
 
-    async def run_now(self, id: ObjectId | str) -> Job[Any]:  # noqa: A002 - part of the public API
+    async def run_now(self, id: Job[Any] | ObjectId | str) -> Job[Any]:  # noqa: A002 - part of the public API
         """Let a pending job run now instead of later. One that is due already is returned as it is.
 
         A schedule is triggered, as by `trigger_schedule`: its times stay as they are, one that runs does so
@@ -201,13 +201,13 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
 
     async def set_priority(
         self,
-        id: ObjectId | str,  # noqa: A002 - part of the public API
+        id: Job[Any] | ObjectId | str,  # noqa: A002 - part of the public API
         priority: int,
     ) -> Job[Any]:
         """Let a pending job come before or after others from now on.
 
         Args:
-            id: Which job.
+            id: The job, or its id.
             priority: From 0 (normal) to 9, which comes first.
 
         Raises:
@@ -337,7 +337,7 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
         """
         return waiting.result_in(await waiting.ended(self._waits(), job, timeout), self._store().read)
 
-    async def delete_job(self, id: ObjectId | str) -> None:  # noqa: A002 - part of the public API
+    async def delete_job(self, id: Job[Any] | ObjectId | str) -> None:  # noqa: A002 - part of the public API
         """Remove a job in any state. If it runs, its handler is cancelled as soon as its instance notices.
 
         Raises:

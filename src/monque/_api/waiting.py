@@ -9,7 +9,7 @@ from typing import Any
 from monque._ended import JobCancelledError, JobFailedError
 from monque._engine.waits import Waits
 from monque._errors import JobNotFoundError, ResultError, WaitTimeoutError
-from monque._job import Job
+from monque._job import id_of
 from monque._rules import check_duration, ids_meant
 from monque._status import JobStatus
 from monque._store.document import Document, has_result, result_error_of, status_of
@@ -18,7 +18,7 @@ from monque._store.lazy_job import Read, to_job
 
 async def ended(waits: Waits, job: object, timeout: timedelta | None) -> Document:
     """The document of the job, given by itself or its id, when it has ended."""
-    given: Any = job.id if isinstance(job, Job) else job
+    given = id_of(job)
     if timeout is not None:
         check_duration("timeout", timeout)
     if not (ids := ids_meant(given)):

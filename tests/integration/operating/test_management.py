@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -799,3 +800,71 @@ def test_blocking_code_manages_jobs_too(server: EmbeddedMongo, database: Databas
         assert [view.name for view in monque.queue_views()] == ["work"]
         monque.delete_job(job.id)
         assert monque.delete_jobs(JobFilter(status="pending")).count == 4
+
+
+# A job in place of its id
+
+BY_JOB: dict[str, Callable[[Monque, Job[Any]], Any]] = {
+    "get_job": lambda monque, job: monque.get_job(job),
+    "explain": lambda monque, job: monque.explain(job),
+    "jobs_ahead": lambda monque, job: monque.jobs_ahead(job),
+    "cancel_job": lambda monque, job: monque.cancel_job(job),
+    "reschedule_job": lambda monque, job: monque.reschedule_job(job, ahead(hours=2)),
+    "run_now": lambda monque, job: monque.run_now(job),
+    "set_priority": lambda monque, job: monque.set_priority(job, 0),
+    "delete_job": lambda monque, job: monque.delete_job(job),
+    "count_jobs": lambda monque, job: monque.count_jobs(JobFilter(ids=[job])),
+    "audit": lambda monque, job: monque.audit(job=job),
+}
+
+
+@pytest.mark.parametrize("method", BY_JOB)
+async def test_a_job_stands_for_its_id(method: str, monque: Monque) -> None:
+    job = await monque.enqueue("work", delay=SOON)
+
+    answer = await BY_JOB[method](monque, job)
+
+    if method in ("get_job", "cancel_job", "reschedule_job", "run_now", "set_priority"):
+        assert answer.id == job.id
+    elif method == "count_jobs":
+        assert answer == 1
+
+
+async def test_a_cancelled_job_is_retried_by_itself(monque: Monque) -> None:
+    job = await monque.cancel_job(await monque.enqueue("work", delay=SOON))
+
+    assert (await monque.retry_job(job)).status is JobStatus.PENDING
+
+
+async def test_a_deleted_job_is_not_found_and_the_error_has_its_id(monque: Monque) -> None:
+    job = await monque.enqueue("work")
+    await monque.delete_job(job)
+
+    assert await monque.get_job(job) is None
+    with pytest.raises(JobNotFoundError) as raised:
+        await monque.cancel_job(job)
+    assert raised.value.job_id == job.id
+
+
+async def test_an_action_is_recorded_with_the_job_itself(make_monque: Make) -> None:
+    monque = await make_monque(companions=True).open()
+    one, many = [await monque.enqueue("work", delay=SOON) for _ in range(2)]
+
+    told: dict[str, Any] = {"actor": "ada", "via": "web", "action": "cancel", "outcome": "done"}
+    await monque.record_action(**told, job_id=one, job_ids=[many])
+
+    for job in (one, many):
+        assert [entry.job_id for entry in (await monque.audit(job=job)).entries] == [one.id]
+
+
+@pytest.mark.parametrize("kind", [Monque, SyncMonque])
+def test_every_method_that_takes_an_id_takes_a_job(kind: type) -> None:
+    """`after` is the place where a piece of a bulk action begins: what `BulkResult.next` says."""
+    missing = [
+        f"{name}({parameter})"
+        for name, method in inspect.getmembers(kind, inspect.isfunction)
+        for parameter, given in inspect.signature(method).parameters.items()
+        if "ObjectId" in str(given.annotation) and "Job[Any]" not in str(given.annotation)
+    ]
+
+    assert {each for each in missing if not each.endswith("_jobs(after)")} == {"set_priorities(after)"}
