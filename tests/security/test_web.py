@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -18,10 +17,9 @@ from monque.management import Access
 from monque.web import Action, Actor, Dashboard, dashboard
 from monque.web.routes import Need, Route
 from support.aliases import Collection, Database, Make
-from support.clocks import ago
 from support.documented import whole
 from support.examples import FINGERPRINT, QUERIES, TIME, routes, send
-from support.jobs import claimed, document
+from support.jobs import document
 from support.traffic import Traffic
 from support.waiting import eventually
 from support.web import client_of
@@ -245,58 +243,6 @@ async def test_a_form_can_do_nothing(
                 assert answer.status_code == 415, route.operation
     assert written(traffic) == []
     assert await collection.find().to_list() == [job]
-
-
-@pytest.fixture
-async def secretive(watched: Monque, collection: Collection) -> dict[str, str]:
-    """A failed job, a running one and a schedule that have the secret wherever one can be."""
-    secret: dict[str, Any] = {
-        "data": {"note": SECRET, "deep": [{"uri": f"amqp://{SECRET}:{SECRET}@host/x"}], SECRET: 1},
-        "failReason": f"ValueError: {SECRET}",
-        "uniqueKey": SECRET,
-        "result": {"is": SECRET},
-        "progress": {"done": 1, "total": 2, "message": SECRET, "at": ago(seconds=1)},
-        "log": [{"at": ago(seconds=1), "level": "info", "text": SECRET}],
-        "cancelReason": SECRET,
-        "history": [
-            {
-                "attempt": 1,
-                "by": "web-1",
-                "startedAt": ago(seconds=9),
-                "finishedAt": ago(seconds=8),
-                "outcome": "failed",
-                "error": "ValueError",
-                "message": SECRET,
-                "traceback": f"File x\n{SECRET}",
-            }
-        ],
-    }
-    failed = document(status="failed", **secret)
-    running = claimed("web-1", **{**secret, "uniqueKey": f"{SECRET}-2"})
-    await collection.insert_many([failed, running])
-    schedule = await watched.schedule("0 9 * * *", "report", {"note": SECRET})
-    return {"failed": str(failed["_id"]), "running": str(running["_id"]), "schedule": str(schedule.id)}
-
-
-async def test_no_secret_leaves_for_an_actor_without_the_right_payload(
-    watched: Monque, secretive: dict[str, str], caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG, "monque")
-    actor = Actor("mallory", may=set(Action) - {Action.PAYLOAD})
-    async with (
-        dashboard(watched, auth=lambda _: actor, allow_enqueue=True) as board,
-        client_of(board) as client,
-    ):
-        fingerprint = ""
-        for route in sorted(routes(), key=lambda route: route.writes):
-            for target in secretive.values():
-                path = route.path.replace("{fingerprint}", fingerprint or FINGERPRINT)
-                answer = await send(client, replace(route, path=path), target)
-                assert SECRET not in answer.text, f"{route.operation}: {answer.text}"
-                if route.operation == "opsFailures":
-                    fingerprint = answer.json()["groups"][0]["fingerprint"]
-    assert SECRET not in caplog.text
-    assert SECRET not in str(await watched.audit(limit=500))
 
 
 async def test_credentials_of_uris_leave_for_nobody(watched: Monque, collection: Collection) -> None:

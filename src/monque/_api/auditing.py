@@ -124,5 +124,8 @@ def _log(entry: Mapping[str, Any]) -> None:
     level = logging.INFO if entry["outcome"] == "done" else logging.WARNING
     if logger.isEnabledFor(level):
         told = {field: value for field, value in entry.items() if field != "jobIds"}  # hundreds of them
+        for state in ("before", "after"):
+            if state in told:  # people who may not see payloads read logs
+                told[state] = {field: value for field, value in told[state].items() if field != "payload"}
         shown = " ".join(f"{field}={value!r}" for field, value in told.items())
         logger.log(level, "%s", shown, extra={f"audit_{field}": value for field, value in told.items()})

@@ -1,6 +1,6 @@
 """What of a payload and of an error's text may be seen.
 
-First a hook of the user's decides what this actor may see of this job's payload. Then values of telling keys
+First a hook of the user's decides what this actor may see of this job. Then values of telling keys
 are masked at any depth, URIs lose user and password, and what is too deep or too long is cut.
 """
 
@@ -19,7 +19,8 @@ from bson import Code, DBRef
 from monque import ConfigurationError, Job
 from monque.management.actor import Actor
 from monque.management.errors import HookFailedError
-from monque.management.texts import without_credentials
+from monque.management.guessing import has_value, with_value
+from monque.management.texts import is_text, without_credentials
 
 MASK = "•••"
 
@@ -35,7 +36,7 @@ _LONGEST_LIST = 1_000
 _LONGEST_KEY = 1_000
 
 RedactionHook: TypeAlias = Callable[[Job[Any], Any, Actor], Any]
-"""Gets the job, its raw payload and the actor; returns, or awaits, what that actor may see of it."""
+"""Gets the job, a value of it and the actor; returns, or awaits, what that actor may see of the value."""
 
 Words: TypeAlias = tuple[str, ...]
 
@@ -48,8 +49,13 @@ class Redaction:
         keys: A value is masked if the words of its key include one of these. `_`, `-`, `.` and camelCase
             part words; case does not count, nor does a plural's s.
         hook: Decides what an actor may see of a payload. The keys are masked in what it returns.
-        by_name: The same for single job names, in place of *hook*.
+        by_name: The same for single job names, in place of *hook*. It is asked about the payload, the result
+            and the texts (one text with the failures, log lines, progress, reasons and unique key of a job).
+            Unless it returns all of them as they are, this actor sees what it made of the payload, and
+            neither the result nor any of the texts.
         text: Applied to failure texts and tracebacks.
+
+    What a hook cannot deal with, because it raises, is hidden.
 
     Examples:
         >>> Redaction(keys=(*DEFAULT_KEYS, "diagnosis"), by_name={"pay-out": lambda job, data, actor: None})
@@ -74,16 +80,45 @@ class Redaction:
         Raises:
             HookFailedError: The hook raised.
         """
-        hook = self.by_name.get(job.name, self.hook) if type(job.name) is str else self.hook
-        if hook is not None:
-            try:
-                # A copy: what was read is shared with other callers, and a hook may change it in place.
-                data = hook(job, deepcopy(data), actor)
-                if isawaitable(data):
-                    data = await data
-            except Exception as error:
-                raise HookFailedError("of the redaction") from error
-        return self.value(data)
+        hook = self.hook_of(job.name)
+        return self.value(data if hook is None else await _ask(hook, job, data, actor))
+
+    def hook_of(self, name: object) -> RedactionHook | None:
+        """The hook that decides about the payloads of a job name."""
+        return self.own_hook_of(name) or self.hook
+
+    def own_hook_of(self, name: object) -> RedactionHook | None:
+        """The hook of a job name alone; others may have stored a name that is no text."""
+        return self.by_name.get(name) if is_text(name) else None
+
+    async def shows_all(self, job: Job[Any], actor: Actor) -> bool:
+        """Whether this actor may see the result and the texts of a job.
+
+        A hook of a name knows its payloads. What it hides in them may stand in the rest, too, so it has to
+        let all of it pass.
+        """
+        hook = self.own_hook_of(job.name)
+        if hook is None:
+            return True
+        if job.payload_size is not None:  # it was not read
+            return False
+        values = [job.data, *([] if job.result is None else [job.result]), _texts_of(job)]
+        try:
+            return all([await _ask(hook, job, value, actor) == value for value in values])
+        except HookFailedError:
+            return False
+
+    async def shows(self, job: Job[Any], path: str, value: Any, actor: Actor) -> bool:
+        """Whether this actor would see a value at a path of this job's payload, if it were there."""
+        try:
+            shown = await self.payload(job, with_value(job.data, path, value), actor)
+        except HookFailedError:
+            return False
+        return has_value(shown, path, value)
+
+    def masks(self, path: str, value: Any) -> bool:
+        """Whether nobody sees a value at a path of a payload: its key is telling, or it has credentials."""
+        return not has_value(self.value(with_value(None, path, value)), path, value)
 
     def value(self, value: Any) -> Any:
         """Mask telling keys and credentials in any value, and cut what is too deep or too long."""
@@ -103,6 +138,23 @@ class Redaction:
             except Exception as error:
                 raise HookFailedError("text of the redaction") from error
         return without_credentials(text)
+
+
+async def _ask(hook: RedactionHook, job: Job[Any], value: Any, actor: Actor) -> Any:
+    try:
+        # A copy: what was read is shared with other callers, and a hook may change it in place.
+        shown = hook(job, deepcopy(value), actor)
+        return await shown if isawaitable(shown) else shown
+    except Exception as error:
+        raise HookFailedError("of the redaction") from error
+
+
+def _texts_of(job: Job[Any]) -> str:
+    progress = None if job.progress is None else job.progress.message
+    texts = [job.fail_reason, job.unique_key, job.cancel_reason, job.result_error, progress]
+    texts += [line.text for line in job.log]
+    texts += [text for attempt in job.history for text in (attempt.message, attempt.traceback)]
+    return "\n".join(filter(is_text, texts))
 
 
 def _clean(value: Any, telling: frozenset[Words], depth: int) -> Any:

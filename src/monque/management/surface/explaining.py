@@ -48,13 +48,13 @@ class Explaining(Numbers):
         due = JobFilter(name=name, status="pending", due_before=self._now())
         page = await self._alone(
             lambda: self.monque.list_jobs(
-                due, limit=1, sort="next_run_at", payload_limit=0, max_time=self._max_time
+                due, limit=1, sort="next_run_at", payload_limit=self.limits.payload, max_time=self._max_time
             )
         )
         return await self._explain(caller, page.jobs[0]) if page.jobs else None
 
     async def _explain(self, caller: Caller, job: Job[Any]) -> OpsExplanation:
-        sees_texts = await self._may(caller, Action.PAYLOAD, job)
+        sees_texts = (await self._seen(caller, job, targeted=True)).texts
         found = await self._alone(
             lambda: self.monque.explain(job.id, texts=sees_texts, max_time=self._max_time)
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ from monque.management.actions import Action
 from monque.management.actor import Caller
 from monque.management.errors import BadRequestError, NotFoundError
 from monque.management.failures import Group, differing_keys
+from monque.management.fingerprint import Shape
 from monque.management.job_view import id_text
 from monque.management.ops import (
     OpsCanary,
@@ -65,9 +67,8 @@ class Failing(Bulk):
         jobs = sorted(found, key=lambda job: group.samples.index(job.id))
         more: dict[str, Any] = {}
         if await self._may(caller, Action.PAYLOAD):
-            more["differing_keys"] = differing_keys(
-                [await self.redact.payload(job, job.data, caller.actor) for job in jobs]
-            )
+            seen = [await self._seen(caller, job, targeted=False) for job in jobs]
+            more["differing_keys"] = differing_keys([each.payload for each in seen])
         return OpsGroupAnswer(
             **shown.as_set(), server_time=iso(self._now()), samples=await self._rows(caller, jobs), **more
         )
@@ -85,7 +86,7 @@ class Failing(Bulk):
         looked = sum(group.count for group in groups)
         read = sum(group.count for group in await self._groups(caller, name))
         marks = releases(await self._instances())
-        hidden = not await self._may(caller, Action.PAYLOAD)
+        told = await self._with_sentence(caller, groups)
         return [
             self._shown_group(
                 group,
@@ -95,10 +96,29 @@ class Failing(Bulk):
                 # The window is cut short if all failures that were read are within it.
                 capped=looked == read >= self.limits.window,
                 new_since=group.new_since(marks),
-                hidden=hidden,
+                hidden=group.shape not in told,
             )
             for group in groups
         ]
+
+    async def _with_sentence(self, caller: Caller, groups: Sequence[Group]) -> set[Shape]:
+        """The shapes of failures of which the caller sees the text of one at least."""
+        if not await self._may(caller, Action.PAYLOAD):
+            return set()
+        told, unsure = set(), {}
+        for group in groups:
+            names = {row.name: row.id for row in group.rows}
+            seen = [name for name in names if await self._may(caller, Action.PAYLOAD, name)]
+            if any(name not in self.redact.by_name for name in seen):
+                told.add(group.shape)
+            elif seen:
+                unsure[names[seen[0]]] = group.shape
+        # A hook of a name decides about jobs.
+        ids = list(unsure)[:_MOST_GROUPS]
+        for job in await self._of_ids(ids, payload_limit=self._previewed) if ids else ():
+            if await self.redact.shows_all(job, caller.actor):
+                told.add(unsure[job.id])
+        return told
 
     def _shown_group(
         self,

@@ -87,10 +87,9 @@ class Jobs(Groups, Trail):
     async def _select(self, caller: Caller, asked: OpsSelection, now: datetime) -> Selected:
         if asked.payload is None and asked.unique_key is None:
             return select(asked, now=now)
-        # Whoever may not see them could guess them, one question a guess.
         await self._demand(caller, Action.PAYLOAD)
         selected = select(asked, now=now)
-        await self._demand_for_all(caller, Action.PAYLOAD, selected.filter)
+        await self._refuse_guesses(caller, selected.filter)
         return selected
 
     async def _page(self, filter: JobFilter, query: OpsJobsQuery, cursor: str | None) -> JobPage:  # noqa: A002
@@ -178,7 +177,7 @@ class Jobs(Groups, Trail):
         """`GET /jobs/{id}/payload`: however large it is."""
         job = await self._load(caller, Action.READ, job_id)
         await self._demand(caller, Action.PAYLOAD, job)
-        payload = await self.redact.payload(job, job.data, caller.actor)
+        payload = await self._payload(caller, job)
         return OpsPayload(server_time=iso(self._now()), payload=extended(payload))
 
     async def ops_attempts(self, caller: Caller, job_id: str, query: OpsAttemptsQuery) -> OpsAttemptList:
@@ -187,7 +186,8 @@ class Jobs(Groups, Trail):
         Counted from the newest: an attempt that ends between two pages repeats one, and hides none.
         """
         job = await self._load(caller, Action.READ, job_id)
-        attempts = self._attempts(job, hidden=not await self._may(caller, Action.PAYLOAD, job))
+        seen = await self._seen(caller, job, targeted=True)
+        attempts = self._attempts(job, hidden=not seen.texts)
         end = max(0, len(attempts) - query.skip)
         page = attempts[max(0, end - _MOST_ATTEMPTS) : end]
         return OpsAttemptList(server_time=iso(self._now()), attempts=page, total=len(attempts))
@@ -247,6 +247,8 @@ class Jobs(Groups, Trail):
             return {**shown, "payload_hidden": True}
         if seen.truncated is not None:
             shown["truncated"] = seen.truncated
+        if not seen.texts:
+            return shown
         if seen.reason is not None:
             shown |= {"failure_reason": seen.reason, "fingerprint": shape_of(job.fail_reason).fingerprint}
         if seen.unique_key is not None:
@@ -266,11 +268,11 @@ class Jobs(Groups, Trail):
         shown = await self._fields(caller, job, seen, targeted=True)
         if seen.hidden or seen.truncated is None:
             shown["payload"] = extended(seen.payload)
-        attempts = self._attempts(job, hidden=seen.hidden)
+        attempts = self._attempts(job, hidden=not seen.texts)
         shown |= {"attempts": attempts[-_MOST_ATTEMPTS:], "attempts_total": len(attempts)}
-        if not seen.hidden:
+        if seen.texts:
             shown |= self._written(job)
-        shown["related"] = await self._related(job, hidden=seen.hidden)
+        shown["related"] = await self._related(job, hidden=not seen.texts)
         if await self._may(caller, Action.AUDIT):
             shown["audit"] = await self._entries_of(caller, job.id, _MOST_ENTRIES)
         return OpsJobAnswer(server_time=iso(self._now()), **shown)

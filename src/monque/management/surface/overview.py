@@ -41,7 +41,7 @@ from monque.management.ops import (
 )
 from monque.management.series import percentiles, recent
 from monque.management.snapshot import COLUMNS, Row, Snapshot
-from monque.management.surface.desk import Deed, T, name_of, seldom
+from monque.management.surface.desk import Deed, T, seldom
 from monque.management.surface.scheduling import Scheduling
 from monque.management.texts import without_credentials
 from monque.management.values import iso
@@ -132,7 +132,7 @@ class Overview(Scheduling):
             field: await self._readable(caller, getattr(diagnosis, field)) for field in _BY_NAME
         }
         lists["never_ran"] = [
-            each if await self._may(caller, Action.PAYLOAD, name_of(each)) else replace(each, key="")
+            each if await self._sees_key(caller, each) else replace(each, key="")
             for each in lists["never_ran"]
         ]
         return list(findings(replace(diagnosis, **lists)))

@@ -71,7 +71,7 @@ class Scheduling(Explaining):
 
     async def _schedule(self, caller: Caller, schedule: Schedule) -> OpsSchedule:
         fields = schedule_fields(schedule, now=self._now(), runs=_RUNS_IN_LIST)
-        if not await self._may(caller, Action.PAYLOAD, name_of(schedule)):
+        if not await self._sees_key(caller, schedule):
             fields.pop("key", None)
         return OpsSchedule(**fields, actions=await self._schedule_actions(caller, schedule))
 
@@ -114,9 +114,10 @@ class Scheduling(Explaining):
             with suppress(ConfigurationError):  # somebody else stored a cron or a zone that there is not
                 shown |= _edges(schedule.cron, schedule.timezone or "UTC", now)
         seen = await self._seen(caller, job, targeted=True)
+        if not seen.texts:
+            shown.pop("key", None)
         if seen.hidden:
             shown["payload_hidden"] = True
-            shown.pop("key")
         elif seen.truncated is not None:
             shown["truncated"] = seen.truncated
         if seen.truncated is None:
@@ -186,15 +187,17 @@ class Scheduling(Explaining):
         return await self._whole_schedule(caller, after, schedule)
 
     async def _declared(self, caller: Caller, job: Job[Any], schedule: Schedule) -> dict[str, Any]:
-        """What the trail keeps of an edit: what was declared, with the payload as the actor may see it."""
+        """What the trail keeps of an edit; no payload where a hook may hide it from others."""
         seen = await self._seen(caller, job, targeted=True)
-        payload = {} if seen.hidden or seen.truncated is not None else {"payload": extended(seen.payload)}
+        is_kept = not seen.hidden and seen.truncated is None and self.redact.hook_of(job.name) is None
+        payload = {"payload": extended(seen.payload)} if is_kept else {}
         return {"cron": schedule.cron, "timezone": schedule.timezone, **payload}
 
     async def _schedule_target(self, caller: Caller, schedule_id: str, deed: Deed) -> Job[Any]:
         await self._demand(caller, Action.SCHEDULE)
         job = await self._schedule_job(caller, Action.SCHEDULE, schedule_id)
-        deed.job_id, deed.name, deed.before = job.id, job.name, job
+        deed.job_id, deed.before = job.id, job
+        deed.name = job.name if is_text(job.name) else None
         return job
 
     async def ops_schedule_preview(self, caller: Caller, body: OpsSchedulePreviewBody) -> OpsSchedulePreview:

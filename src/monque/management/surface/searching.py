@@ -14,7 +14,6 @@ from monque.management.actor import Caller
 from monque.management.errors import ForbiddenError, SurfaceError
 from monque.management.job_view import id_text
 from monque.management.ops import OpsActor, OpsFound, OpsMe, OpsSearch, OpsSearchQuery
-from monque.management.surface.desk import name_of
 from monque.management.surface.overview import Overview
 from monque.management.values import iso, milliseconds
 
@@ -63,7 +62,7 @@ class Searching(Overview):
         """The active jobs with this unique key, for those who may ask for it."""
         meant = JobFilter(unique_key=text, status=["pending", "processing"])
         try:
-            await self._demand_for_all(caller, Action.PAYLOAD, meant)
+            await self._refuse_guesses(caller, meant)
         except ForbiddenError:
             return []
         page = await self._alone(
@@ -79,7 +78,7 @@ class Searching(Overview):
         """By name and, for those who may see keys, by key."""
         labels: dict[str, list[Schedule]] = {}
         for each in await self._readable_schedules(caller):
-            sees_key = await self._may(caller, Action.PAYLOAD, name_of(each))
+            sees_key = await self._sees_key(caller, each)
             labels.setdefault(f"{each.name} {each.key}" if sees_key else each.name, []).append(each)
         found = [(label, each) for label in _matching(labels, text) for each in labels[label]]
         return [

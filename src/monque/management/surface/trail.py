@@ -67,7 +67,8 @@ class Trail(Hiding):
         return [await self._entry(caller, entry) for entry in page.entries]
 
     async def _entry(self, caller: Caller, entry: AuditEntry) -> OpsAuditEntry:
-        sees_payloads = await self._may(caller, Action.PAYLOAD, _name_of(entry))
+        name = _name_of(entry)
+        sees_payloads = await self._may(caller, Action.PAYLOAD, name) and self.redact.hook_of(name) is None
         shown: dict[str, Any] = {
             "id": id_text(entry.id),
             "at": iso(entry.at),
