@@ -64,8 +64,7 @@ class Child:
         self._variables = variables
         self._reader = reader
         self._writer = writer
-        self._loop = asyncio.get_running_loop()
-        self._exited: asyncio.Future[int] = self._loop.create_future()
+        self._exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._answer: asyncio.Future[Document] | None = None
         self._run: Run | None = None
         self._killing: asyncio.TimerHandle | None = None
@@ -82,6 +81,10 @@ class Child:
         threading.Thread(target=self._wait, name="monque-child", daemon=True).start()
         self.life = self._loop.create_task(self._live(), name="monque-child", context=variables)
         """Ends when the process has ended and what it said is read."""
+
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        return self._exited.get_loop()
 
     @property
     def pid(self) -> int:
