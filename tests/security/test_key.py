@@ -238,6 +238,18 @@ async def test_a_browser_forgets_the_cookie_of_an_earlier_key(monque: Monque) ->
         assert (await client.get(f"/?key={KEY}", headers=NAVIGATION)).status_code == 303
 
 
+async def test_a_wrong_link_or_token_does_not_take_the_cookie_away(monque: Monque) -> None:
+    """Or a page of another site could log a user out, by a link with a wrong key."""
+    from_elsewhere = {**NAVIGATION, "sec-fetch-site": "cross-site"}
+    async with dashboard(monque) as board, client_of(board) as client:
+        for answer in (
+            await client.get("/?key=wrong", headers=from_elsewhere),
+            await client.get(ME, headers={"authorization": "Bearer wrong"}),
+        ):
+            assert answer.status_code == 403
+            assert "set-cookie" not in answer.headers
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [

@@ -46,6 +46,7 @@ def hide(job: Job[Any], payload: Any, actor: Actor) -> Any:
 
 def dashboards() -> None:
     assert_type(dashboard(monque), Dashboard)
+    dashboard(monque, auth=None)
     dashboard(monque, auth=BasicAuth({"ada": "secret"}), authorize=authorize, read_only=True)
     dashboard(monque, auth=by_header, authorize=lambda access: True, allow_enqueue=True, ui=False)
     dashboard(monque, auth=FirstOf(LoopbackOnly(), BearerAuth({"ci": "token"}), by_session))

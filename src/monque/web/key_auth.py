@@ -26,8 +26,7 @@ _OTHERS = "To let others in, say who may: dashboard(monque, auth=BasicAuth({'ada
 _SENTENCE = (
     "This dashboard was made without auth, so it asks for the key of the user who runs it. Open the link "
     "that was printed when it started, or add ?key=… to the address, with the key in the file that its log "
-    "names; "
-    f"programs send it as 'Authorization: Bearer …'. {_OTHERS}"
+    f"names; programs send it as 'Authorization: Bearer …'. {_OTHERS}"
 )
 _NO_KEY = (
     "This dashboard was made without auth, and found no key that it can trust; its log says why. Set "
@@ -74,7 +73,8 @@ class KeyAuth(LoopbackOnly):
         if self._key is None:
             return Problem(slug="forbidden", detail=_NO_KEY)
         # A cookie of an earlier key is deleted: each request with it would count as a wrong secret.
-        is_stale = self.cookie_of(connection) is not None
+        cookie = self.cookie_of(connection)
+        is_stale = cookie is not None and not _same(cookie, self._cookie)
         headers = _set_cookie(connection, prefix, "", max_age=0) if is_stale else {}
         return Problem(slug="forbidden", detail=_SENTENCE, headers=headers)
 
