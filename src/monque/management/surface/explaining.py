@@ -63,7 +63,7 @@ class Explaining(Numbers):
             _evidence(each.label, hide(self._error_text(each.value) or ""), each.link, each.at)
             for each in found.evidence
         ]
-        sentence = hide(self._error_text(found.sentence) or "")
+        sentence = hide(self._error_text(found.sentence) or MASK)
         if sees_texts and (alike := await self._alike(caller, job)):
             evidence.append(
                 _evidence("its group of failures", f"{alike:,} more, of all job names", _group_link(job))

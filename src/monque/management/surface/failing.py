@@ -24,6 +24,7 @@ from monque.management.ops import (
     OpsReport,
     OpsWindowQuery,
 )
+from monque.management.redact import MASK
 from monque.management.releases import releases
 from monque.management.report import report
 from monque.management.surface.bulk import Bulk
@@ -132,7 +133,7 @@ class Failing(Bulk):
         hidden: bool,
     ) -> OpsGroup:
         # The sentence is part of a failure's text; the type of the error is not.
-        sentence = group.type if hidden else self._error_text(group.shape.sentence) or ""
+        sentence = (group.type if hidden else self._error_text(group.shape.sentence)) or MASK
         return OpsGroup(
             fingerprint=group.shape.fingerprint,
             sentence=sentence,
