@@ -46,6 +46,9 @@ test: lint ui ## everything: lint, types, import contracts, all tests; FULL=1 wi
 	@$(PAGES) test
 	@$(if $(FULL),MONQUE_TEST_FULL=1) $(PY) -m pytest -n $(JOBS) --dist worksteal
 
+quick: .venv/ready ## the inner loop: the tests of units, management and web, without Node or a browser, below 90 seconds
+	@$(PY) -m pytest -n $(JOBS) --dist worksteal -m "not thorough" tests/unit tests/management tests/web
+
 sharded: .venv/ready node ## the tests on a sharded cluster of MongoDB 8.2, which it fetches (Linux on x86_64)
 	@$(PY) .ci/fetch_servers.py
 	@test ! -e .cache/sharded/mongos || MONQUE_TEST_MONGOD="$(CURDIR)/.cache/sharded/mongod" \
@@ -120,6 +123,6 @@ clean: ## remove what was built
 	@rm -rf ui/node_modules ui/.tests ui/src/api.gen.ts src/monque/web/static .cache/node .cache/npm .cache/matrix .cache/sharded
 	@rm -rf .venv dist site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.*
 
-.PHONY: help setup demo dashboard screenshots test sharded lint browser nginx format coverage bench bench-compare trace chaos matrix docs node ui ui-dev build pins clean
+.PHONY: help setup demo dashboard screenshots test quick sharded lint browser nginx format coverage bench bench-compare trace chaos matrix docs node ui ui-dev build pins clean
 
 .NOTPARALLEL: # the set-ups write into the same folders

@@ -23,6 +23,8 @@ from monque.shop.plan import (
     release_after,
 )
 
+pytestmark = pytest.mark.thorough
+
 NOW = datetime(2026, 11, 17, 12, 0, tzinfo=UTC)
 
 

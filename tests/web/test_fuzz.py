@@ -26,6 +26,8 @@ from support.options import QUICK
 from support.traffic import Traffic
 from support.web import Client, client_of
 
+pytestmark = pytest.mark.thorough
+
 # Requests of an operation, of each kind; with FULL=1 many more.
 FITTING, UNFITTING = (60, 40) if os.environ.get("FULL") else (2, 1)
 SEED = 20261117

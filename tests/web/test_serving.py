@@ -16,6 +16,8 @@ from support.programs.child import Child, uri_of
 from support.serving import free_port, is_up, program
 from support.sse import EventStream, visiting
 
+pytestmark = pytest.mark.thorough
+
 APPS = Path(__file__).parent / "apps"
 MOUNTED = "/ops/monque/api/ops/v1/stream"
 # What a client may cost, in bytes.

@@ -6,7 +6,11 @@ import gzip
 import re
 from pathlib import Path
 
+import pytest
+
 import monque.web
+
+pytestmark = pytest.mark.thorough
 
 STATIC = Path(monque.web.__file__).parent / "static"
 MOST = 60_000
