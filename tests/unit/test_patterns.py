@@ -36,6 +36,7 @@ LOCALS = {
     "each": "'datetime'",  # management/copying.py
     "before": "'/api/v1/jobs/'",  # web/routes.py
     "rest": "'id}/retry'",
+    "refused": "['send-email', 'send']",  # management/surface/explaining.py: escaped names
 }
 
 NOT_FOR_STORED_TEXT = {
