@@ -246,6 +246,24 @@ def failed(count: int) -> list[Document]:
     return ended(status="failed", failCount=count, failReason={"$literal": REASON})
 
 
+FAILURES = {"$cond": [{"$isNumber": "$failCount"}, "$failCount", 0]}
+FAILURES_AT_CRASH = {"$cond": [{"$isNumber": "$lastCrash.failCount"}, "$lastCrash.failCount", 0]}
+RAN_SINCE = {
+    "$and": [
+        {"$eq": [{"$type": "$lastCrash"}, "object"]},
+        {"$ne": ["$nextRunAt", "$lastCrash.runAt"]},
+        {"$ne": ["$nextRunAt", "$movedTo"]},
+        {"$lte": [FAILURES, FAILURES_AT_CRASH]},
+    ]
+}
+FORGOTTEN = {
+    "$set": {
+        "crashCount": {"$cond": [RAN_SINCE, "$$REMOVE", "$crashCount"]},
+        "lastCrash": {"$cond": [RAN_SINCE, "$$REMOVE", "$lastCrash"]},
+    }
+}
+
+
 def snoozed(run_at: Any) -> list[Document]:
     count = {"$add": [{"$cond": [{"$isNumber": "$snoozeCount"}, "$snoozeCount", 0]}, 1]}
     counts: Document = {
@@ -257,7 +275,7 @@ def snoozed(run_at: Any) -> list[Document]:
     is_paused = {"$eq": [{"$type": "$schedule.pausedAt"}, "date"]}
     counts = {"$and": [counts, {"$not": [is_paused]}]}
     moved = {"$set": {"movedTo": {"$cond": [counts, "$nextRunAt", "$$REMOVE"]}}}
-    return [*ended(status="pending", nextRunAt=run_at, snoozeCount=count), moved]
+    return [FORGOTTEN, *ended(status="pending", nextRunAt=run_at, snoozeCount=count), moved]
 
 
 def cancelled(reason: Document, by: str = "handler") -> list[Document]:
@@ -267,16 +285,6 @@ def cancelled(reason: Document, by: str = "handler") -> list[Document]:
 
 
 # The expressions of recovery. The table on a real server shows what they mean.
-FAILURES = {"$cond": [{"$isNumber": "$failCount"}, "$failCount", 0]}
-FAILURES_AT_CRASH = {"$cond": [{"$isNumber": "$lastCrash.failCount"}, "$lastCrash.failCount", 0]}
-RAN_SINCE = {
-    "$and": [
-        {"$eq": [{"$type": "$lastCrash"}, "object"]},
-        {"$ne": ["$nextRunAt", "$lastCrash.runAt"]},
-        {"$ne": ["$nextRunAt", "$movedTo"]},
-        {"$lte": [FAILURES, FAILURES_AT_CRASH]},
-    ]
-}
 EARLIER_CRASHES = {"$cond": [{"$isNumber": "$crashCount"}, "$crashCount", 0]}
 CRASHES = {"$add": [{"$cond": [RAN_SINCE, 0, EARLIER_CRASHES]}, 1]}
 CRASHED = {
@@ -995,7 +1003,7 @@ TABLE: dict[str, Row] = {
         of=trigger_schedule(WAITING),
         to=PENDING,
         when={"status": {"$eq": "pending"}, "repeatInterval": {"$eq": CRON}},
-        then=[{"$set": {"nextRunAt": "$$NOW", "movedTo": "$$NOW", "updatedAt": "$$NOW"}}],
+        then=[FORGOTTEN, {"$set": {"nextRunAt": "$$NOW", "movedTo": "$$NOW", "updatedAt": "$$NOW"}}],
     ),
     "trigger_schedule while it runs": Row(
         of=trigger_schedule(SCHEDULE),
@@ -1168,6 +1176,7 @@ TABLE: dict[str, Row] = {
         to=PENDING,
         when={"status": "pending"},
         then=[
+            FORGOTTEN,
             {
                 "$set": {
                     "nextRunAt": LATER,
@@ -1185,7 +1194,7 @@ TABLE: dict[str, Row] = {
                     },
                     "updatedAt": "$$NOW",
                 }
-            }
+            },
         ],
     ),
     "run_now_by_operator": Row(
@@ -1196,6 +1205,7 @@ TABLE: dict[str, Row] = {
             "$expr": {"$and": [{"$gt": ["$nextRunAt", "$$NOW"]}, {"$ne": ["$nextRunAt", PARKED]}]},
         },
         then=[
+            FORGOTTEN,
             {
                 "$set": {
                     "nextRunAt": "$$NOW",
@@ -1213,7 +1223,7 @@ TABLE: dict[str, Row] = {
                     },
                     "updatedAt": "$$NOW",
                 }
-            }
+            },
         ],
     ),
 }

@@ -14,9 +14,9 @@ import pytest
 from bson.datetime_ms import DatetimeMS
 from bson.raw_bson import RawBSONDocument
 
-from monque import InstanceConflictError, Job, JobStatus, Monque, Observer, ProcessDiedError
+from monque import InstanceConflictError, Job, JobStatus, Monque, Observer, ProcessDiedError, Snooze
 from support.aliases import Collection, Make
-from support.clocks import ago, now
+from support.clocks import ago, ahead, now
 from support.jobs import claimed, document, find_one
 from support.options import QUICK, WATCHFUL
 from support.sharding import NOT_THROUGH_MONGOS
@@ -362,6 +362,42 @@ async def test_an_operators_retry_clears_the_crashes(collection: Collection, mon
     after = await get(collection, doc)
     assert after["status"] == "pending"
     assert not {"crashCount", "failReason"} & after.keys()
+
+
+@pytest.mark.parametrize(("next_run", "crashes"), [("its next time", 1), ("that of the crash", 2)])
+@pytest.mark.parametrize("move", ["reschedule_job", "run_now", "trigger_schedule", "Snooze"])
+async def test_a_move_of_the_job_does_not_hide_a_success_of_typescript_since_its_crash(
+    move: str, next_run: str, crashes: int, collection: Collection, make_monque: Make
+) -> None:
+    """TypeScript leaves the count as it is; only the next time of the schedule shows that a run succeeded."""
+    crashed, due = ago(hours=1), ago(minutes=1) if move == "Snooze" else ahead(hours=1)
+    if next_run == "that of the crash":
+        crashed = due
+    crash = {"crashCount": 1, "lastCrash": {"runAt": crashed, "failCount": 0}}
+    job = document(repeatInterval="@daily", uniqueKey="work", nextRunAt=due, **crash)
+    await collection.insert_one(job)
+    monque = await make_monque().open()
+
+    @monque.worker("work")
+    async def work(job: Job[None]) -> None:
+        raise Snooze(timedelta(hours=1))
+
+    match move:
+        case "reschedule_job":
+            await monque.reschedule_job(job["_id"], ahead(hours=2))
+        case "run_now":
+            await monque.run_now(job["_id"])
+        case "trigger_schedule":
+            await monque.trigger_schedule("work")
+        case "Snooze":
+            await monque.run_until_idle()
+    assert (await get(collection, job))["nextRunAt"] != due
+    await collection.update_one(
+        {"_id": job["_id"]}, {"$set": {"status": "processing", "claimedBy": "dead", "attempt": 5, **DEAD}}
+    )
+    await make_monque().open()
+
+    assert (await get(collection, job))["crashCount"] == crashes
 
 
 async def test_a_failed_attempt_keeps_the_crashes(collection: Collection, make_monque: Make) -> None:

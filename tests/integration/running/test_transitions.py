@@ -1167,8 +1167,13 @@ TABLE: dict[str, Row] = {
     ),
     "run_now_by_operator after a crash": Row(
         of=lambda _job: run_now_by_operator(),
-        before={**JOB, **TROUBLED, "nextRunAt": LATER},
+        before={**JOB, **TROUBLED, "nextRunAt": LATER, "lastCrash": {"runAt": LATER, "failCount": 1}},
         after={"nextRunAt": STAMP, "movedTo": STAMP, "updatedAt": STAMP},
+    ),
+    "run_now_by_operator after a success since the crash": Row(
+        of=lambda _job: run_now_by_operator(),
+        before={**JOB, **TROUBLED, "nextRunAt": LATER},
+        after={"nextRunAt": STAMP, "crashCount": GONE, "lastCrash": GONE, "updatedAt": STAMP},
     ),
     "reschedule_by_operator for a schedule": Row(
         of=reschedule,

@@ -21,6 +21,7 @@ from monque._store.document import CLAIM_FIELDS, EARLIEST, PARKED, Document, mil
 from monque._store.transitions.ownership import as_read
 from monque._store.transitions.parts import (
     CRASH_FIELDS,
+    FORGET_OLD_CRASHES,
     MOVE_COUNTS,
     REQUESTED,
     RESULT_FIELDS,
@@ -131,7 +132,10 @@ def run_now_by_operator() -> Transition:
 
 def _moved_to(run_at: Any) -> list[Document]:
     moved = {"$cond": [MOVE_COUNTS, run_at, "$$REMOVE"]}
-    return [{"$set": {"nextRunAt": run_at, "movedTo": moved, "updatedAt": "$$NOW"}}]
+    return [
+        FORGET_OLD_CRASHES,
+        {"$set": {"nextRunAt": run_at, "movedTo": moved, "updatedAt": "$$NOW"}},
+    ]
 
 
 # What a schedule may be declared without: None removes it. A payload of None is one.
@@ -171,7 +175,7 @@ def trigger_schedule(schedule: Mapping[str, Any]) -> Transition:
     return Transition(
         to=_stays(schedule),
         when=as_read(schedule, ("status", "repeatInterval")),
-        then=[{"$set": {**now, "updatedAt": "$$NOW"}}],
+        then=[*([] if is_running else [FORGET_OLD_CRASHES]), {"$set": {**now, "updatedAt": "$$NOW"}}],
     )
 
 

@@ -52,6 +52,26 @@ def counter(field: str) -> Document:
     return {"$cond": [{"$isNumber": field}, field, 0]}
 
 
+# TypeScript instances never clear `crashCount`, so recovery stores the time and the failures of the crashed
+# run beside it. If the time has moved since, without one more failure and not by us (`movedTo`), the job has
+# succeeded or was retried: count from 0 again. Jobs that the first release recovered have no `lastCrash`;
+# their count goes on.
+RAN_SINCE_CRASH = {
+    "$and": [
+        {"$eq": [{"$type": "$lastCrash"}, "object"]},
+        {"$ne": ["$nextRunAt", "$lastCrash.runAt"]},
+        {"$ne": ["$nextRunAt", "$movedTo"]},
+        {"$lte": [counter("$failCount"), counter("$lastCrash.failCount")]},
+    ]
+}
+
+# The stage before one that sets `nextRunAt` and `movedTo`: afterwards, nobody could tell that the job has
+# succeeded since its crashes.
+FORGET_OLD_CRASHES: Document = {
+    "$set": {field: {"$cond": [RAN_SINCE_CRASH, "$$REMOVE", f"${field}"]} for field in CRASH_FIELDS}
+}
+
+
 def ending(fields: Document, removed: Iterable[str] = ()) -> list[Document]:
     """The stages that end a run: set these fields, and give up the claim."""
     return [{"$set": {**fields, "updatedAt": "$$NOW"}}, {"$unset": [*CLAIM_FIELDS, *removed]}]

@@ -25,7 +25,7 @@ from monque._store.owners import allowed_silence_of
 from monque._store.transitions.calls import once_more
 from monque._store.transitions.occurrences import ended_run, next_time, one_run_more, with_history
 from monque._store.transitions.ownership import as_read
-from monque._store.transitions.parts import IS_NOTED, NOTED, REQUESTED, counter
+from monque._store.transitions.parts import IS_NOTED, NOTED, RAN_SINCE_CRASH, REQUESTED, counter
 from monque._store.transitions.transition import Transition
 
 
@@ -58,19 +58,7 @@ def stale(*, tolerance: timedelta, lock_timeout: timedelta, as_of: datetime) -> 
 # Recovery remembers the attempt that it ended; a claim of another implementation has none.
 _LOST_ATTEMPT = {"$ifNull": ["$attempt", {"$ifNull": ["$lostAttempt", "$$REMOVE"]}]}
 
-# TypeScript instances never clear `crashCount`, so recovery stores the time and the failures of the crashed
-# run beside it. If the time has moved since, without one more failure and not by `reschedule_by_operator`,
-# the job has succeeded or was retried: count from 0 again. Jobs that the first release recovered have no
-# `lastCrash`; their count goes on.
-_RAN_SINCE = {
-    "$and": [
-        {"$eq": [{"$type": "$lastCrash"}, "object"]},
-        {"$ne": ["$nextRunAt", "$lastCrash.runAt"]},
-        {"$ne": ["$nextRunAt", "$movedTo"]},
-        {"$lte": [counter("$failCount"), counter("$lastCrash.failCount")]},
-    ]
-}
-_CRASHES = {"$add": [{"$cond": [_RAN_SINCE, 0, counter("$crashCount")]}, 1]}
+_CRASHES = {"$add": [{"$cond": [RAN_SINCE_CRASH, 0, counter("$crashCount")]}, 1]}
 _LAST_CRASH = {"$mergeObjects": [{"runAt": "$nextRunAt", "failCount": counter("$failCount")}]}
 _CRASHED = {
     "crashCount": _CRASHES,

@@ -42,6 +42,7 @@ from monque._store.transitions.calls import run_again
 from monque._store.transitions.occurrences import same_schedule
 from monque._store.transitions.ownership import may_end, owned
 from monque._store.transitions.parts import (
+    FORGET_OLD_CRASHES,
     LONG_FIELDS,
     MOVE_COUNTS,
     NO_CLAIM,
@@ -266,7 +267,11 @@ def _snooze(
     return Transition(
         to=JobStatus.PENDING,
         when=may_end(claimed_by, attempt, keyed),
-        then=[*ending(snoozed), {"$set": {"movedTo": {"$cond": [_SNOOZE_COUNTS, "$nextRunAt", "$$REMOVE"]}}}],
+        then=[
+            FORGET_OLD_CRASHES,
+            *ending(snoozed),
+            {"$set": {"movedTo": {"$cond": [_SNOOZE_COUNTS, "$nextRunAt", "$$REMOVE"]}}},
+        ],
     )
 
 
