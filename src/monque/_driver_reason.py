@@ -32,7 +32,7 @@ _EMBEDDED = (
     "pip install 'pymonque[embedded]'"
 )
 
-_PLANNER = re.compile(r"error processing query: .* planner returned error :: caused by :: ", re.DOTALL)
+_PLANNER = " planner returned error :: caused by :: "  # behind the whole query
 _TIMEOUTS = re.compile(r" \(configured timeouts: [^()]*\)")
 _SERVER = re.compile(
     r"<ServerDescription \('(?P<host>[^']*)', (?P<port>\d+|None)\) server_type: (?P<kind>\w+)"
@@ -92,7 +92,7 @@ def _reason(error: str | None) -> str:
 
 
 def _refusal(error: OperationFailure) -> str:
-    message = _PLANNER.sub("", _server_message(error.details or {}) or str(error))
+    message = (_server_message(error.details or {}) or str(error)).rpartition(_PLANNER)[2]
     if message.startswith("hint provided does not correspond to an existing index"):
         return _NO_INDEX
     if error.code == _ILLEGAL_OPERATION and message.startswith("Transaction numbers"):
