@@ -94,13 +94,15 @@ class Program:
         self._output, theirs = pty.openpty() if terminal else os.pipe()
         if terminal:
             termios.tcsetwinsize(theirs, (50, 160))
+        # Unbuffered, `print` writes a line in two pieces, and processes print into each other's lines.
+        usual = {"PYTHONUNBUFFERED": "", "PYTHONWARNINGS": "error", "TERM": "xterm"}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "monque", *arguments],
             cwd=folder,
             stdin=theirs if terminal else subprocess.DEVNULL,
             stdout=theirs,
             stderr=theirs,
-            env={**os.environ, "MONQUE_URI": uri, "PYTHONWARNINGS": "error", "TERM": "xterm", **env},
+            env={**os.environ, "MONQUE_URI": uri, **usual, **env},
             start_new_session=True,
         )
         os.close(theirs)
