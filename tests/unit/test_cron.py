@@ -69,6 +69,28 @@ def test_five_fields_and_names_give_the_next_time(expression, first):
     assert runs(expression, "UTC", "2026-01-01T00:00Z", 1) == [first]
 
 
+@pytest.mark.parametrize(
+    ("expression", "same"),
+    [
+        ("5-5/1 * * * *", "5 * * * *"),
+        ("5-05/1 * * * *", "5 * * * *"),
+        ("5-5/1,20-30/5 * * * *", "5,20-30/5 * * * *"),
+        ("0 7-7/1 * * *", "0 7 * * *"),
+        ("0 0 5-5/1 * *", "0 0 5 * *"),
+        ("0 0 1 FEB-2/1 *", "0 0 1 2 *"),
+        ("0 0 * * MON-MON/1", "0 0 * * MON"),
+        ("0 0 * * mon-1/3", "0 0 * * MON"),
+        ("0 0 * * 7-7/1", "0 0 * * SUN"),
+        ("0 0 * * MON-TUE/1", "0 0 * * 1,2"),
+        ("5/15 * * * *", "5,20,35,50 * * * *"),
+    ],
+)
+def test_a_range_of_one_value_with_a_step_is_that_value(expression, same):
+    """cronsim reads `5-5/1` as `5/1`, every minute from 5 on; cron and TypeScript's parser do not."""
+    assert runs(expression, "UTC", "2026-01-01T00:00Z", 5) == runs(same, "UTC", "2026-01-01T00:00Z", 5)
+    assert Cron.parse(expression).expression == expression
+
+
 def test_the_expression_is_kept_as_given_but_for_blanks_around_it():
     assert Cron.parse("\t0  9 * jan-DEC mon \n").expression == "0  9 * jan-DEC mon"
 

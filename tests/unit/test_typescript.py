@@ -14,6 +14,8 @@ from monque._time.cron import Cron
         "* * * * *",
         "*/15 * * * *",
         "5/15 * * * *",
+        "5-5/1 * * * *",
+        "0 9 * * MON-MON/1",
         "0 9 * * MON-FRI",
         "0 9 * * mon,wed,fri",
         "0 0 L * *",

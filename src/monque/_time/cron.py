@@ -62,7 +62,7 @@ class Cron:
     @property
     def fields(self) -> str:
         """The five fields; those that a name stands for."""
-        return _NAMED.get(self.expression, self.expression)
+        return _for_cronsim(_NAMED.get(self.expression, self.expression))
 
     @property
     def zone(self) -> tzinfo:
@@ -153,7 +153,7 @@ def _parse(expression: str, timezone: str) -> Cron:
     for position, text in enumerate(texts):
         for term in text.split(","):
             _check_term(term, position, expression)
-    _check_that_a_date_matches(expression)
+    _check_that_a_date_matches(_for_cronsim(expression))
     return Cron(expression, timezone)
 
 
@@ -171,10 +171,8 @@ def _known_name(expression: str) -> str:
 
 def _check_term(term: str, position: int, expression: str) -> None:
     field = _FIELDS[position]
-    alone = ["*"] * len(_FIELDS)
-    alone[position] = term
     problem = None
-    if not term.isascii() or _calendar(" ".join(alone)) is None:
+    if not term.isascii() or _calendar(_alone(term, position)) is None:
         problem = f"{term!r} is not a valid {field.name}"
     elif _step(term) > _width(term, field):
         problem = f"the step of {term!r} is wider than its range in the field {field.name}"
@@ -191,6 +189,38 @@ def _calendar(expression: str) -> CronSim | None:
         return CronSim(expression, datetime(2000, 1, 1))  # noqa: DTZ001 - wall-clock times have no zone
     except (CronSimError, ValueError):  # ValueError: a number of thousands of digits
         return None
+
+
+@lru_cache(maxsize=1024)
+def _for_cronsim(expression: str) -> str:
+    """The same expression for cronsim, which takes `5-5/1` for `5/1`: every value from 5 on."""
+    if "-" not in expression or "/" not in expression:
+        return expression
+    return " ".join(
+        ",".join(_one_value(term, position) for term in text.split(","))
+        for position, text in enumerate(expression.split())
+    )
+
+
+def _one_value(term: str, position: int) -> str:
+    """Leave the step out of a term whose range has one value: `MON` for `MON-MON/1` and for `1-MON/1`."""
+    span, slash, _ = term.partition("/")
+    first, dash, _ = span.partition("-")
+    if not slash or not dash:
+        return term
+    calendar = _calendar(_alone(span, position))
+    return first if calendar is not None and len(getattr(calendar, _VALUES[position])) == 1 else term
+
+
+# Where cronsim keeps the values of each field.
+_VALUES = ("minutes", "hours", "days", "months", "weekdays")
+
+
+def _alone(term: str, position: int) -> str:
+    """An expression that says nothing but this term."""
+    fields = ["*"] * len(_FIELDS)
+    fields[position] = term
+    return " ".join(fields)
 
 
 def _step(term: str) -> int:
