@@ -71,6 +71,8 @@ async def _find_active(store: Store, wanted: Document, session: AsyncClientSessi
 async def _find_ended(store: Store, wanted: Document, session: AsyncClientSession | None) -> Document | None:
     """The same schedule, if it has run to its end: declared again at the next start, it must not begin anew.
 
+    One that is over when it is declared never begins, so any that has ended stands for it: a program may
+    reckon the end from now, and would store another one at each start.
     No index leads to it, so that only schedules with an end pay for it.
     """
     if await _find_active(store, wanted, session) is not None:
@@ -82,7 +84,8 @@ async def _find_ended(store: Store, wanted: Document, session: AsyncClientSessio
         "repeatInterval": wanted["repeatInterval"],
     }
     found = await decoding.find(store.collection, ended, session=session)
-    return next((each for each in found if is_same_declaration(each, wanted)), None)
+    is_over_already = wanted["status"] == "completed"
+    return next((each for each in found if is_over_already or is_same_declaration(each, wanted)), None)
 
 
 async def _bring_up_to_date(

@@ -202,6 +202,25 @@ class TestDeclaring:
         assert job.status is JobStatus.COMPLETED
         assert worker == []
 
+    async def test_declarations_after_their_ends_are_one_schedule_wherever_the_ends_are(
+        self, monque: Monque, collection: Collection
+    ) -> None:
+        """A program that reckons the end from now declares another one at each start."""
+        first, second = [
+            await monque.schedule("@hourly", "work", end=end)
+            for end in (ago(days=1), ago(days=1) + timedelta(milliseconds=1))
+        ]
+
+        assert (await only(collection))["_id"] == first.id == second.id
+
+    async def test_an_end_that_is_moved_into_the_future_begins_anew(
+        self, monque: Monque, collection: Collection
+    ) -> None:
+        await monque.schedule("@hourly", "work", end=ago(days=1))
+        job = await monque.schedule("@hourly", "work", end=ahead(days=1))
+
+        assert (job.status, await collection.count_documents({})) == (JobStatus.PENDING, 2)
+
     async def test_an_end_that_is_moved_before_the_next_time_ends_it(
         self, monque: Monque, collection: Collection
     ) -> None:
