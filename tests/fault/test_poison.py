@@ -19,6 +19,7 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError, WriteError
 from monque import Job, JobFilter, JobNotFoundError, JobStateError, Monque, NewJob, Retention
 from support.aliases import Collection, Make
 from support.clocks import ago, ahead
+from support.invariants import check_invariants
 from support.jobs import claimed, document, find_one
 from support.options import QUICK
 from support.waiting import Events, eventually, start
@@ -104,6 +105,16 @@ async def test_no_value_in_any_field_ends_a_loop_or_keeps_good_jobs_from_running
     assert set(lines.values()) <= {1}
     await remove_all(worker)
     assert await collection.count_documents({}) == 0
+
+
+async def test_the_rules_are_checked_also_beside_dates_out_of_range(collection: Collection) -> None:
+    odd = {"name": "work", "failCount": 0, "updatedAt": DatetimeMS(2**62), "result": Binary(b"abc", 4)}
+    await collection.insert_one({**odd, "status": "completed"})
+    await check_invariants(collection)
+    await collection.insert_one({**odd, "_id": 7, "status": "processing"})
+
+    with pytest.raises(AssertionError, match=r"work 7 \(processing\) is processing but not claimed"):
+        await check_invariants(collection)
 
 
 @pytest.mark.parametrize("field", ["paused", "all", "name", "since", "until", "reason", "by", "_id"])
