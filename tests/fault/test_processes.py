@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from collections import Counter
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from support.aliases import Collection, Make
-from support.clocks import now
-from support.jobs import document, find_one, only
+from monque import JobError
+from support.aliases import Collection, Failing, Make
+from support.clocks import ago, now
+from support.jobs import claimed, document, find_one, only
 from support.options import QUICK
 from support.programs.child import child
 from support.servers import Servers
@@ -144,3 +147,52 @@ async def test_killing_processes_in_the_middle_of_their_work_loses_no_job(
         await eventually(lambda: done(600), within=40)
 
     assert sum(worker.said.count("job:complete quick") for worker in workers) <= 600
+
+
+def abandoned(number: int, **fields: Any) -> dict[str, Any]:
+    return claimed("dead", data=number, lastHeartbeat=ago(hours=1), heartbeatInterval=100, **fields)
+
+
+@pytest.mark.parametrize("times", [1, None], ids=["once", "always"])
+@pytest.mark.parametrize("count", [5, 30], ids=["one by one", "in one write"])
+async def test_a_server_that_is_slow_is_no_reason_to_leave_jobs_of_dead_owners(
+    victim: str,
+    failing: Failing,
+    collection: Collection,
+    make_monque: Make,
+    caplog: pytest.LogCaptureFixture,
+    times: int | None,
+    count: int,
+) -> None:
+    """Recovery waits a tenth of a second for a write here; the server needs three."""
+    await collection.insert_many(abandoned(number, crashCount=5 * (number == 0)) for number in range(count))
+    events: list[JobError] = []
+    monque = make_monque(victim, options=WATCHFUL)
+    monque.on(JobError, events.append)
+    commands = ["findAndModify", "update", "ping"]
+    async with failing(commands, times=times, blockConnection=True, blockTimeMS=300):
+        await monque.open()
+
+    states = Counter([job["status"] async for job in collection.find()])
+    assert states == {"pending": count - 1, "failed": 1}
+    assert events == []
+    assert [record.getMessage() for record in caplog.records if "cannot be changed" in record.msg] == []
+
+
+async def test_a_job_in_an_open_transaction_is_left_for_later_with_the_reason_and_the_others_are_not(
+    collection: Collection, make_monque: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    await make_monque().open()  # the server does not create indexes beside an open transaction
+    jobs = [abandoned(number) for number in range(20)]
+    await collection.insert_many(jobs)
+    async with collection.database.client.start_session() as session, await session.start_transaction():
+        await collection.update_one({"_id": jobs[3]["_id"]}, {"$set": {"data": "changed"}}, session=session)
+        await make_monque(options=WATCHFUL).open()
+
+        assert await collection.count_documents({"status": "pending"}) == 19
+        await session.abort_transaction()
+    [record] = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert record.getMessage() == (
+        f"job {jobs[3]['_id']} of a dead owner cannot be changed and is left as it is: "
+        "a transaction that is open has changed it"
+    )

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from datetime import timedelta
 
-from pymongo.errors import PyMongoError, WriteError
+from pymongo.errors import OperationFailure, PyMongoError, WriteError
 
 from monque._attempts import HistoryEntry
 from monque._connect.deadlines import limited
@@ -29,10 +29,13 @@ STALE_AT_ONCE = 1000
 
 # A write to a job waits while somebody's open transaction has changed the same job. A process that is killed
 # within `complete_in` leaves such a transaction, and the server keeps it for up to a minute. Recovery waits
-# this many seconds for one job, and never longer than this part of the allowed silence: no heartbeat is sent
-# meanwhile. With half of it a slow server looks like a transaction; with twice, the other jobs wait longer.
+# this many seconds for one job, and never longer than this part of the allowed silence, before it asks the
+# server for the reason. With half of it a slow server is asked more often; with twice, the other jobs wait
+# longer, and no heartbeat is sent meanwhile.
 _LONGEST_WAIT = 1.0
 _PART_OF_SILENCE = 0.1
+
+_WRITE_CONFLICT = 112
 
 # How many jobs one delete removes. Twice as many may take longer than one command may; half as many need
 # twice as many round trips.
@@ -94,7 +97,8 @@ async def put_back_many(store: Store, found: Sequence[Document]) -> int | None:
     except WriteError:
         return None
     except PyMongoError as error:
-        await _demand_contact(store, error)
+        if not error.timeout:
+            raise
         return None
     return result.modified_count
 
@@ -165,8 +169,17 @@ async def _take(store: Store, query: Document, transition: Transition) -> Docume
     except WriteError as error:
         why = str(error)
     except PyMongoError as error:
-        await _demand_contact(store, error)
-        why = "the server did not change it in time; it may be part of an open transaction"
+        if not error.timeout:
+            raise
+        try:
+            return await _take_without_waiting(store, query, transition)
+        except OperationFailure as refusal:
+            if refusal.timeout:
+                raise
+            if await decoding.find_one(store.exact, query, {"_id": 1}) is None:
+                return None  # somebody else was faster
+            is_conflict = refusal.code == _WRITE_CONFLICT
+            why = "a transaction that is open has changed it" if is_conflict else str(refusal)
     job_id = query["_id"]
     if store.unrecovered.add(job_id, now=store.clock.now()) == 1:
         message = "job %s of a dead owner cannot be changed and is left as it is: %s"
@@ -175,16 +188,29 @@ async def _take(store: Store, query: Document, transition: Transition) -> Docume
     return None
 
 
+async def _take_without_waiting(store: Store, query: Document, transition: Transition) -> Document | None:
+    """As `_take`, in a transaction: the server does not wait for another one there, but says at once why not.
+
+    So it tells an open transaction from a server that is slow, which gets its time.
+
+    Raises:
+        OperationFailure: It cannot be changed; with `_WRITE_CONFLICT` because a transaction is open.
+    """
+    with limited():
+        if not store.server.has_change_streams:  # it stands alone, and nobody has a transaction
+            return await change_one(store.collection, query, transition.then)
+        concern = store.collection.write_concern
+        async with (
+            store.collection.database.client.start_session() as session,
+            await session.start_transaction(write_concern=concern),
+        ):
+            return await decoding.find_one_and_update(
+                store.collection, query, transition.then, session=session
+            )
+
+
 def _patience(store: Store) -> float:
     return min(_LONGEST_WAIT, _PART_OF_SILENCE * store.silence)
-
-
-async def _demand_contact(store: Store, error: PyMongoError) -> None:
-    """Raise *error* unless it is a timeout and the server answers: then it is about one job alone."""
-    if not error.timeout:
-        raise error
-    with limited(_patience(store)):
-        await store.server.ping()
 
 
 async def prune(store: Store, status: str, older_than: timedelta) -> int:
