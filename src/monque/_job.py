@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from bson import ObjectId
 
@@ -18,13 +18,30 @@ from monque._status import CancelledBy, Enqueued, Interruption, JobStatus
 if TYPE_CHECKING:
     from pymongo.asynchronous.client_session import AsyncClientSession
     from pymongo.client_session import ClientSession
+    from typing_extensions import TypeVar  # type checkers know it, also where it is not installed
+
+    R = TypeVar("R", default=Any)
+    R_co = TypeVar("R_co", default=Any, covariant=True)
+else:
+    from typing import TypeVar
+
+    R, R_co = TypeVar("R"), TypeVar("R_co")
 
 T = TypeVar("T")
 
 
+def with_defaults(generic: Any, given: Any) -> tuple[Any, ...]:
+    """The parameters of a generic class, those that were left out as `Any`: Python 3.11 knows no defaults."""
+    types = given if isinstance(given, tuple) else (given,)
+    return types + (Any,) * (len(generic.__parameters__) - len(types))
+
+
 @dataclass(frozen=True, kw_only=True)
-class Job(Generic[T]):
+class Job(Generic[T, R_co]):
     """One job, as it was when it was read: a value, not a live view.
+
+    For type checkers a `Job[T]` has a payload of the type T, and the handler of a `Job[T, R]` returns an R:
+    `worker.enqueue` returns such a job, so that `result_of` knows the type of the result.
 
     Attributes:
         id: Its id, the `_id` of its document. An `ObjectId`, unless somebody else wrote the document with
@@ -132,6 +149,11 @@ class Job(Generic[T]):
     payload_size: int | None = None
     created_at: datetime
     updated_at: datetime
+
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, given: Any) -> Any:
+            return super().__class_getitem__(with_defaults(cls, given))
 
     @property
     def is_last_attempt(self) -> bool:

@@ -26,7 +26,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, supp
 from dataclasses import fields
 from datetime import datetime, timedelta, tzinfo
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, Unpack, cast, overload
 
 from bson import ObjectId
 from pymongo import AsyncMongoClient
@@ -76,7 +76,16 @@ from monque import (
 from monque._errands import Errands
 from monque._signals import installed_for_threads
 
-R = TypeVar("R")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # type checkers know it, also where it is not installed
+
+    R = TypeVar("R", default=Any)
+    R_co = TypeVar("R_co", default=Any, covariant=True)
+else:
+    from typing import TypeVar
+
+    R, R_co = TypeVar("R"), TypeVar("R_co")
+
 T = TypeVar("T")
 M = TypeVar("M")
 Handler = Callable[[Job[T]], Any]
@@ -94,7 +103,7 @@ def _typed_as(_twin: M) -> Callable[[Callable[..., Any]], M]:
     return lambda method: cast("M", method)
 
 
-class SyncWorker(Worker[T]):
+class SyncWorker(Worker[T, R_co]):
     """A `Worker` whose methods block: what `SyncMonque.worker` and `SyncWorkers.worker` return.
 
     Examples:
@@ -109,11 +118,11 @@ class SyncWorker(Worker[T]):
     # Both block, so neither returns what the methods of a `Worker` do.
     @overload  # type: ignore[override]  # it blocks, where `Worker` awaits
     def enqueue(
-        self: SyncWorker[None], data: None = None, **options: Unpack[EnqueueOptions]
-    ) -> Job[None]: ...
+        self: SyncWorker[None, R], data: None = None, **options: Unpack[EnqueueOptions]
+    ) -> Job[None, R]: ...
 
     @overload
-    def enqueue(self, data: T, **options: Unpack[EnqueueOptions]) -> Job[T]: ...
+    def enqueue(self, data: T, **options: Unpack[EnqueueOptions]) -> Job[T, R_co]: ...
 
     def enqueue(self, data: Any = None, **options: Unpack[EnqueueOptions]) -> Job[Any]:
         """As `Worker.enqueue`."""
@@ -138,6 +147,16 @@ class SyncWorker(Worker[T]):
         return job
 
 
+class SyncRegisters(Protocol):
+    """The decorator that registers a handler, for type checkers."""
+
+    @overload
+    def __call__(self, handler: Callable[[Job[T]], Coroutine[Any, Any, R]], /) -> SyncWorker[T, R]: ...
+
+    @overload
+    def __call__(self, handler: Callable[[Job[T]], R], /) -> SyncWorker[T, R]: ...
+
+
 class SyncWorkers(Workers):
     """A set of workers for a `SyncMonque`: as `Workers`, and the methods of its workers block.
 
@@ -158,18 +177,29 @@ class SyncWorkers(Workers):
         concurrency: int | None = None,
         replace: bool = False,
         **settings: Unpack[WorkerSettings],
-    ) -> Callable[[Handler[T]], SyncWorker[T]]: ...
+    ) -> SyncRegisters: ...
 
     @overload
     def worker(
         self,
         name: str,
-        handler: Handler[T],
+        handler: Callable[[Job[T]], Coroutine[Any, Any, R]],
         *,
         concurrency: int | None = None,
         replace: bool = False,
         **settings: Unpack[WorkerSettings],
-    ) -> SyncWorker[T]: ...
+    ) -> SyncWorker[T, R]: ...
+
+    @overload
+    def worker(
+        self,
+        name: str,
+        handler: Callable[[Job[T]], R],
+        *,
+        concurrency: int | None = None,
+        replace: bool = False,
+        **settings: Unpack[WorkerSettings],
+    ) -> SyncWorker[T, R]: ...
 
     def worker(
         self,
@@ -185,7 +215,7 @@ class SyncWorkers(Workers):
         return _blocking(registered)
 
 
-def _blocking(registered: Worker[T] | Callable[[Handler[T]], Worker[T]]) -> Any:
+def _blocking(registered: Worker[Any] | Callable[[Any], Worker[Any]]) -> Any:
     """The same worker, or what a decorator makes, with methods that block."""
     if not isinstance(registered, Worker):
         return lambda handler: _blocking(registered(handler))
@@ -334,18 +364,29 @@ class SyncMonque:
         concurrency: int | None = None,
         replace: bool = False,
         **settings: Unpack[WorkerSettings],
-    ) -> Callable[[Handler[T]], SyncWorker[T]]: ...
+    ) -> SyncRegisters: ...
 
     @overload
     def worker(
         self,
         name: str,
-        handler: Handler[T],
+        handler: Callable[[Job[T]], Coroutine[Any, Any, R]],
         *,
         concurrency: int | None = None,
         replace: bool = False,
         **settings: Unpack[WorkerSettings],
-    ) -> SyncWorker[T]: ...
+    ) -> SyncWorker[T, R]: ...
+
+    @overload
+    def worker(
+        self,
+        name: str,
+        handler: Callable[[Job[T]], R],
+        *,
+        concurrency: int | None = None,
+        replace: bool = False,
+        **settings: Unpack[WorkerSettings],
+    ) -> SyncWorker[T, R]: ...
 
     def worker(
         self,
@@ -363,18 +404,18 @@ class SyncMonque:
     @overload
     def enqueue(
         self,
-        job: Worker[None] | str,
+        job: Worker[None, R] | str,
         data: None = None,
         **options: Unpack[EnqueueOptions],
-    ) -> Job[None]: ...
+    ) -> Job[None, R]: ...
 
     @overload
     def enqueue(
         self,
-        job: Worker[T] | str,
+        job: Worker[T, R] | str,
         data: T,
         **options: Unpack[EnqueueOptions],
-    ) -> Job[T]: ...
+    ) -> Job[T, R]: ...
 
     def enqueue(
         self,
@@ -449,11 +490,11 @@ class SyncMonque:
 
     @overload
     def now(
-        self, name: Worker[None] | str, data: None = None, **settings: Unpack[JobSettings]
-    ) -> Job[None]: ...
+        self, name: Worker[None, R] | str, data: None = None, **settings: Unpack[JobSettings]
+    ) -> Job[None, R]: ...
 
     @overload
-    def now(self, name: Worker[T] | str, data: T, **settings: Unpack[JobSettings]) -> Job[T]: ...
+    def now(self, name: Worker[T, R] | str, data: T, **settings: Unpack[JobSettings]) -> Job[T, R]: ...
 
     def now(self, name: Worker[Any] | str, data: Any = None, **settings: Unpack[JobSettings]) -> Job[Any]:
         """As `Monque.now`."""
@@ -857,6 +898,12 @@ class SyncMonque:
     def wait_for(self, job: Job[Any] | ObjectId | str, *, timeout: timedelta | None = None) -> Job[Any]:
         """As `Monque.wait_for`; it blocks the thread that calls it, and no other."""
         return self._call(self._monque.wait_for(job, timeout=timeout))
+
+    @overload
+    def result_of(self, job: Job[Any, R], *, timeout: timedelta | None = None) -> R: ...
+
+    @overload
+    def result_of(self, job: ObjectId | str, *, timeout: timedelta | None = None) -> Any: ...
 
     def result_of(self, job: Job[Any] | ObjectId | str, *, timeout: timedelta | None = None) -> Any:
         """As `Monque.result_of`; it blocks the thread that calls it, and no other."""

@@ -73,6 +73,7 @@ from monque import (
 )
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass
@@ -127,11 +128,11 @@ async def apart(job: Job[dict[str, int]]) -> None:
 async def anything(job: Job[Any]) -> None: ...
 
 
-assert_type(send_email, Worker[Email])
-assert_type(ship, Worker[Order])
-assert_type(clean_up, Worker[None])
-assert_type(importer, Worker[Row])
-assert_type(apart, Worker[dict[str, int]])
+assert_type(send_email, Worker[Email, None])
+assert_type(ship, Worker[Order, None])
+assert_type(clean_up, Worker[None, None])
+assert_type(importer, Worker[Row, str])
+assert_type(apart, Worker[dict[str, int], None])
 
 
 async def orders() -> AsyncIterator[NewJob[Order]]:
@@ -143,19 +144,19 @@ async def progressed(stored: int) -> None:
 
 
 async def right_calls() -> None:
-    assert_type(await monque.enqueue(send_email, Email("ada@example.org")), Job[Email])
-    assert_type(await monque.enqueue(ship, Order(number=1), delay=timedelta(minutes=5)), Job[Order])
-    assert_type(await monque.enqueue(ship, Order(number=1), run_at=datetime.now(UTC)), Job[Order])
-    assert_type(await monque.enqueue(importer, Row(id=1), unique_key="row-1"), Job[Row])
-    assert_type(await monque.enqueue(clean_up), Job[None])
+    assert_type(await monque.enqueue(send_email, Email("ada@example.org")), Job[Email, None])
+    assert_type(await monque.enqueue(ship, Order(number=1), delay=timedelta(minutes=5)), Job[Order, None])
+    assert_type(await monque.enqueue(ship, Order(number=1), run_at=datetime.now(UTC)), Job[Order, None])
+    assert_type(await monque.enqueue(importer, Row(id=1), unique_key="row-1"), Job[Row, str])
+    assert_type(await monque.enqueue(clean_up), Job[None, None])
 
     by_name = await monque.enqueue("send-email", Email("ada@example.org"))
     assert_type(by_name, Job[Email])
     without_data = await monque.enqueue("clean-up")
     assert_type(without_data, Job[None])
 
-    assert_type(await monque.now(send_email, Email("ada@example.org")), Job[Email])
-    assert_type(await monque.now(clean_up), Job[None])
+    assert_type(await monque.now(send_email, Email("ada@example.org")), Job[Email, None])
+    assert_type(await monque.now(clean_up), Job[None, None])
     now_by_name = await monque.now("send-email", {"to": "ada@example.org"})
     assert_type(now_by_name, Job[dict[str, str]])
 
@@ -190,13 +191,19 @@ async def right_calls() -> None:
 
 
 async def right_calls_of_workers(session: AsyncClientSession) -> None:
-    assert_type(await send_email.enqueue(Email("ada@example.org")), Job[Email])
-    assert_type(await send_email.enqueue(data=Email("ada@example.org"), run_at=datetime.now(UTC)), Job[Email])
-    assert_type(await ship.enqueue(Order(number=1), delay=timedelta(minutes=5), unique_key="k"), Job[Order])
-    assert_type(await importer.enqueue({"id": 1}, session=session), Job[Row])
-    assert_type(await clean_up.enqueue(), Job[None])
-    assert_type(await clean_up.enqueue(None, delay=timedelta(minutes=5)), Job[None])
-    assert_type(await apart.enqueue({"a": 1}), Job[dict[str, int]])
+    assert_type(await send_email.enqueue(Email("ada@example.org")), Job[Email, None])
+    assert_type(
+        await send_email.enqueue(data=Email("ada@example.org"), run_at=datetime.now(UTC)), Job[Email, None]
+    )
+    assert_type(
+        await ship.enqueue(Order(number=1), delay=timedelta(minutes=5), unique_key="k"), Job[Order, None]
+    )
+    assert_type(await importer.enqueue({"id": 1}, session=session), Job[Row, str])
+    row: Row = {"id": 1}
+    assert_type(NewJob(importer, row), NewJob[Row])
+    assert_type(await clean_up.enqueue(), Job[None, None])
+    assert_type(await clean_up.enqueue(None, delay=timedelta(minutes=5)), Job[None, None])
+    assert_type(await apart.enqueue({"a": 1}), Job[dict[str, int], None])
     await anything.enqueue()
     await anything.enqueue({"a": 1})
 
@@ -220,22 +227,22 @@ Options(child_processes="4")  # type: ignore[arg-type]  # a text
 async def charge(job: Job[Order]) -> None: ...
 
 
-assert_type(charge, Worker[Order])
+assert_type(charge, Worker[Order, None])
 assert_type(charge.settings, WorkerSettings)
 
 
 async def right_settings() -> None:
-    assert_type(await monque.enqueue(charge, Order(number=1), max_attempts=3), Job[Order])
-    assert_type(await monque.now(charge, Order(number=1), retry=Retry.never()), Job[Order])
+    assert_type(await monque.enqueue(charge, Order(number=1), max_attempts=3), Job[Order, None])
+    assert_type(await monque.now(charge, Order(number=1), retry=Retry.never()), Job[Order, None])
     assert_type(await monque.schedule("@daily", clean_up, retry=Retry(3)), Job[None])
-    assert_type(await charge.enqueue(Order(number=1), max_attempts=3, unique_key="k"), Job[Order])
+    assert_type(await charge.enqueue(Order(number=1), max_attempts=3, unique_key="k"), Job[Order, None])
     assert_type(NewJob(charge, Order(number=1), max_attempts=3), NewJob[Order])
     assert_type(NewJob(clean_up, retry=Retry(delays=[timedelta(seconds=1)])), NewJob[None])
 
 
 async def wrong_settings() -> None:
     await monque.enqueue(charge, Order(number=1), max_attempts="3")  # type: ignore[call-overload]  # a text
-    assert_type(await monque.enqueue(charge, Order(number=1), priority=3), Job[Order])
+    assert_type(await monque.enqueue(charge, Order(number=1), priority=3), Job[Order, None])
     assert_type(NewJob(charge, Order(number=1), priority=3), NewJob[Order])
     assert_type(await monque.set_priority("65f1c0ffee65f1c0ffee0001", 3), Job[Any])
     assert_type(await monque.set_priorities(JobFilter(name="charge"), 3), BulkResult)
@@ -258,9 +265,9 @@ async def wrong_settings() -> None:
     assert_type(dst_edges("30 2 * * *", "Europe/Berlin"), list[DstEdge])
     JobFilter(claimed_by="web-1", recurring=False, claimed_before=datetime.now(UTC))
     latest = Unique("k", on_conflict="replace")
-    assert_type(await monque.enqueue(charge, Order(number=1), unique=latest), Job[Order])
+    assert_type(await monque.enqueue(charge, Order(number=1), unique=latest), Job[Order, None])
     assert_type(
-        await charge.enqueue(Order(number=1), unique_key="k", debounce=timedelta(seconds=1)), Job[Order]
+        await charge.enqueue(Order(number=1), unique_key="k", debounce=timedelta(seconds=1)), Job[Order, None]
     )
     assert_type(NewJob(charge, Order(number=1), unique=latest), NewJob[Order])
     assert_type((await monque.now(charge, Order(number=1))).enqueued, Enqueued | None)
@@ -462,13 +469,44 @@ def by_any_kind(kind: EventKind) -> None:
 # Pauses.
 
 
+@monque.worker("count-words")
+async def count_words(job: Job[str]) -> int:
+    return len(job.data.split())
+
+
+def find_words(job: Job[str]) -> list[str] | None:
+    return job.data.split() or None
+
+
+list_words = monque.worker("list-words", find_words)
+assert_type(count_words, Worker[str, int])
+assert_type(list_words, Worker[str, list[str] | None])
+any_result: Worker[str] = count_words
+
+
+async def by_name(text: str) -> Job[str]:
+    return await monque.enqueue("count-words", text)
+
+
+async def of_any(worker: Worker[T, R], data: T) -> Job[T, R]:
+    return await worker.enqueue(data)
+
+
 async def results() -> None:
     job = await monque.enqueue(send_email, Email("ada"), store_result=True)
     assert_type(await monque.wait_for(job, timeout=timedelta(minutes=1)), Job[Any])
     assert_type(await monque.wait_for("id"), Job[Any])
-    await monque.result_of(job.id)
+    assert_type(await monque.result_of(job.id), Any)
+    assert_type(await monque.result_of(job), None)
+    assert_type(await monque.result_of(await count_words.enqueue("a b")), int)
+    assert_type(await monque.result_of(await monque.enqueue(count_words, "a b")), int)
+    assert_type(await monque.result_of(await monque.now(list_words, "a b")), list[str] | None)
+    assert_type(await monque.result_of(await by_name("a b")), Any)
+    assert_type(await monque.result_of(await of_any(count_words, "a b")), int)
+    apart: Job[str] = await count_words.enqueue("a b")
+    assert_type(await monque.result_of(apart), Any)
     await monque.wait_for(job, timedelta(minutes=1))  # type: ignore[call-arg]  # timeout= is named
-    await monque.result_of(job, timeout=60)  # type: ignore[arg-type]  # a duration
+    await monque.result_of(job, timeout=60)  # type: ignore[call-overload]  # a duration
     await monque.enqueue(send_email, Email("ada"), store_result="yes")  # type: ignore[call-overload]
     if job.progress is not None:
         assert_type(job.progress, Progress)

@@ -76,7 +76,7 @@ settings: JobSettings = {"retry": Retry.fixed(MINUTE, 3), "timeout": MINUTE, "ex
 
 
 async def store() -> None:
-    assert_type(await monque.enqueue(charge, 5, **settings), Job[int])
+    assert_type(await monque.enqueue(charge, 5, **settings), Job[int, None])
     asked = await monque.cancel_jobs(_filter(), running=True, reason="wrong customer")
     assert_type(asked.requested, int)
 

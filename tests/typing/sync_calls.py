@@ -54,8 +54,8 @@ def clean(job: Job[None]) -> None:
 
 clean_up = monque.worker("clean-up", clean)
 
-assert_type(send_email, SyncWorker[Email])
-assert_type(clean_up, SyncWorker[None])
+assert_type(send_email, SyncWorker[Email, None])
+assert_type(clean_up, SyncWorker[None, None])
 
 workers = SyncWorkers()
 
@@ -65,7 +65,7 @@ def apart(job: Job[Row]) -> None:
     assert_type(job.data["id"], int)
 
 
-assert_type(apart, SyncWorker[Row])
+assert_type(apart, SyncWorker[Row, None])
 
 
 async def later() -> AsyncIterator[NewJob[None]]:
@@ -75,12 +75,12 @@ async def later() -> AsyncIterator[NewJob[None]]:
 def right_calls() -> None:
     with monque as opened:
         assert_type(opened, SyncMonque)
-    assert_type(monque.enqueue(send_email, Email("ada@example.org")), Job[Email])
-    assert_type(monque.enqueue(clean_up), Job[None])
-    assert_type(SyncMonque(Monque()).enqueue(send_email, Email("ada@example.org")), Job[Email])
+    assert_type(monque.enqueue(send_email, Email("ada@example.org")), Job[Email, None])
+    assert_type(monque.enqueue(clean_up), Job[None, None])
+    assert_type(SyncMonque(Monque()).enqueue(send_email, Email("ada@example.org")), Job[Email, None])
     by_name = monque.enqueue("clean-up")
     assert_type(by_name, Job[None])
-    assert_type(monque.now(send_email, Email("ada@example.org")), Job[Email])
+    assert_type(monque.now(send_email, Email("ada@example.org")), Job[Email, None])
     assert_type(monque.schedule("@daily", send_email, Email("ada@example.org")), Job[Email])
     assert_type(monque.schedule(timedelta(minutes=1), send_email, Email("a"), limit=3), Job[Email])
     assert_type(monque.list_schedules(), list[Schedule])
@@ -95,9 +95,9 @@ def right_calls() -> None:
 
 
 def right_calls_of_workers() -> None:
-    assert_type(send_email.enqueue(Email("ada@example.org"), delay=timedelta(minutes=5)), Job[Email])
-    assert_type(clean_up.enqueue(unique_key="k"), Job[None])
-    assert_type(apart.enqueue({"id": 1}), Job[Row])
+    assert_type(send_email.enqueue(Email("ada@example.org"), delay=timedelta(minutes=5)), Job[Email, None])
+    assert_type(clean_up.enqueue(unique_key="k"), Job[None, None])
+    assert_type(apart.enqueue({"id": 1}), Job[Row, None])
     assert_type(send_email.schedule("@daily", Email("ada@example.org")), Job[Email])
     assert_type(clean_up.schedule("@daily", timezone="Europe/Berlin"), Job[None])
     assert_type(clean_up.schedule("@hourly", run_now=True), Job[None])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, overload
 
 from bson import ObjectId
 
@@ -28,13 +28,13 @@ from monque._events import (
     JobsDeleted,
     JobsRetried,
 )
-from monque._job import Job
+from monque._job import Job, R
 from monque._options import Options, UseName, check_uses
 from monque._pause import Pause
 from monque._rules import check_end, check_flag, check_name, check_priority, check_reason, check_time
 from monque._status import JobStatus
 from monque._store import filters, operations
-from monque._store.lazy_job import to_job
+from monque._store.lazy_job import to_job, worker_of
 from monque._store.pieces import read_piece
 from monque._store.store import Store
 from monque._time.clock import elapsed
@@ -45,6 +45,7 @@ from monque._views import (
     check_piece,
     check_spread,
 )
+from monque._workers.results import rebuilt
 from monque._workers.workers import Workers
 
 
@@ -316,10 +317,19 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
         """
         return to_job(await waiting.ended(self._waits(), job, timeout), self._store().read)
 
+    @overload
+    async def result_of(self, job: Job[Any, R], *, timeout: timedelta | None = None) -> R: ...
+
+    @overload
+    async def result_of(self, job: ObjectId | str, *, timeout: timedelta | None = None) -> Any: ...
+
     async def result_of(self, job: Job[Any] | ObjectId | str, *, timeout: timedelta | None = None) -> Any:
         """Wait for the end of a job as `wait_for` does, and return what its handler returned.
 
-        The result is as it is stored: dataclasses and models are dicts, times are in UTC.
+        Of the job that a call with a `Worker` has returned, it has the type that the handler's annotation
+        names, and type checkers know it. Of any other job, and of an id, it is as it is stored: dataclasses
+        and models are dicts, times are in UTC. So is one that does not fit the annotation, such as the result
+        of a `complete_in`.
 
         Args:
             job: The job, or its id. Its worker, or the call that stored it, has set `store_result`.
@@ -332,10 +342,12 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
             WaitTimeoutError: As in `wait_for`, and so are the other errors.
 
         Examples:
-            >>> job = await monque.enqueue(render, Page(3), store_result=True)
+            >>> job = await render.enqueue(Page(3), store_result=True)
             >>> pdf = await monque.result_of(job, timeout=timedelta(minutes=2))
         """
-        return waiting.result_in(await waiting.ended(self._waits(), job, timeout), self._store().read)
+        stored = waiting.result_in(await waiting.ended(self._waits(), job, timeout), self._store().read)
+        worker = worker_of(job) if isinstance(job, Job) else None
+        return stored if worker is None else rebuilt(stored, worker)
 
     async def delete_job(self, id: Job[Any] | ObjectId | str) -> None:  # noqa: A002 - part of the public API
         """Remove a job in any state. If it runs, its handler is cancelled as soon as its instance notices.

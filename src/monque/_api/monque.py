@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 import weakref
-from collections.abc import AsyncIterable, Callable, Iterable
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterable
 from datetime import datetime, timedelta, tzinfo
 from functools import partial
 from types import TracebackType
@@ -27,7 +27,7 @@ from monque._engine.context import Context
 from monque._engine.waits import Waits
 from monque._errors import ConfigurationError
 from monque._events import Event, EventBus, Listener
-from monque._job import Job
+from monque._job import Job, R
 from monque._observe.observer import Observer
 from monque._observe.telemetry import Telemetry
 from monque._options import Options
@@ -42,7 +42,7 @@ from monque._unawaited import noting_calls
 from monque._workers.home import EnqueueOptions, ScheduleOptions
 from monque._workers.hooks import HookT
 from monque._workers.subscribe import EventKind, subscribe, subscribes
-from monque._workers.workers import Handler, Worker, Workers
+from monque._workers.workers import Handler, Registers, Worker, Workers
 
 T = TypeVar("T")
 
@@ -300,28 +300,39 @@ class Monque(Management):
         concurrency: int | None = None,
         replace: bool = False,
         **settings: Unpack[WorkerSettings],
-    ) -> Callable[[Handler[T]], Worker[T]]: ...
+    ) -> Registers: ...
 
     @overload
     def worker(
         self,
         name: str,
-        handler: Handler[T],
+        handler: Callable[[Job[T]], Coroutine[Any, Any, R]],
         *,
         concurrency: int | None = None,
         replace: bool = False,
         **settings: Unpack[WorkerSettings],
-    ) -> Worker[T]: ...
+    ) -> Worker[T, R]: ...
+
+    @overload
+    def worker(
+        self,
+        name: str,
+        handler: Callable[[Job[T]], R],
+        *,
+        concurrency: int | None = None,
+        replace: bool = False,
+        **settings: Unpack[WorkerSettings],
+    ) -> Worker[T, R]: ...
 
     def worker(
         self,
         name: str,
-        handler: Handler[T] | None = None,
+        handler: Handler[Any] | None = None,
         *,
         concurrency: int | None = None,
         replace: bool = False,
         **settings: Unpack[WorkerSettings],
-    ) -> Worker[T] | Callable[[Handler[T]], Worker[T]]:
+    ) -> Any:
         """Register the handler of a job name, before or after start; a decorator without *handler*.
 
         Args:
@@ -345,18 +356,18 @@ class Monque(Management):
     @overload
     async def enqueue(
         self,
-        job: Worker[None] | str,
+        job: Worker[None, R] | str,
         data: None = None,
         **options: Unpack[EnqueueOptions],
-    ) -> Job[None]: ...
+    ) -> Job[None, R]: ...
 
     @overload
     async def enqueue(
         self,
-        job: Worker[T] | str,
+        job: Worker[T, R] | str,
         data: T,
         **options: Unpack[EnqueueOptions],
-    ) -> Job[T]: ...
+    ) -> Job[T, R]: ...
 
     async def enqueue(
         self,
@@ -372,7 +383,8 @@ class Monque(Management):
         """Store a job and return it; it runs as soon as it is due and a worker is free.
 
         Args:
-            job: A job name or a `Worker`.
+            job: A job name or a `Worker`. Where mypy "cannot infer" a type parameter, `worker.enqueue(data)`
+                says what is wrong with the data, and takes the literal of a `TypedDict`.
             data: The payload: a dataclass, a pydantic model, or anything BSON can hold.
             run_at: When to run it, as an aware datetime; default now. The past is fine.
             delay: How long from now to run it, instead of *run_at*.
@@ -475,11 +487,11 @@ class Monque(Management):
 
     @overload
     async def now(
-        self, name: Worker[None] | str, data: None = None, **settings: Unpack[JobSettings]
-    ) -> Job[None]: ...
+        self, name: Worker[None, R] | str, data: None = None, **settings: Unpack[JobSettings]
+    ) -> Job[None, R]: ...
 
     @overload
-    async def now(self, name: Worker[T] | str, data: T, **settings: Unpack[JobSettings]) -> Job[T]: ...
+    async def now(self, name: Worker[T, R] | str, data: T, **settings: Unpack[JobSettings]) -> Job[T, R]: ...
 
     async def now(
         self, name: Worker[Any] | str, data: Any = None, **settings: Unpack[JobSettings]
@@ -645,7 +657,7 @@ class Monque(Management):
     def _context(self) -> Context:
         return self._opening.here().context
 
-    def _registered(self, worker: Worker[T]) -> Worker[T]:
+    def _registered(self, worker: Worker[Any]) -> Worker[Any]:
         self._processing.wake_for_new_worker()
         return worker
 

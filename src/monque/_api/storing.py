@@ -26,7 +26,7 @@ from monque._scheduling import Declared
 from monque._status import Enqueued
 from monque._store.deduplicating import Answered, insert_all_on_terms, insert_on_terms, plainly
 from monque._store.document import Document
-from monque._store.lazy_job import Read, to_job
+from monque._store.lazy_job import Read, remember_worker, to_job
 from monque._store.planning import declared_cron
 from monque._store.schedules import insert_or_update_schedule
 from monque._store.store import Store
@@ -160,7 +160,10 @@ class Storing:
         """Return the job with the data object as given, or the one that was there with its own data."""
         is_given = how in (Enqueued.NEW, Enqueued.REPLACED)
         data = new.data if is_given else decode(new, stored, self.workers)
-        return to_job(stored, read, data=data, enqueued=how)
+        job = to_job(stored, read, data=data, enqueued=how)
+        if type(new.job) is not str:
+            remember_worker(job, new.job)
+        return job
 
     def _report(self, jobs: Sequence[Job[Any]], session: AsyncClientSession | None) -> None:
         """Emit that the jobs were there; not in a transaction: nobody knows yet whether it commits."""

@@ -173,8 +173,8 @@ class Controls(Protocol):
 class LazyJob(Job[T]):
     """Behaves like a `Job` in everything: comparing, hashing, printing, copying, `replace`.
 
-    Its attributes are those fields that are known, `_read` and `_source` until the others are read, and
-    `_run` while its handler runs.
+    Its attributes are those fields that are known, `_read` and `_source` until the others are read, `_run`
+    while its handler runs, and `_worker` if it was stored for one.
     """
 
     def complete_in(self, session: Any, *, result: Any = ...) -> Any:
@@ -291,6 +291,16 @@ def hand(job: Job[Any], run: Controls) -> None:
 def take_back(job: Job[Any]) -> None:
     """End what `hand` began: the handler has returned."""
     vars(job).pop("_run", None)
+
+
+def remember_worker(job: Job[Any], worker: object) -> None:
+    """Note for which worker a job was stored: `Monque.result_of` rebuilds what its handler returns."""
+    vars(job)["_worker"] = worker
+
+
+def worker_of(job: Job[Any]) -> Any:
+    """The worker for which a job was stored; None of a job that was read, or stored for a name."""
+    return vars(job).get("_worker")
 
 
 def completed(job: Job[T], now: datetime, kept: Kept | None = None) -> Job[T]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import bson
 
 from monque._raised import describe, storable
-from monque._workers.payload import encode
+from monque._workers.payload import Codec, encode
+
+if TYPE_CHECKING:
+    from monque._workers.workers import Worker
 
 # Characters of the reason why a result is not stored. Half would cut the path to the value that is wrong;
 # twice as many tell nobody more.
@@ -23,6 +26,14 @@ class Kept:
     size: int = 0
     """Its bytes as BSON."""
     error: str | None = None
+
+
+def rebuilt(stored: Any, worker: Worker[Any]) -> Any:
+    """A stored result in the type that the handler's annotation names; as it is stored if it does not fit."""
+    try:
+        return Codec.of(worker.returns).decode(stored, job_name=worker.name)
+    except Exception:  # noqa: BLE001 - it runs the user's validators; the result is there in any case
+        return stored
 
 
 def keep(result: Any, *, job_name: str, limit: int) -> Kept:

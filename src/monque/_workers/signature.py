@@ -34,6 +34,14 @@ def payload_type(handler: Callable[..., Any], generic: type) -> Any:
     return get_args(annotation)[0] if get_origin(annotation) is generic else Any
 
 
+def returned_type(handler: Callable[..., Any]) -> Any:
+    """The annotation of what a handler returns; `Any` if there is none that can be resolved."""
+    try:
+        return _resolved(handler, lambda signature: signature.return_annotation)
+    except (NameError, AttributeError, TypeError, ValueError, SyntaxError):
+        return Any
+
+
 def argument_type(function: Callable[..., Any]) -> Any:
     """The annotation of a function's first argument; `Any` if there is none that can be resolved."""
     try:
@@ -90,16 +98,21 @@ def name_of(handler: Callable[..., Any]) -> str:
 
 def _annotation(handler: Callable[..., Any]) -> Any:
     """The annotation of the parameter that takes the job, with its names resolved."""
+    return _resolved(
+        handler, lambda signature: next((each.annotation for each in signature.parameters.values()), Any)
+    )
+
+
+def _resolved(handler: Callable[..., Any], choose: Callable[[inspect.Signature], Any]) -> Any:
+    """One annotation of a handler, resolved: the others may have names that only type checkers see."""
     function = _function_behind(handler)
     if not isinstance(function, FunctionType):
         return Any
 
     def probe() -> None: ...
 
-    # Only this one is resolved: the others may name what only type checkers see.
-    parameters = inspect.signature(handler).parameters.values()
-    probe.__annotations__ = {"job": next((parameter.annotation for parameter in parameters), Any)}
-    return get_type_hints(probe, function.__globals__, _local_names(function), include_extras=True)["job"]
+    probe.__annotations__ = {"it": choose(inspect.signature(handler))}
+    return get_type_hints(probe, function.__globals__, _local_names(function), include_extras=True)["it"]
 
 
 def _function_behind(handler: Any) -> Any:

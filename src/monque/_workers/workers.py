@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, ClassVar, Generic, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, Unpack, overload
 
 from monque._errors import ConfigurationError, WorkerRegistrationError
 from monque._events import Event, Listener
-from monque._job import Job
+from monque._job import Job, R, R_co, with_defaults
 from monque._rules import check_name
 from monque._settings import WorkerSettings, check_worker_settings
 from monque._state import State
@@ -18,7 +18,7 @@ from monque._workers.address import address_of
 from monque._workers.home import EnqueueOptions, Home, ScheduleOptions
 from monque._workers.hooks import Hooks, HookT
 from monque._workers.payload import Codec
-from monque._workers.signature import is_async, name_of, payload_type, require_handler
+from monque._workers.signature import is_async, name_of, payload_type, require_handler, returned_type
 from monque._workers.subscribe import Listeners, subscribe, subscribes
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ Handler = Callable[[Job[T]], Awaitable[Any] | Any]
 
 @noting_calls
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Worker(Generic[T]):
+class Worker(Generic[T, R_co]):
     """The handler registered for one job name. Its jobs are stored with `enqueue` and `schedule`.
 
     It can be called like the handler, and handed to `Monque.enqueue` in place of the job name.
@@ -47,8 +47,15 @@ class Worker(Generic[T]):
     """It runs on the event loop."""
     address: str | None = field(default=None, repr=False)
     """Where a child process imports the handler from, as `module:qualname`; None if it runs in this one."""
+    returns: Any = field(default=Any, repr=False)
+    """The type that the handler's annotation names for its result; `Any` without one."""
     _home: Home = field(default_factory=Home, repr=False)
     _advice: ClassVar[str] = "hand its Workers() to Monque(workers=...)"
+
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, given: Any) -> Any:
+            return super(Worker, cls).__class_getitem__(with_defaults(cls, given))
 
     @property
     def can_be_ended(self) -> bool:
@@ -61,11 +68,11 @@ class Worker(Generic[T]):
 
     @overload
     async def enqueue(
-        self: Worker[None], data: None = None, **options: Unpack[EnqueueOptions]
-    ) -> Job[None]: ...
+        self: Worker[None, R], data: None = None, **options: Unpack[EnqueueOptions]
+    ) -> Job[None, R]: ...
 
     @overload
-    async def enqueue(self, data: T, **options: Unpack[EnqueueOptions]) -> Job[T]: ...
+    async def enqueue(self, data: T, **options: Unpack[EnqueueOptions]) -> Job[T, R_co]: ...
 
     async def enqueue(self, data: Any = None, **options: Unpack[EnqueueOptions]) -> Job[Any]:
         """Store a job for this worker, in the Monque it belongs to; as `Monque.enqueue`.
@@ -116,6 +123,16 @@ class Worker(Generic[T]):
         return job
 
 
+class Registers(Protocol):
+    """The decorator that registers a handler: type checkers learn what it takes and what it returns."""
+
+    @overload
+    def __call__(self, handler: Callable[[Job[T]], Coroutine[Any, Any, R]], /) -> Worker[T, R]: ...
+
+    @overload
+    def __call__(self, handler: Callable[[Job[T]], R], /) -> Worker[T, R]: ...
+
+
 class Workers:
     """A set of workers, declared apart from a `Monque` and handed to it.
 
@@ -144,28 +161,39 @@ class Workers:
         concurrency: int | None = None,
         replace: bool = False,
         **settings: Unpack[WorkerSettings],
-    ) -> Callable[[Handler[T]], Worker[T]]: ...
+    ) -> Registers: ...
 
     @overload
     def worker(
         self,
         name: str,
-        handler: Handler[T],
+        handler: Callable[[Job[T]], Coroutine[Any, Any, R]],
         *,
         concurrency: int | None = None,
         replace: bool = False,
         **settings: Unpack[WorkerSettings],
-    ) -> Worker[T]: ...
+    ) -> Worker[T, R]: ...
+
+    @overload
+    def worker(
+        self,
+        name: str,
+        handler: Callable[[Job[T]], R],
+        *,
+        concurrency: int | None = None,
+        replace: bool = False,
+        **settings: Unpack[WorkerSettings],
+    ) -> Worker[T, R]: ...
 
     def worker(
         self,
         name: str,
-        handler: Handler[T] | None = None,
+        handler: Handler[Any] | None = None,
         *,
         concurrency: int | None = None,
         replace: bool = False,
         **settings: Unpack[WorkerSettings],
-    ) -> Worker[T] | Callable[[Handler[T]], Worker[T]]:
+    ) -> Any:
         """Register the handler of a job name; a decorator without *handler*.
 
         The arguments are those of `Monque.worker`.
@@ -222,6 +250,7 @@ class Workers:
             codec=codec,
             is_async=address is None and is_async(handler),
             address=address,
+            returns=returned_type(handler) if declared is None else declared.returns,
             _home=self._home,
         )
         self._by_name[name] = worker

@@ -49,6 +49,37 @@ class TestStored:
         assert job.result == {"number": 7, "due": WHEN}
         assert await monque.result_of(job) == {"number": 7, "due": WHEN}
 
+    async def test_a_job_that_was_stored_for_a_worker_has_a_result_of_its_type(self, monque: Monque) -> None:
+        worker = monque.worker("work", make_invoice, store_result=True)
+        jobs = [
+            await worker.enqueue(None),
+            await monque.enqueue(worker, None),
+            await monque.now(worker, None),
+        ]
+        await monque.run_until_idle()
+
+        assert [await monque.result_of(job) for job in jobs] == [Invoice(7, WHEN)] * 3
+
+    async def test_a_job_that_was_read_or_stored_for_a_name_has_its_result_as_it_is_stored(
+        self, monque: Monque
+    ) -> None:
+        monque.worker("work", make_invoice, store_result=True)
+        job = await monque.enqueue("work")
+        await monque.run_until_idle()
+
+        for known in (job, job.id, await monque.get_job(job.id)):
+            assert await monque.result_of(known) == {"number": 7, "due": WHEN}
+
+    async def test_a_result_that_does_not_fit_the_annotation_is_as_it_is_stored(self, monque: Monque) -> None:
+        async def lies(job: Job[None]) -> Invoice:
+            return {"number": "seven"}  # type: ignore[return-value]
+
+        worker = monque.worker("work", lies, store_result=True)
+        job = await worker.enqueue()
+        await monque.run_until_idle()
+
+        assert await monque.result_of(job) == {"number": "seven"}
+
     async def test_nothing_is_stored_unless_somebody_asks(
         self, monque: Monque, collection: Collection
     ) -> None:
