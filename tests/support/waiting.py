@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from monque import Event, Monque
@@ -22,6 +22,19 @@ async def eventually(check: Callable[[], Any], *, within: float = 10.0) -> Any:
             if loop.time() > deadline:
                 raise
         await asyncio.sleep(0.01)
+
+
+async def reaches(count: Callable[[], Awaitable[int]], goal: int, *, standstill: float = 60.0) -> None:
+    """Wait until *count* is *goal*, for as long as it grows: how fast it grows is up to the machine."""
+    reached = await count()
+    while reached < goal:
+
+        async def grows(before: int = reached) -> int:
+            now = await count()
+            assert now > before
+            return now
+
+        reached = await eventually(grows, within=standstill)
 
 
 async def healthy(monque: Monque, expected: bool = True, *, within: float = 20.0) -> None:
