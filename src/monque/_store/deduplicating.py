@@ -139,8 +139,8 @@ async def _accept(
         return accepted, Enqueued.THROTTLED
     freed = await store.collection.update_one(windows.ended_window(new), windows.FREED, session=session)
     holder = await decoding.find_one(store.collection, unique.holder_of(new))
-    if freed.modified_count or holder is None:
-        return None
+    if freed.modified_count or holder is None or windows.is_held(new, holder):
+        return None  # it is free, or another call has begun the next window
     return await _held(store, new, holder, terms, session)
 
 
@@ -160,7 +160,10 @@ async def _accept_in_transaction(
         return (seen, Enqueued.THROTTLED) if is_own else None
     await store.collection.update_one(windows.ended_window(new), windows.FREED, session=session)
     ends = store.clock.now() + timedelta(milliseconds=terms.window or 0)
-    return await _keep(store, {**new, "windowUntil": ends}, terms, session)
+    answered = await _keep(store, {**new, "windowUntil": ends}, terms, session)
+    if answered is not None and answered[1] is not Enqueued.NEW and await find_one(windows.open_window(new)):
+        return None  # another call has begun the window since the first look
+    return answered
 
 
 async def _keep(

@@ -40,6 +40,11 @@ def ended_window(new: Document) -> Document:
     return {**_held(new), "$expr": {"$not": [_IS_OPEN]}}
 
 
+def is_held(new: Document, holder: Mapping[str, Any]) -> bool:
+    """Whether this job holds the window of the call, ended or not."""
+    return bool(holder.get("windowKey") == new["windowKey"])
+
+
 FREED: Document = {"$unset": {"windowKey": "", "windowUntil": ""}}
 
 

@@ -540,6 +540,33 @@ class TestWindow:
         assert "windowKey" not in await find_one(collection, {"_id": first.id})
         assert "windowUntil" in await find_one(collection, {"_id": jobs[0].id})
 
+    @pytest.mark.parametrize("until", ["done", "start"])
+    @pytest.mark.parametrize("within", ["alone", "transaction"])
+    @pytest.mark.parametrize("earlier", [1, 0])
+    async def test_of_calls_that_meet_at_the_end_of_a_window_one_is_accepted_and_the_others_are_throttled(
+        self, earlier: int, within: str, until: Any, monque: Monque, collection: Collection
+    ) -> None:
+        """Between the look for the window and the look for the key, another call begins the next window."""
+        unique = Unique("k", window=MINUTE, until=until)
+
+        async def call(session: AsyncClientSession | None = None) -> Enqueued | None:
+            return (await monque.enqueue("work", unique=unique, session=session)).enqueued
+
+        async def call_in_transaction() -> Enqueued | None:
+            async with monque.client.start_session() as session:
+                return await session.with_transaction(call)
+
+        for _ in range(20):
+            await collection.delete_many({})
+            for _ in range(earlier):
+                await monque.enqueue("work", unique=unique)
+            await collection.update_one({}, {"$set": {"status": "completed", "windowUntil": ago(seconds=1)}})
+            act = call if within == "alone" else call_in_transaction
+
+            answers = Counter(await asyncio.gather(*(act() for _ in range(8))))
+
+            assert answers == {NEW: 1, THROTTLED: 7}
+
     async def test_after_the_window_there_is_still_one_active_job(
         self, monque: Monque, collection: Collection
     ) -> None:
