@@ -81,6 +81,21 @@ def check_time(label: str, moment: object) -> datetime:
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
+# A pending job with this `nextRunAt` has no time: it waits for something else, such as the end of a pause.
+NO_TIME = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+
+
+def check_run_at(label: str, moment: object) -> datetime:
+    """As `check_time`, for a time at which a job is to run."""
+    run_at = check_time(label, moment)
+    if run_at == NO_TIME:
+        raise ConfigurationError(
+            f"{label} must not be {NO_TIME.isoformat()}, which marks a job that waits for no time: `run_now` "
+            "would refuse it; give another time, for example a second earlier"
+        )
+    return run_at
+
+
 def check_reason(reason: object, label: Literal["reason", "by"] = "reason") -> str | None:
     """Return *reason* if it may be stored: None, or a text that an operator can read at a glance."""
     if reason is None:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, tzinfo
 from typing import Any, TypedDict, get_args
 
 from monque._errors import ConfigurationError
-from monque._rules import check_count, check_duration, check_flag, check_time
+from monque._rules import check_count, check_duration, check_flag, check_run_at, check_time
 from monque._schedule import Overlap
 
 
@@ -117,7 +117,7 @@ def _check_duration(label: str, value: object) -> timedelta:
 _CHECKS: dict[str, Callable[[str, Any], object]] = {
     "grace": _check_duration,
     "jitter": _check_duration,
-    "start": check_time,
+    "start": check_run_at,
     "end": check_time,
     "limit": check_count,
     "as_jobs": check_flag,

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from monque._errors import ConfigurationError
-from monque._rules import check_duration, check_flag, check_time
+from monque._rules import check_duration, check_flag, check_run_at
 
 
 class Verdict(Exception):  # noqa: N818 - not every one is an error
@@ -61,7 +61,7 @@ class Snooze(Verdict):
             check_duration("the delay of a Snooze", delay, shortest=timedelta(0))
         self.whole_name = check_flag("whole_name of a Snooze", whole_name)
         self.delay = delay
-        self.until = None if until is None else check_time("until", until)
+        self.until = None if until is None else check_run_at("until", until)
         when = f"again {f'in {delay}' if delay is not None else f'at {self.until}'}"
         super().__init__(f"{when}; until then its name is paused" if whole_name else when)
 

@@ -31,7 +31,7 @@ from monque._events import (
 from monque._job import Job, R
 from monque._options import Options, UseName, check_uses
 from monque._pause import Pause
-from monque._rules import check_end, check_flag, check_name, check_priority, check_reason, check_time
+from monque._rules import check_end, check_flag, check_name, check_priority, check_reason, check_run_at
 from monque._status import JobStatus
 from monque._store import filters, operations
 from monque._store.lazy_job import to_job, worker_of
@@ -175,7 +175,7 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
             JobNotFoundError: There is no such job.
             JobStateError: It is not pending.
         """
-        store, run_at = self._store(), check_time("run_at", run_at)
+        store, run_at = self._store(), check_run_at("run_at", run_at)
         with driver_errors("reschedule the job"):
             after = await acting.reschedule(store, id, run_at)
         self._processing.wake([after])

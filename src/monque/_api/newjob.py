@@ -13,7 +13,7 @@ from monque._api.uniqueness import key_of, meant, terms_of
 from monque._errors import ConfigurationError, PayloadError, PayloadTooLargeError
 from monque._options import DEFAULT_RESULT_SIZE, Options
 from monque._retry import Retry
-from monque._rules import check_name, check_time, check_unique_key
+from monque._rules import check_name, check_run_at, check_unique_key
 from monque._scheduling import Declared
 from monque._settings import JobSettings, check_job_settings, policy_of_call
 from monque._store.document import Document, new_document
@@ -221,7 +221,7 @@ def _run_at(new: NewJob[Any], now: datetime) -> datetime:
     if new.debounce is not None:
         return _debounced(new, now)
     if new.run_at is not None:
-        return check_time("run_at", new.run_at)
+        return check_run_at("run_at", new.run_at)
     if new.delay is None:
         return now
     if not isinstance(new.delay, timedelta):
@@ -233,7 +233,7 @@ def _run_at(new: NewJob[Any], now: datetime) -> datetime:
             f"delay must not be negative, got {new.delay}; for a time in the past use run_at"
         )
     try:
-        return check_time("run_at", now + new.delay)
+        return check_run_at("run_at", now + new.delay)
     except OverflowError:
         raise ConfigurationError(f"delay {new.delay} leads beyond the year 9999") from None
 
@@ -243,4 +243,4 @@ def _debounced(new: NewJob[Any], now: datetime) -> datetime:
         raise ConfigurationError(
             "debounce says when the job is due, so run_at and delay cannot be given with it; give one of them"
         )
-    return check_time("run_at", now + Debounce.of(new.debounce or timedelta(0)).wait)
+    return check_run_at("run_at", now + Debounce.of(new.debounce or timedelta(0)).wait)

@@ -11,7 +11,7 @@ import bson
 from bson import ObjectId
 from bson.codec_options import CodecOptions, DatetimeConversion
 
-from monque._rules import HIGHEST_PRIORITY
+from monque._rules import HIGHEST_PRIORITY, NO_TIME
 from monque._status import CancelledBy, Interruption, JobStatus
 
 Document: TypeAlias = dict[str, Any]
@@ -104,9 +104,9 @@ EXACT_CODEC_OPTIONS: CodecOptions[Document] = CODEC_OPTIONS.with_options(
 # MongoDB compares a date with dates only: with this lower bound a query leaves out texts, numbers and so on.
 EARLIEST = datetime.min.replace(tzinfo=UTC)
 
-# The time of a job that has none yet: no implementation claims it. A parked job is pending, and waits for
-# whatever will give it a time.
-PARKED = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+# No implementation claims a job with this time. A parked job is pending, and waits for whatever will give it
+# another one.
+PARKED = NO_TIME
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _NAIVE_EPOCH = _EPOCH.replace(tzinfo=None)

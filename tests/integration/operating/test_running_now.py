@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from monque import ConfigurationError, Job, JobNotFoundError, JobStateError, JobStatus, Monque
+from monque import ConfigurationError, Job, JobNotFoundError, JobStateError, JobStatus, Monque, Snooze
 from monque._store.document import PARKED
 from support.aliases import Collection, Make
 from support.clocks import ago, ahead
@@ -95,6 +95,34 @@ async def test_a_job_that_waits_for_no_time_is_refused(monque: Monque, collectio
 
 
 # Jobs ahead
+
+
+async def test_the_time_of_a_job_that_waits_for_no_time_cannot_be_given(monque: Monque) -> None:
+    """A job stored for it would look parked: no worker, and no `run_now`, would ever run it."""
+    job = await monque.enqueue("work", delay=HOUR)
+
+    with pytest.raises(ConfigurationError, match="run_at must not be 9999-12-31T23:59:59"):
+        await monque.enqueue("work", run_at=PARKED)
+    with pytest.raises(ConfigurationError, match="run_at must not be"):
+        await monque.reschedule_job(job, PARKED)
+    with pytest.raises(ConfigurationError, match="start must not be"):
+        await monque.schedule("@daily", "work", start=PARKED)
+    with pytest.raises(ConfigurationError, match="until must not be"):
+        Snooze(until=PARKED)
+    assert await monque.count_jobs() == 1
+
+
+@pytest.mark.parametrize("apart", [timedelta(milliseconds=-1), timedelta(milliseconds=1)])
+async def test_a_job_that_is_due_a_moment_before_or_after_that_can_be_run_now(
+    apart: timedelta, monque: Monque
+) -> None:
+    monque.worker("work", lambda job: None)
+    job = await monque.enqueue("work", run_at=PARKED + apart)
+
+    assert not (await monque.run_now(job)).is_parked
+
+    await monque.run_until_idle()
+    assert (await monque.wait_for(job)).status is JobStatus.COMPLETED
 
 
 async def test_jobs_are_ahead_that_are_due_earlier_or_were_stored_before(
