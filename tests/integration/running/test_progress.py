@@ -191,9 +191,11 @@ class TestProgress:
 
             async def all_told() -> None:
                 assert len(reported()) >= loops
+                told = {"progress": {"$exists": True}}
+                assert await database["monque_jobs"].count_documents(told) == count
 
             started = time.monotonic()
-            await eventually(all_told, within=30)
+            await eventually(all_told, within=60)
             assert len(reported()) <= time.monotonic() - started + 1
             assert sum(len(command["updates"]) for command in reported()[-1:]) <= 5 + 1
             done.set()

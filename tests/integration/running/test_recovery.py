@@ -583,9 +583,9 @@ async def test_an_instance_that_gives_up_many_jobs_keeps_its_own_alive(
 
     beats = []
     for given_up in (50, 1_150):
-        await events.wait("job:fail", given_up)
+        await events.wait("job:fail", given_up, within=60)
         beats.append((await get(collection, {"_id": job.id}))["lastHeartbeat"])
-    await events.wait("job:fail", 1_200)
+    await events.wait("job:fail", 1_200, within=60)
     pause.go_on.set()
     await events.wait("job:complete")
 
