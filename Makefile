@@ -86,8 +86,8 @@ bench: .venv/ready ## how fast it is, beside plain PyMongo; FULL=1 for all scena
 bench-compare: .venv/ready ## this checkout beside another: make bench-compare BASE=main ROUNDS=7 ONLY="drain pick-up"
 	@$(PY) -m bench.compare $(or $(BASE),main) $(CHOICE) --json bench/results/compare.json
 
-trace: .venv/ready ## the path of one job through the code
-	@$(PY) -m bench.trace --draw
+trace: .venv/ready ## the path of one job through the code; STORY=retry shows another one, STORY=all the figures of each
+	@$(PY) -m bench.trace $(if $(filter all,$(STORY)),,--draw) --story $(or $(STORY),lone)
 
 chaos: .venv/ready ## break everything for a while and check what comes of it: make chaos DURATION=10m SEED=7; OLD=c7dec4f beside an older version
 	@$(PY) -m chaos --duration $(or $(DURATION),1m) $(if $(SEED),--seed $(SEED)) $(if $(OLD),--old $(OLD)) --json chaos/results/latest.json

@@ -1,9 +1,9 @@
-"""`python -m bench.trace`: count the files and functions that one lone job crosses; `--draw` shows its path.
+"""`python -m bench.trace`: count the files and functions that a job crosses; `--draw` shows its path.
 
-The trace begins when `enqueue` is called on an idle instance. It ends at the moment when `job:complete` is
-emitted and `enqueue` has returned. The instance has default options, one async worker and a live change
-stream; the change event for the insert arrives during the trace. One job has run before, so caches are filled
-and connections are open.
+Each story (`--story`) is traced on an idle instance with one async worker and a live change stream. The
+trace begins with the story's first call, for a lone job `enqueue`. It ends when that call has returned and
+the story's event was emitted, for a lone job `job:complete`. The story has run once before, so caches are
+filled and connections are open.
 
 What counts:
 
@@ -17,10 +17,9 @@ What counts:
 Two traces of the same code may differ. Timers of an idle instance slip in: the stall watch ticks every 100
 ms; the contact and the change stream check their server twice a second. And answers of the server overtake
 each other: if the change event comes before the answer to the insert, it wakes the instance once more; if the
-job is settled before the poll beside it is answered, the rest of that poll is not in the trace. So the job is
-traced several times, and of the traces that hold the change event the one with the fewest functions and
-switches counts: a disturbance only adds to the path. Heartbeats and safety polls need no special options:
-their intervals are longer than all rounds together.
+job is settled before the poll beside it is answered, the rest of that poll is not in the trace. So the story
+is traced several times, and the trace with the fewest functions and switches counts: a disturbance only adds
+to the path. Of a story that stores a job, only traces that hold the change event count.
 """
 
 from __future__ import annotations
@@ -30,15 +29,21 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import groupby, pairwise
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import Any
+
+from bson import ObjectId
+from pymongo import AsyncMongoClient
+from pymongo.asynchronous.database import AsyncDatabase
 
 import monque
-from monque import Job, JobCompleted, Monque, WatchConnected, Worker
+from monque import Event, Job, JobCancelled, JobCompleted, JobStarted, Monque, Options, WatchConnected
 from monque.embedded import EmbeddedMongo
 
 # On a busy machine with two cores several of twenty traces are undisturbed. Ten rounds may choose a trace
@@ -107,28 +112,35 @@ class Trace:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench.trace", description="The path of one job through the code.")
     parser.add_argument("--draw", action="store_true", help="print the calls as an outline")
+    parser.add_argument("--story", choices=[*STORIES, "all"], default="lone", help="what happens to the job")
     arguments = parser.parse_args()
-    trace = asyncio.run(_trace_on_temporary_server())
-    if arguments.draw:
-        print(draw(trace), end="\n\n")
-    print(describe(trace))
+    for name in STORIES if arguments.story == "all" else [arguments.story]:
+        trace = asyncio.run(_trace_on_temporary_server(STORIES[name]))
+        if arguments.draw:
+            print(draw(trace), end="\n\n")
+        print(describe(trace, STORIES[name]))
 
 
-async def _trace_on_temporary_server() -> Trace:
-    async with EmbeddedMongo(temporary=True) as server:
-        return await trace_job(server.uri)
+async def _trace_on_temporary_server(story: Story) -> Trace:
+    async with (
+        EmbeddedMongo(temporary=True) as server,
+        AsyncMongoClient[dict[str, Any]](server.uri) as client,
+    ):
+        return await trace_story(client["monque"], story)
 
 
-async def trace_job(database: object, *, rounds: int = ROUNDS) -> Trace:
-    """Trace one lone job on an idle instance, several times; return the trace that was disturbed least."""
+async def trace_story(database: Database, story: Story, *, rounds: int | None = None) -> Trace:
+    """Trace a story on an idle instance, several times; return the trace that was disturbed least."""
     live = asyncio.Event()
-    async with asyncio.timeout(_TIMEOUT), Monque(database) as monque:
-        worker = monque.worker("lone", _nothing)
+    async with asyncio.timeout(_TIMEOUT), Monque(database, options=story.options) as monque:
+        monque.worker("lone", story.handler)
         monque.on(WatchConnected, lambda _event: live.set())
         await monque.start()
         await live.wait()
-        await _trace_once(monque, worker)  # fills caches and opens connections
-        return _least_disturbed([await _trace_once(monque, worker) for _ in range(rounds)])
+        await _trace_once(monque, story, database)  # fills caches and opens connections
+        return _least_disturbed(
+            [await _trace_once(monque, story, database) for _ in range(rounds or story.rounds)]
+        )
 
 
 def _least_disturbed(traces: Sequence[Trace]) -> Trace:
@@ -141,37 +153,133 @@ def _least_disturbed(traces: Sequence[Trace]) -> Trace:
     return min(listened or traces, key=lambda trace: (len(trace.functions), trace.switches))
 
 
-async def _trace_once(monque: Monque, worker: Worker[None]) -> Trace:
+async def _trace_once(monque: Monque, story: Story, database: Database) -> Trace:
     await asyncio.sleep(_PAUSE)
     calls: list[Call] = []
-    awaited, over = {"enqueue", "job:complete"}, asyncio.Event()
+    begin = await story.prepare(monque, database)
+    awaited, over = {"the call", *([story.until] if story.until else [])}, asyncio.Event()
 
-    def happened(what: str) -> None:
-        awaited.remove(what)
+    def happened(what: object) -> None:
+        awaited.discard(what)
         if not awaited:
             sys.setprofile(None)  # now, not when the event loop resumes us: other code may run before that
             over.set()
 
-    monque.once(JobCompleted, lambda _event: happened("job:complete"))
+    if story.until:
+        monque.once(story.until, lambda _event: happened(story.until))
     sys.setprofile(partial(_record, calls))
     try:
-        await monque.enqueue(worker)
-        happened("enqueue")
+        await begin()
+        happened("the call")
         await over.wait()
     finally:
         sys.setprofile(None)
     return Trace(calls)
 
 
+Begin = Callable[[], Awaitable[object]]
+Database = AsyncDatabase[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """Something that happens to a job.
+
+    *prepare* arranges it and returns the call with which the trace begins; the trace ends when that call has
+    returned and the event *until* was emitted.
+    """
+
+    title: str
+    prepare: Callable[[Monque, Database], Awaitable[Begin]]
+    until: type[Event] | None = JobCompleted
+    handler: Callable[[Job[None]], Awaitable[None]]
+    options: Options = Options()
+    rounds: int = ROUNDS
+
+
 async def _nothing(_job: Job[None]) -> None: ...
 
 
-def describe(trace: Trace) -> str:
+async def _fails_once(job: Job[None]) -> None:
+    if job.attempt == 1:
+        raise ValueError("as asked")
+
+
+async def _waits(_job: Job[None]) -> None:
+    await asyncio.Event().wait()
+
+
+async def _enqueue(monque: Monque, _database: Database) -> Begin:
+    return lambda: monque.enqueue("lone")
+
+
+async def _enqueue_with_key(monque: Monque, _database: Database) -> Begin:
+    return lambda: monque.enqueue("lone", unique_key="the only one")
+
+
+async def _declare(monque: Monque, _database: Database) -> Begin:
+    key = str(ObjectId())
+    return lambda: monque.schedule("@yearly", "lone", unique_key=key)
+
+
+async def _await_occurrence(monque: Monque, _database: Database) -> Begin:
+    """Begin shortly before the next occurrence: while an instance waits, its timers slip in."""
+    ended = asyncio.Event()
+    await monque.schedule(timedelta(seconds=1), "lone")
+    monque.once(JobCompleted, lambda _event: ended.set())
+    await ended.wait()
+    await asyncio.sleep(0.9)
+    return lambda: asyncio.sleep(0)
+
+
+async def _cancel_running(monque: Monque, _database: Database) -> Begin:
+    started = asyncio.Event()
+    monque.once(JobStarted, lambda _event: started.set())
+    job = await monque.enqueue("lone")
+    await started.wait()
+    return lambda: monque.cancel_job(job.id, running=True)
+
+
+async def _leave_stale(_monque: Monque, database: Database) -> Begin:
+    """Store the job of an owner that is dead: the next recovery takes it, and it runs again."""
+    old = datetime.now(UTC) - timedelta(hours=1)
+    times = dict.fromkeys(("createdAt", "updatedAt", "nextRunAt", "lockedAt", "lastHeartbeat"), old)
+    claim = {"claimedBy": "dead", "heartbeatInterval": 30_000, "attempt": 1, "failCount": 0}
+    document = {"name": "lone", "data": None, "status": "processing", **claim, **times}
+    await database["monque_jobs"].insert_one(document)
+    return lambda: asyncio.sleep(0)
+
+
+STORIES = {
+    "lone": Story(title="One lone job, from enqueue to job:complete,", prepare=_enqueue, handler=_nothing),
+    "unique": Story(title="A job with a unique key", prepare=_enqueue_with_key, handler=_nothing),
+    "retry": Story(
+        title="A job that fails once and is retried",
+        prepare=_enqueue,
+        handler=_fails_once,
+        options=Options(base_retry_interval=timedelta(milliseconds=10)),
+    ),
+    "occurrence": Story(
+        title="An occurrence of a schedule", prepare=_await_occurrence, handler=_nothing, rounds=8
+    ),
+    "cancel": Story(
+        title="The cancelling of a running job", prepare=_cancel_running, until=JobCancelled, handler=_waits
+    ),
+    "schedule": Story(title="A call of schedule()", prepare=_declare, until=None, handler=_nothing),
+    "recovery": Story(
+        title="A job of a dead owner, from its recovery to job:complete,",
+        prepare=_leave_stale,
+        handler=_nothing,
+        options=Options(heartbeat_interval=timedelta(milliseconds=300)),
+    ),
+}
+
+
+def describe(trace: Trace, story: Story) -> str:
     """The three figures in a sentence."""
     files, functions, switches = trace.size
     return (
-        f"One lone job, from enqueue to job:complete, crosses {files} files and {functions} functions, "
-        f"and switches file {switches} times."
+        f"{story.title} crosses {files} files and {functions} functions, and switches file {switches} times."
     )
 
 
