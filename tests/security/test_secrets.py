@@ -17,7 +17,7 @@ from support.aliases import Collection
 from support.asgi_stream import AsgiStream, asgi_stream
 from support.examples import AS_OF, routes
 from support.jobs import document
-from support.secrets import MARKER, SEEN, marker, secretive_jobs
+from support.secretive import MARKER, SEEN, marker, secretive_jobs
 from support.walking import Request, There, walk
 from support.web import Client, client_of
 
