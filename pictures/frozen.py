@@ -12,8 +12,8 @@ from unittest.mock import patch
 from pymongo.asynchronous.collection import AsyncCollection
 
 from monque import Monque
-from monque._store import facts
-from monque._store.server import Server
+from monque._ops import facts
+from monque._store.store import Server
 from monque._time.clock import Clock
 from monque.management import pulse, schedule_view
 from monque.shop.catalog import AFTER, BEFORE, BY_NAME, SCHEDULES, WORKS, Work

@@ -169,4 +169,4 @@ def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 
     For tests whose only handler outlasts either.
     """
-    monkeypatch.setattr("monque._engine.stopping._GRACE", 0.5)
+    monkeypatch.setattr("monque._engine.stop._GRACE", 0.5)

@@ -8,11 +8,13 @@ from monque._version import __version__
 if TYPE_CHECKING:
     from monque._api.monque import Monque
     from monque._api.newjob import NewJob
-    from monque._attempts import Attempt
-    from monque._audit import AuditEntry, AuditPage
-    from monque._diagnosis import Diagnosis, DueJobs, IndexView, UseView
-    from monque._ended import JobCancelledError, JobFailedError
-    from monque._errors import (
+    from monque._observe.job_log import JobLogHandler
+    from monque._observe.logs import JobLogFilter, current_job
+    from monque._observe.observer import Observer
+    from monque._time.edges import DstEdge, dst_edges
+    from monque._time.plan import next_runs
+    from monque._values.ended import JobCancelledError, JobFailedError, ShutdownTimeoutError
+    from monque._values.errors import (
         AggregationTimeoutError,
         ClaimLostError,
         ConfigurationError,
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
         WaitTimeoutError,
         WorkerRegistrationError,
     )
-    from monque._events import (
+    from monque._values.events import (
         ClaimLost,
         Event,
         JobCancelled,
@@ -66,40 +68,36 @@ if TYPE_CHECKING:
         WatchFailed,
         WatchUnavailable,
     )
-    from monque._explanation import Evidence, Explanation, Remedy
-    from monque._instances import Instance, InstanceWorker
-    from monque._job import Job
-    from monque._observe.job_log import JobLogHandler
-    from monque._observe.logs import JobLogFilter, current_job
-    from monque._observe.observer import Observer
-    from monque._options import Options, Retention, UseName
-    from monque._pause import Pause
-    from monque._progress import LogLine, Progress
-    from monque._retry import Retry
-    from monque._schedule import Overlap, RecentRun, Schedule
-    from monque._scheduling import ScheduleSettings
-    from monque._settings import JobSettings, WorkerSettings
-    from monque._shutdown import ShutdownTimeoutError
-    from monque._state import State
-    from monque._status import Enqueued, JobStatus, StatusName
-    from monque._time.edges import DstEdge, dst_edges
-    from monque._time.plan import next_runs
-    from monque._timeout import Timeout
-    from monque._trends import Histogram, TrendPoint, Trends
-    from monque._unique import Debounce, DuplicateJobError, Unique
-    from monque._verdicts import Cancel, Fail, RetryAfter, Snooze, Verdict
-    from monque._views import (
+    from monque._values.explanation import Evidence, Explanation, Remedy
+    from monque._values.history import Attempt, LogLine, Progress
+    from monque._values.job import Job
+    from monque._values.options import Options, Retention, UseName
+    from monque._values.records import AuditEntry, AuditPage, Instance, InstanceWorker
+    from monque._values.retry import Retry
+    from monque._values.schedule import Overlap, RecentRun, Schedule, ScheduleSettings
+    from monque._values.settings import JobSettings, Timeout, WorkerSettings
+    from monque._values.state import State
+    from monque._values.status import Enqueued, JobStatus, StatusName
+    from monque._values.trends import Histogram, TrendPoint, Trends
+    from monque._values.unique import Debounce, DuplicateJobError, Unique
+    from monque._values.verdicts import Cancel, Fail, RetryAfter, Snooze, Verdict
+    from monque._values.views import (
         BulkError,
         BulkResult,
+        Diagnosis,
         Direction,
+        DueJobs,
         FailedJob,
+        IndexView,
         JobCounts,
         JobFilter,
         JobPage,
+        Pause,
         QueueDepth,
         QueueStats,
         QueueView,
         Sort,
+        UseView,
         WorkerView,
     )
     from monque._workers.home import EnqueueOptions, ScheduleOptions
@@ -243,30 +241,30 @@ __all__ = [
 _HOMES = (
     *(
         "_observe.logs",
-        "_errors",
-        "_status",
-        "_state",
-        "_job",
-        "_instances",
-        "_pause",
-        "_progress",
-        "_schedule",
-        "_trends",
-        "_shutdown",
-        "_ended",
-        "_options",
-        "_retry",
-        "_timeout",
-        "_unique",
-        "_settings",
-        "_scheduling",
-        "_verdicts",
-        "_attempts",
-        "_audit",
-        "_explanation",
-        "_views",
-        "_diagnosis",
-        "_events",
+        "_values.errors",
+        "_values.status",
+        "_values.state",
+        "_values.job",
+        "_values.records",
+        "_values.views",
+        "_values.history",
+        "_values.schedule",
+        "_values.trends",
+        "_values.ended",
+        "_values.ended",
+        "_values.options",
+        "_values.retry",
+        "_values.settings",
+        "_values.unique",
+        "_values.settings",
+        "_values.schedule",
+        "_values.verdicts",
+        "_values.history",
+        "_values.records",
+        "_values.explanation",
+        "_values.views",
+        "_values.views",
+        "_values.events",
     ),
     "_time.plan",
     "_time.edges",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from monque._errors import ConfigurationError
+from monque._values.errors import ConfigurationError
 
 _importing: list[str] = []
 

@@ -15,7 +15,7 @@ from functools import partial
 from types import CoroutineType
 from typing import Any, NamedTuple, TypeVar
 
-from monque._errors import ConfigurationError
+from monque._values.errors import ConfigurationError
 
 C = TypeVar("C")
 R = TypeVar("R")

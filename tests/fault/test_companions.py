@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from monque import Monque, NewJob, Trends
-from monque._store.trends import HOUR, MINUTE
+from monque._ops.trends import HOUR, MINUTE
 from support.aliases import Collection, Failing, Make
 from support.options import QUICK
 from support.programs.child import child
@@ -139,7 +139,7 @@ async def test_what_cannot_be_written_for_too_long_is_dropped_with_one_line(
     async with failing(["update", "createIndexes"], namespace=trends, errorCode=INTERRUPTED):
         await run(monque, 10)
         # Not before all of them are counted: the rest would be dropped apart, or written in the end.
-        monkeypatch.setattr("monque._engine.trends.LONGEST_DELAY", timedelta(minutes=-2))
+        monkeypatch.setattr("monque._engine.bookkeeping.LONGEST_DELAY", timedelta(minutes=-2))
 
         def dropped() -> None:
             assert caplog.text.count("for too long and are lost") == 1
@@ -177,7 +177,7 @@ async def test_refused_writes_turn_the_feature_off_with_one_line(
         assert await collection.count_documents({"status": {"$ne": "completed"}}) == 0
         assert caplog.text.count("jobs go on") == 1
     # It rests for a while, and is tried again then.
-    monkeypatch.setattr("monque._store.companion._REST", 0)
+    monkeypatch.setattr("monque._ops.companion._REST", 0)
 
     def is_on() -> None:
         assert monque.companions[feature]

@@ -138,6 +138,6 @@ async def test_the_audit_trail_rests_while_the_disk_is_full(
     assert caplog.text.count("cannot write to the audit trail") == 1
     assert len((await monque.audit()).entries) == 1
 
-    monkeypatch.setattr("monque._store.audit._REST", 0)
+    monkeypatch.setattr("monque._ops.audit._REST", 0)
     await record()
     assert len((await monque.audit()).entries) == 2

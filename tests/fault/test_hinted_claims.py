@@ -9,7 +9,7 @@ from bson import ObjectId
 from pymongo.errors import PyMongoError
 
 from monque import Monque
-from monque._store.claiming import Claimer
+from monque._store.claim import Claimer
 from support.aliases import Collection, Database
 from support.clocks import ago
 from support.jobs import document

@@ -15,7 +15,7 @@ from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
 from monque import ConnectionError, Event, Job, Monque, Retention
-from monque._store import recovering
+from monque._store import recover
 from monque._store.store import Store
 from monque._time.clock import Clock
 from support.aliases import Collection, Database, Failing, Make
@@ -386,7 +386,7 @@ async def test_no_upkeep_waits_for_ever_for_an_answer(
 ) -> None:
     """The command is lost on its way without an error. The limits are shortened."""
     monkeypatch.setattr("monque._connect.deadlines.OPERATION_TIMEOUT", 0.5)
-    monkeypatch.setattr("monque._engine.repair._PATIENCE", 0.5)
+    monkeypatch.setattr("monque._engine.listen._PATIENCE", 0.5)
     retention = Retention(completed=timedelta(hours=1), interval=timedelta(milliseconds=300))
     options = replace(QUICK, change_streams=False, retention=retention)
     monque = await make_monque(proxy.uri(collection.database.name), options=options).open()
@@ -429,7 +429,7 @@ async def test_a_recovery_that_waited_for_the_server_takes_only_jobs_that_were_d
         async with failing(["find"], blockConnection=True, blockTimeMS=1500):
             # Not earlier: on a busy machine it would be a second old before the read begins.
             await collection.insert_one(claimed("alive", lastHeartbeat=ago(seconds=0), heartbeatInterval=100))
-            found = await recovering.find_stale(store)
+            found = await recover.find_stale(store)
 
     assert found == []
 

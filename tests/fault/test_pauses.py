@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from monque import Job, JobFilter, Monque, NewJob
-from monque._store.server import Server
+from monque._store.store import Server
 from support.aliases import Collection, Failing, Make
 from support.jobs import document, statuses
 from support.options import QUICK

@@ -14,7 +14,7 @@ import pytest
 
 from monque import InstanceConflictError
 from monque._machine import Process, look_up, this_process
-from monque._store.register import stored_process
+from monque._ops.register import stored_process
 from support.aliases import Collection, Make
 from support.clocks import ago
 from support.jobs import claimed, document, find_one
@@ -146,7 +146,7 @@ async def test_a_process_without_a_place_in_proc_leaves_none_of_its_predecessor(
 ) -> None:
     """Otherwise the place of the one before would be taken for its own."""
     await register.insert_one(row(1))
-    monkeypatch.setattr("monque._store.register.this_process", lambda: Process(pid=os.getpid()))
+    monkeypatch.setattr("monque._ops.register.this_process", lambda: Process(pid=os.getpid()))
     monque = await make_monque(options=replace(NAMED, register=True), companions=True).open()
     await monque.start()
 

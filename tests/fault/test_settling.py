@@ -14,7 +14,7 @@ from pymongo import AsyncMongoClient
 
 from monque import JobStatus, Monque, NewJob, Workers
 from monque._store.document import failed_occurrence
-from monque._store.settling import Settled
+from monque._store.settle import Settled
 from monque._store.store import Store
 from monque._store.transitions import occurrences, run
 from monque._time.clock import Clock

@@ -55,13 +55,13 @@ from monque._engine.decide import Outcome
 from monque._engine.gates import gate
 from monque._engine.insist import insist
 from monque._engine.recovery import recover
-from monque._progress import LogLine, Progress, Report
-from monque._state import State
-from monque._status import Interruption
-from monque._store.contention import Contention
+from monque._store.choose import Contention
 from monque._store.document import Document, failed_occurrence, is_cancel_requested, with_request
-from monque._store.settling import LOST, Lost, Settled, find_requests, spawn
+from monque._store.settle import LOST, Lost, Settled, find_requests, spawn
 from monque._store.transitions.transition import Transition
+from monque._values.history import LogLine, Progress, Report
+from monque._values.state import State
+from monque._values.status import Interruption
 from monque._workers.results import Kept
 from monque.embedded import EmbeddedMongo
 from support.clocks import ago, ahead

@@ -15,7 +15,7 @@ import pytest
 from bson import ObjectId, json_util
 
 from monque import Job, JobStatus, Monque, Options
-from monque._store import recovering
+from monque._store import recover
 from monque._store.document import failed_occurrence
 from monque._store.store import Store
 from monque._store.transitions import recovery
@@ -362,8 +362,8 @@ class TestRecovering:
         clock = Clock()
         store = Store(database, options, clock, monque.instance_id)
         await clock.refresh(store.server.hello)
-        [found] = await recovering.find_stale(store)
-        schedule = await recovering.whole_stale(store, found)
+        [found] = await recover.find_stale(store)
+        schedule = await recover.whole_stale(store, found)
         assert schedule is not None
         typescript = TypeScript(collection)
         if meanwhile == "beats":
@@ -379,7 +379,7 @@ class TestRecovering:
         leaves = failed_occurrence(schedule, reason="its process died", fail_count=0, now=clock.now())
         given_up = recovery.abandon_occurrence(schedule, run_at=ahead(hours=1), leaves=leaves)
 
-        assert await recovering.abandon(store, schedule, given_up) is None
+        assert await recover.abandon(store, schedule, given_up) is None
         assert await collection.find().to_list() == before
 
     async def test_a_late_failure_does_not_delete_the_copy_that_recovery_kept(

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from monque import ConfigurationError, Job, JobStatus, Monque, NewJob, Observer, QueueDepth
-from monque._store import counting
+from monque._ops import counts
 from monque.prometheus import MonqueCollector
 from observability.conftest import Numbers
 from support.aliases import Collection, Make
@@ -249,7 +249,7 @@ async def test_counting_reads_only_the_index_of_active_jobs(monque: Monque, coll
 
     explained = await collection.database.command(
         "explain",
-        {"aggregate": collection.name, "pipeline": counting.depths(now()), "cursor": {}},
+        {"aggregate": collection.name, "pipeline": counts.depths(now()), "cursor": {}},
         verbosity="executionStats",
     )
     stats = explained.get("executionStats") or explained["stages"][0]["$cursor"]["executionStats"]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from monque import ConfigurationError, Job, JobFilter, JobStateError, Monque, NewJob, Options, Unique
-from monque._api.preparing import check_sharding
+from monque._api.life import check_sharding
 from monque._store.indexes import USES
 from support.aliases import Collection, Database, Make
 from support.clocks import ago

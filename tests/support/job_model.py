@@ -13,7 +13,7 @@ from typing import Any, Literal
 from bson import ObjectId
 
 from monque import Cancel, Fail, JobTimeoutError, Options, RetryAfter, Snooze
-from monque._progress import MOST_LINES
+from monque._values.history import MOST_LINES
 
 MAX_RETRIES = 2
 HOUR = timedelta(hours=1)

@@ -9,7 +9,7 @@ from typing import Any
 from bson import ObjectId
 
 from monque import Options
-from monque._store.lazy_job import reader
+from monque._store.job import reader
 from support.aliases import Collection
 from support.clocks import ago, now
 

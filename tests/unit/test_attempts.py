@@ -5,7 +5,7 @@ from __future__ import annotations
 import bson
 import pytest
 
-from monque._attempts import entry_of, trace_of
+from monque._values.history import entry_of, trace_of
 
 
 def caught(error: BaseException, cause: BaseException | None = None) -> BaseException:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from monque._engine.bell import Bell
+from monque._engine.claim import Bell
 from monque._time.clock import Clock
 
 LONG = 60.0

@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from monque import Job, Options, Workers
-from monque._engine.capacity import Capacity
+from monque._engine.capacity import Capacity, Prefetch
 from monque._engine.claimed import Held, key_of_claim
-from monque._engine.control import Control
-from monque._engine.prefetch import Prefetch
-from monque._store.candidates import SharedRoom
-from monque._store.urgent import Shares
+from monque._engine.pauses import Control
+from monque._store.choose import SharedRoom, Shares
 from support import in_child
 
 CONCURRENCY = 5

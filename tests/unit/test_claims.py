@@ -9,7 +9,7 @@ import pytest
 from bson import ObjectId
 
 from monque._store.document import Claim, as_claim, due_of, is_recurring, unique_key_of
-from monque._store.transitions.ownership import take_over
+from monque._store.transitions.transition import take_over
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 

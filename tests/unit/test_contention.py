@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 from bson import ObjectId
 
-from monque._store.contention import Contention, spread
+from monque._store.choose import Contention, spread
 from monque._store.document import Entry
 
 

@@ -10,8 +10,8 @@ from bson import Code, Int64, ObjectId
 
 from monque import ConfigurationError, Pause
 from monque._observe import notices
-from monque._rules import check_end, check_reason
-from monque._store.control import NOTHING, settings_of
+from monque._store.pauses import NOTHING, settings_of
+from monque._values.rules import check_end, check_reason
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -11,8 +11,8 @@ from cronsim import CronSim
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monque._errors import ConfigurationError, InvalidCronError
 from monque._time.cron import Cron
+from monque._values.errors import ConfigurationError, InvalidCronError
 
 NEW_YORK = "America/New_York"  # 2026: 02:00 -> 03:00 on 8 March, 02:00 -> 01:00 on 1 November
 BERLIN = "Europe/Berlin"  # 2026: 02:00 -> 03:00 on 29 March, 03:00 -> 02:00 on 25 October

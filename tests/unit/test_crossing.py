@@ -10,7 +10,6 @@ import pytest
 from bson import ObjectId
 
 from monque import Fail, JobInterrupted, RemoteError
-from monque._attempts import trace_of
 from monque._engine.crossing import (
     HEAD,
     claim_of,
@@ -23,6 +22,7 @@ from monque._engine.crossing import (
     unpack_record,
     unpack_result,
 )
+from monque._values.history import trace_of
 from monque._workers.results import keep
 from support.in_child import RefusedError, StubbornError
 

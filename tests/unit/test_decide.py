@@ -12,8 +12,8 @@ from bson import ObjectId
 
 from monque import Cancel, Fail, JobCancelled, JobCompleted, JobFailed, JobStatus, Options, Snooze
 from monque._engine.decide import Outcome, decide, ending, report, report_unread
-from monque._store import recent_runs
-from monque._store.lazy_job import to_job
+from monque._store import planning
+from monque._store.job import to_job
 from monque._store.transitions import calls, occurrences, run
 from monque._store.transitions.transition import Transition
 from monque._workers.results import Kept
@@ -64,7 +64,7 @@ def decided(what: Any, outcome: Outcome) -> Transition:
 
 def ended(how: Any) -> Any:
     """What a schedule keeps of such a run."""
-    return recent_runs.run(how, NOW, timedelta(seconds=0.02))
+    return planning.run(how, NOW, timedelta(seconds=0.02))
 
 
 def test_a_success_completes_the_job() -> None:

@@ -21,7 +21,7 @@ from monque import (
     Snooze,
 )
 from monque._engine.decide import Outcome, decide, ending, report
-from monque._store.lazy_job import to_job
+from monque._store.job import to_job
 from monque._store.transitions.transition import Transition
 from support.jobs import READ
 

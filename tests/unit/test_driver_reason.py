@@ -12,7 +12,7 @@ from pymongo.errors import (
     ServerSelectionTimeoutError,
 )
 
-from monque._driver_reason import driver_reason
+from monque._values.words import driver_reason
 
 TIMEOUTS = "(configured timeouts: socketTimeoutMS: 20000.0ms, connectTimeoutMS: 20000.0ms)"
 START_IT = "; start it there, or correct the address in the URI"

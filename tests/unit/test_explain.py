@@ -10,9 +10,8 @@ import pytest
 from bson import ObjectId
 
 from monque import Attempt, Histogram, Instance, InstanceWorker, Job, JobStatus, Pause, Schedule
-from monque._english import amount, clock, day, listed, ordinal, span
-from monque._explain import explain
-from monque._reasons.facts import Around, Facts, Running, alike
+from monque._ops.explain import Around, Facts, Running, alike, explain
+from monque._values.words import amount, clock, day, listed, ordinal, span
 
 NOW = datetime(2026, 11, 20, 14, 2, 19, tzinfo=UTC)
 ID = ObjectId("65f1c0ffee65f1c0ffee0001")

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 import pytest
 from bson import ObjectId
 
+from monque._store.choose import NEVER, IdleNames
 from monque._store.document import Entry
-from monque._store.idle_names import NEVER, IdleNames
 
 NOW = datetime(2030, 1, 1, 12)  # noqa: DTZ001 - naive, as all times of candidates
 SOON, LATER = NOW + timedelta(minutes=1), NOW + timedelta(hours=1)

@@ -15,10 +15,10 @@ import pytest
 from bson import ObjectId
 
 from monque import Job, JobInterrupted, JobStateError, JobStatus, State
-from monque._status import Interruption
-from monque._store import lazy_job
+from monque._store import job as lazy_job
 from monque._store.document import PARKED
-from monque._store.lazy_job import completed, hand, take_back
+from monque._store.job import completed, hand, take_back
+from monque._values.status import Interruption
 from support.jobs import READ
 
 to_job = partial(lazy_job.to_job, read=READ)

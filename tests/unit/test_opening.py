@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 
 from monque import ConfigurationError, NotOpenError, Options
-from monque._api.opening import Opened, Opening
+from monque._api.life import Opened, Opening
 from monque._connect.connector import Connection, Connector
 from monque._engine.context import Context
 from monque._engine.waits import Waits
-from monque._events import EventBus
 from monque._observe.telemetry import Telemetry
-from monque._state import State
+from monque._ops.companions import Companions
 from monque._store.store import Store
 from monque._time.clock import Clock
+from monque._values.events import EventBus
+from monque._values.state import State
 from monque._workers.home import Bond
 
 
@@ -42,7 +43,7 @@ class Preparing:
         if self._fails:
             raise OSError("no")
         store = Store(connection.database, Options(), Clock(), "me")
-        return Context(store, EventBus(), Telemetry(), State(), Waits(store))
+        return Context(store, EventBus(), Telemetry(), State(), Waits(store), Companions.of(store))
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from monque._store.owners import allowed_silence
+from monque._store.transitions.recovery import allowed_silence
 
 SECOND = timedelta(seconds=1)
 

@@ -40,7 +40,7 @@ LOCALS = {
 }
 
 NOT_FOR_STORED_TEXT = {
-    "_driver_reason.py: _SERVER": "the driver writes the topology from the addresses in the URI",
+    "_values/words.py: _SERVER": "the driver writes the topology from the addresses in the URI",
     "time.ts: /\\.?0+$/": "for a number of at most five digits, just formatted",
 }
 

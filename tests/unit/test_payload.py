@@ -28,8 +28,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, HttpUrl, RootModel, SecretStr, TypeAdapter, computed_field
 
-from monque._errors import ConfigurationError, PayloadError
-from monque._job import Job
+from monque._values.errors import ConfigurationError, PayloadError
+from monque._values.job import Job
 from monque._workers import payload
 from monque._workers.payload import Codec
 from monque._workers.signature import payload_type

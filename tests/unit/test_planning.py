@@ -11,11 +11,10 @@ from bson import Code, Decimal128, Int64, ObjectId, Regex
 from monque import JobStatus, Options
 from monque._engine.decide import Outcome, decide
 from monque._engine.gates import gate
-from monque._errors import ConfigurationError
 from monque._store import planning
 from monque._store.document import PARKED, as_claim
-from monque._store.transitions.ownership import was_settled
-from monque._store.transitions.transition import Transition
+from monque._store.transitions.transition import Transition, was_settled
+from monque._values.errors import ConfigurationError
 
 NOW = datetime(2026, 1, 1, 12, 30, tzinfo=UTC)
 DUE = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from monque import Job, Workers
+from monque._engine.capacity import Prefetch
 from monque._engine.claimed import Held, Key, key_of_claim
-from monque._engine.prefetch import Prefetch
-from monque._store.urgent import Shares
+from monque._store.choose import Shares
 
 WORKERS = Workers()
 NOON = datetime(2026, 1, 1, 12)  # noqa: DTZ001 - claims have naive times

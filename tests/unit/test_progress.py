@@ -9,8 +9,8 @@ import pytest
 from bson import decode, encode
 
 from monque import ConfigurationError, LogLine, Progress
-from monque._progress import Report, check_line, check_progress
-from monque._store.reporting import log_of, progress_of, report, stored_report
+from monque._store.progress import log_of, progress_of, report, stored_report
+from monque._values.history import Report, check_line, check_progress
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 CLAIM = {"_id": 1, "claimedBy": "ours", "attempt": 2}

@@ -7,7 +7,7 @@ import traceback
 
 import pytest
 
-from monque._raised import bounded, describe
+from monque._values.words import bounded, describe
 
 LONG = "x" * 20_000_000
 BOUND = 100_000

@@ -15,7 +15,7 @@ from pymongo.errors import (
 )
 
 from monque import ConfigurationError, ConnectionError, MonqueError, ReadTimeoutError
-from monque._api.reading import reading
+from monque._api.jobs import reading
 
 LIMIT = timedelta(seconds=1.5)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from monque import InstanceWorker, Options
-from monque._store.register import described, identity_of, settings_of, to_instance
+from monque._ops.register import described, identity_of, settings_of, to_instance
 
 NOON = datetime(2026, 11, 17, 12, tzinfo=UTC)
 TOLERANCE = timedelta(seconds=90)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from monque import JobCancelledError, JobFailedError, ResultError
-from monque._api.waiting import result_in
-from monque._store.settling import _by_transition
+from monque._api.jobs import result_in
+from monque._store.settle import _by_transition
 from monque._store.transitions.run import complete
 from monque._workers.results import Kept, keep
 from support.jobs import READ

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from monque import ConfigurationError, Options, Retry
-from monque._settings import Rules, resolve
 from monque._time.backoff import backoff
+from monque._values.settings import Rules, resolve
 
 SECOND = timedelta(seconds=1)
 DAY = timedelta(days=1)

@@ -10,7 +10,7 @@ import pytest
 from bson import Code, ObjectId, Regex
 
 from monque import ConfigurationError, InvalidJobIdentifierError
-from monque._rules import check_name, check_time, check_unique_key, ids_meant
+from monque._values.rules import check_name, check_time, check_unique_key, ids_meant
 
 ID = ObjectId("0123456789abcdef01234567")
 

@@ -33,8 +33,9 @@ from monque import (
     WorkerSettings,
 )
 from monque._api.newjob import build
-from monque._retry import worker_only
-from monque._settings import (
+from monque._store.document import policy_of, stored_policy
+from monque._values.retry import worker_only
+from monque._values.settings import (
     _CHECKS,
     _STORED_CHECKS,
     Policy,
@@ -42,7 +43,6 @@ from monque._settings import (
     policy_of_call,
     resolve,
 )
-from monque._store.policy import policy_of, stored_policy
 from monque.fastapi import JobRouter, cron, job
 from monque.fastapi.router import CronSettings
 

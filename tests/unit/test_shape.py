@@ -20,23 +20,23 @@ LONGEST_FUNCTION = 45
 
 # Figures of the whole, as they are today. They only fall: a feature that makes one rise says why here.
 RATCHETS = {
-    "lines of engine and store": 16338,
-    "files of engine and store": 97,
-    "lines of the core": 30896,
-    "files of the core": 200,
-    "lines in all": 56846,
-    "files in all": 393,
-    "attributes of classes in engine and store": 552,
-    "numbers that are constants in engine and store": 199,
-    "attribute chains of four dots in engine and store": 45,
-    "files of the core below 60 lines": 41,
-    "import layers": 28,
+    "lines of engine and store": 13636,
+    "files of engine and store": 55,
+    "lines of the core": 30344,
+    "files of the core": 148,
+    "lines in all": 56294,
+    "files in all": 341,
+    "attributes of classes in engine and store": 505,
+    "numbers that are constants in engine and store": 162,
+    "attribute chains of four dots in engine and store": 44,
+    "files of the core below 60 lines": 28,
+    "import layers": 23,
     "longest chain of our base classes": 14,
 }
 # A ratchet that is this much above its figure is lowered.
 SLACK = 0.03
 
-MAY_NAME_FIELDS = ("_store/", "management/", "web/", "shop/past.py")
+MAY_NAME_FIELDS = ("_store/", "_ops/", "management/", "web/", "shop/past.py")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -51,12 +51,20 @@ class Found(NamedTuple):
         return f"{self.file}: {self.node.name}"
 
 
+@cache
+def parsed() -> dict[str, ast.Module]:
+    return {
+        str(path.relative_to(PACKAGE)): ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))
+    }
+
+
 def modules(*folders: str) -> Iterator[tuple[str, ast.Module]]:
-    for folder in folders or (".",):
-        for path in sorted((PACKAGE / folder).rglob("*.py")):
-            yield str(path.relative_to(PACKAGE)), ast.parse(path.read_text())
+    for file, module in parsed().items():
+        if not folders or file.startswith(tuple(f"{folder}/" for folder in folders)):
+            yield file, module
 
 
+@cache
 def classes() -> list[Found]:
     return [
         Found(file, node)
@@ -105,6 +113,7 @@ def lines(found: Found) -> int:
     return (node.end_lineno or 0) - node.lineno + 1 - docstring
 
 
+@cache
 def figures() -> dict[str, int]:
     """What the ratchets hold."""
     everything = dict(modules())

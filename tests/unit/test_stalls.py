@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from monque._engine.stalls import Handling, describe_stall
+from monque._engine.upkeep import Handling, describe_stall
 
 
 def test_the_warning_does_not_grow_with_the_number_of_handlers() -> None:

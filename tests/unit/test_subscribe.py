@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Literal, get_args, get_origin, get_overloads
 
 from monque import EventKind, JobStatus, Monque, StatusName, SyncMonque
-from monque._events import KINDS, Listener
+from monque._values.events import KINDS, Listener
 from monque._workers.subscribe import Listens, Subscribe
 
 

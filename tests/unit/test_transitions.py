@@ -17,10 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monque import JobStatus
-from monque._attempts import HistoryEntry
-from monque._store import recent_runs, transitions
+from monque._store import planning, transitions
 from monque._store.document import PARKED, as_claim, with_stuck
-from monque._store.terms import Terms
 from monque._store.transitions.calls import note_again, replace_waiting, run_again
 from monque._store.transitions.occurrences import end_schedule, give_up_occurrence, park, repeat, skip, spawn
 from monque._store.transitions.operators import (
@@ -37,7 +35,6 @@ from monque._store.transitions.operators import (
     stopping,
     trigger_schedule,
 )
-from monque._store.transitions.ownership import as_read, is_owned, owned, was_settled
 from monque._store.transitions.recovery import (
     abandon_occurrence,
     abandon_schedule,
@@ -60,7 +57,9 @@ from monque._store.transitions.run import (
     retry,
     snooze,
 )
-from monque._store.transitions.transition import Transition, by_id
+from monque._store.transitions.transition import Transition, as_read, by_id, is_owned, owned, was_settled
+from monque._store.unique import Terms
+from monque._values.history import HistoryEntry
 from monque._workers.results import Kept
 
 Document = dict[str, Any]
@@ -134,7 +133,7 @@ RECORDS = ["snoozeCount", "cancel"]
 DONE = {"status": "completed", "settledAttempt": 3, "updatedAt": "$$NOW"}
 
 # What a run of a schedule leaves in it, and the stage that keeps it.
-RUN = recent_runs.run("completed", NOW, SECOND)
+RUN = planning.run("completed", NOW, SECOND)
 RUNS = {"$cond": [{"$isArray": "$recentRuns"}, "$recentRuns", []]}
 KEPT_RUN = {"$set": {"recentRuns": {"$slice": [{"$concatArrays": [RUNS, [{"$literal": RUN}]]}, -10]}}}
 

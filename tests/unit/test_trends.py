@@ -12,11 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monque import ConfigurationError, Histogram, QueueDepth, TrendPoint, Trends
-from monque._store import trends
-from monque._store.counting import with_failures
-from monque._store.tally import Tally
-from monque._store.trend_reads import Span, stretches
-from monque._store.trends import MOST_NAMES, OTHERS, Counts, begin_of
+from monque._ops import trends
+from monque._ops.counts import with_failures
+from monque._ops.trends import MOST_NAMES, OTHERS, Counts, Span, Tally, begin_of, stretches
 from monque._time.clock import Clock
 
 NOON = datetime(2026, 11, 17, 12, tzinfo=UTC)

@@ -13,7 +13,7 @@ from bson import Int64, ObjectId
 from monque import ConfigurationError, Debounce, NewJob, Options, PayloadError, Unique, Worker, Workers
 from monque._api.newjob import build
 from monque._api.uniqueness import key_of
-from monque._store.terms import Terms
+from monque._store.unique import Terms
 
 SECOND = timedelta(seconds=1)
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)

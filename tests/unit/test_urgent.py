@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from monque import ConfigurationError, JobFilter
-from monque._rules import check_priority
+from monque._store.choose import Share, Shares, Urgent
 from monque._store.document import new_document, priority_of
-from monque._store.urgent import Share, Shares, Urgent
+from monque._values.rules import check_priority
 from support.clocks import now
 
 
@@ -51,7 +51,7 @@ def test_urgent_jobs_are_looked_for_only_where_they_are_used_and_may_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     used, clock = [False], [100.0]
-    monkeypatch.setattr("monque._store.urgent.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("monque._store.choose.time.monotonic", lambda: clock[0])
     nowhere: Any = None
     urgent = Urgent(nowhere, lambda: used[0], Shares(shared=False), use_index=True)
     urgent.expect()

@@ -26,11 +26,11 @@ from monque import (
     QueueView,
     WorkerView,
 )
-from monque._store import pages
+from monque._ops import lists
+from monque._ops.lists import Listing, Position
 from monque._store.document import PARKED
 from monque._store.filters import matching
-from monque._store.pages import Listing, Position
-from monque._views import Direction, Sort
+from monque._values.views import Direction, Sort
 
 # A busy machine is no reason to fail.
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -368,7 +368,7 @@ def test_a_place_that_nobody_wrote_is_refused() -> None:
     listing = Listing(JobFilter(), "id", False)
     for place in (b"\x03", b"\x00", b"\x05" + b"x" * 20, b"\xff" * 21, b"\x03" + bson.encode({"id": 1})):
         with pytest.raises(InvalidCursorError):
-            listing.read_cursor(pages._text(place + listing._seal(place)))
+            listing.read_cursor(lists._text(place + listing._seal(place)))
 
 
 @patient

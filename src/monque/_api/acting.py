@@ -15,11 +15,7 @@ from typing import Any, TypeVar
 from pymongo.errors import DuplicateKeyError
 
 from monque._api import schedules
-from monque._errors import JobNotFoundError, JobStateError
-from monque._job import id_of
-from monque._rules import ids_meant
-from monque._status import JobStatus
-from monque._store import operations
+from monque._ops import bulk
 from monque._store.document import (
     Document,
     is_cancel_requested,
@@ -30,6 +26,10 @@ from monque._store.document import (
 )
 from monque._store.store import Store
 from monque._store.transitions import operators
+from monque._values.errors import JobNotFoundError, JobStateError
+from monque._values.job import id_of
+from monque._values.rules import ids_meant
+from monque._values.status import JobStatus
 
 R = TypeVar("R")
 
@@ -98,11 +98,11 @@ async def cancel_many(store: Store, query: Document, *, running: bool, reason: s
     """
     jobs = store.collection
     if not running:
-        return await operations.cancel_many(jobs, query, reason=reason), 0
-    count, requested = 0, await operations.count_requested(jobs, query)
+        return await bulk.cancel_many(jobs, query, reason=reason), 0
+    count, requested = 0, await bulk.count_requested(jobs, query)
     for _ in range(_ROUNDS):
-        asked = await operations.request_cancel_many(jobs, query, reason=reason)
-        cancelled = await operations.cancel_many(jobs, query, reason=reason)
+        asked = await bulk.request_cancel_many(jobs, query, reason=reason)
+        cancelled = await bulk.cancel_many(jobs, query, reason=reason)
         count, requested = count + cancelled, requested + asked
         if not asked and not cancelled:
             break
@@ -117,7 +117,7 @@ async def retry(store: Store, given: Any) -> tuple[Document, JobStatus]:
         while True:
             before = await _read(store, job_id)
             _check_state(before, "retry", JobStatus.CANCELLED, JobStatus.FAILED)
-            outcome = await operations.retry_one(store.collection, job_id, before["status"])
+            outcome = await bulk.retry_one(store.collection, job_id, before["status"])
             if isinstance(outcome, DuplicateKeyError):
                 refusals += 1
                 await _refuse_taken_key(store, before, for_good=refusals == _TRIES)
@@ -186,7 +186,7 @@ async def delete(store: Store, given: Any) -> Any:
     """Remove a job in whatever state; return its `_id`."""
 
     async def remove(job_id: Any) -> Any:
-        if not await operations.delete_one(store.collection, job_id):
+        if not await bulk.delete_one(store.collection, job_id):
             raise JobNotFoundError(job_id)
         return job_id
 

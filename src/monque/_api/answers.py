@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from monque._status import Enqueued
 from monque._store.document import key_of
+from monque._values.status import Enqueued
 
 # Tests store few jobs; a program pays 200 bytes for each. Half would do as well, twice would not help.
 _MOST = 1_000

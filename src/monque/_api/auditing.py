@@ -9,13 +9,13 @@ from typing import Any
 
 from bson import ObjectId
 
-from monque._api.opening import Opening
-from monque._api.reading import reading
-from monque._audit import AuditPage, Outcome, Via
-from monque._job import Job, id_of
-from monque._schedule import Schedule
-from monque._store.audit import Which, new_entry
-from monque._views import JobFilter, check_range
+from monque._api.jobs import reading
+from monque._api.life import Opening
+from monque._ops.audit import Which, new_entry
+from monque._values.job import Job, id_of
+from monque._values.records import AuditPage, Outcome, Via
+from monque._values.schedule import Schedule
+from monque._values.views import JobFilter, check_range
 
 logger = logging.getLogger("monque.audit")
 
@@ -57,12 +57,12 @@ class Auditing:
             >>> for entry in page.entries:
             ...     print(entry.at, entry.job_id, entry.outcome)
         """
-        store = self._opening.here().store
+        trail = self._opening.here().context.companions.audit
         check_range("limit", limit, 1, 1000)
         which = Which(id_of(job), actor, action)
         start = None if cursor is None else which.read_cursor(cursor)
         with reading("read the audit trail", max_time):
-            entries, more = await store.companions.audit.read(which, start, limit)
+            entries, more = await trail.read(which, start, limit)
         return AuditPage(entries=entries, cursor=None if more is None else which.write_cursor(more))
 
     async def record_action(
@@ -116,7 +116,7 @@ class Auditing:
         )
         _log(entry)
         if self._opening.is_open:
-            await self._opening.here().store.companions.audit.write(entry)
+            await self._opening.here().context.companions.audit.write(entry)
 
 
 def _log(entry: Mapping[str, Any]) -> None:

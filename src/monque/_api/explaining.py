@@ -10,28 +10,26 @@ from bson import ObjectId
 from pymongo.errors import OperationFailure
 
 from monque._api import acting
-from monque._api.opening import Opening
-from monque._api.processing import Processing
-from monque._api.reading import reading
-from monque._errors import ConfigurationError
-from monque._explain import explain
-from monque._explanation import Explanation
-from monque._instances import Instance
-from monque._job import Job
-from monque._options import Options
-from monque._reasons.facts import Around, Facts, Running, alike, competing, is_full, with_claims
-from monque._rules import check_flag
-from monque._status import JobStatus
-from monque._store import failures, surroundings
-from monque._store.audit import HIDDEN
-from monque._store.control import Settings, is_unreadable
+from monque._api.jobs import reading
+from monque._api.life import Opening, Processing
+from monque._engine.context import Context
+from monque._ops import counts, surroundings
+from monque._ops.audit import HIDDEN
+from monque._ops.bulk import aggregate
+from monque._ops.explain import Around, Facts, Running, alike, competing, explain, is_full, with_claims
+from monque._ops.register import to_instance
 from monque._store.document import Document, is_recurring
-from monque._store.lazy_job import to_job
-from monque._store.operations import aggregate
+from monque._store.job import to_job
+from monque._store.pauses import Settings, is_unreadable
 from monque._store.planning import to_schedule
-from monque._store.register import to_instance
-from monque._store.store import Store
-from monque._trends import Histogram, TrendPoint
+from monque._values.errors import ConfigurationError
+from monque._values.explanation import Explanation
+from monque._values.job import Job
+from monque._values.options import Options
+from monque._values.records import Instance
+from monque._values.rules import check_flag
+from monque._values.status import JobStatus
+from monque._values.trends import Histogram, TrendPoint
 
 # The register has those of a day. With half, a fleet that restarts each minute would hide who lives; twice
 # would read a megabyte.
@@ -77,12 +75,13 @@ class Explaining:
             >>> why = await monque.explain(job.id)
             >>> print(why.code, why.sentence)
         """
-        store = self._opening.here().store
+        context = self._opening.here().context
+        store = context.store
         check_flag("texts", texts)
         with reading("explain the job", max_time):
             document = await acting.find(store, id)
             job = to_job(document, store.read)
-            look = Look(store, job, store.clock.now())
+            look = Look(context, job, store.clock.now())
             facts = await look.facts(self._known(document, look.now))
             if self._processing.is_running:
                 facts = _with_own(facts, store.instance_id)
@@ -114,8 +113,9 @@ def _with_own(facts: Facts, instance_id: str) -> Facts:
 class Look:
     """The reads around one job: its state says which are needed. At most four, beside that of the job."""
 
-    def __init__(self, store: Store, job: Job[Any], now: datetime) -> None:
-        self._store = store
+    def __init__(self, context: Context, job: Job[Any], now: datetime) -> None:
+        self._store = context.store
+        self._companions = context.companions
         self._job = job
         self.now = now
 
@@ -134,7 +134,7 @@ class Look:
     async def _failures(self) -> Around:
         """Who else of the name failed, among the newest failures; nobody where no index leads to them."""
         try:
-            found = await failures.read_recent(
+            found = await counts.read_recent(
                 self._store.collection, name=None, since=None, cancelled=False, limit=_MOST_FAILURES
             )
         except ConfigurationError:
@@ -167,7 +167,7 @@ class Look:
 
     async def _instances(self) -> tuple[Instance, ...] | None:
         """The register; None if the user may not read it."""
-        collection = self._store.companions.register.collection
+        collection = self._companions.register.collection
         newest: list[Document] = [{"$sort": {"seenAt": -1}}, {"$limit": _MOST_INSTANCES}]
         try:
             found = await aggregate(collection, newest)
@@ -180,7 +180,7 @@ class Look:
 
     async def _trends(self) -> list[TrendPoint]:
         """What happened lately; nothing if the user may not read it."""
-        collection, name = self._store.companions.trends.collection, self._job.name
+        collection, name = self._companions.trends.collection, self._job.name
         if type(name) is not str:
             return []
         try:

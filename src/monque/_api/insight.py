@@ -9,19 +9,20 @@ from types import MappingProxyType
 
 from pymongo.errors import OperationFailure
 
-from monque._api.opening import Opening
-from monque._errors import ConfigurationError, driver_errors
-from monque._instances import Instance
-from monque._options import Options
-from monque._rules import check_duration, check_flag, check_time
-from monque._store import counting, filters, operations, trend_reads
+from monque._api.life import Opening
+from monque._ops import bulk, counts
+from monque._ops import trends as trend_reads
+from monque._ops.register import to_instance
+from monque._ops.trends import MINUTE, Span, begin_of
+from monque._store import filters
 from monque._store.indexes import USES
-from monque._store.register import to_instance
 from monque._store.store import Store
-from monque._store.trend_reads import Span
-from monque._store.trends import MINUTE, begin_of
-from monque._trends import TrendPoint
-from monque._views import JobCounts, JobFilter, QueueDepth, check_filter, check_range
+from monque._values.errors import ConfigurationError, driver_errors
+from monque._values.options import Options
+from monque._values.records import Instance
+from monque._values.rules import check_duration, check_flag, check_time
+from monque._values.trends import TrendPoint
+from monque._values.views import JobCounts, JobFilter, QueueDepth, check_filter, check_range
 from monque._workers.workers import Workers
 
 # A point for each minute of two days. Twice as many take the server and a browser a noticeable time.
@@ -51,7 +52,7 @@ class Insight:
 
         False if the options say so, or if the server has refused a write: for lack of a right or of space.
         """
-        companions = self._opening.anywhere().store.companions
+        companions = self._opening.anywhere().context.companions
         return MappingProxyType({name: each.is_on for name, each in companions._asdict().items()})
 
     async def instances(self, *, max_time: timedelta | None = None) -> list[Instance]:
@@ -71,9 +72,9 @@ class Insight:
             ...     print(instance.id, instance.host, instance.alive, instance.busy)
         """
         store, max_time = self._opening.here().store, _check_max_time(max_time)
-        collection = store.companions.register.collection
+        collection = self._opening.here().context.companions.register.collection
         with driver_errors("read the register of instances"):
-            found = await operations.aggregate(collection, [{"$sort": {"_id": 1}}], max_time=max_time)
+            found = await bulk.aggregate(collection, [{"$sort": {"_id": 1}}], max_time=max_time)
         now, tolerance = store.clock.now(), self._options.heartbeat_tolerance
         seen = [to_instance(document, now, tolerance=tolerance) for document in found]
         return sorted(seen, key=lambda instance: not instance.alive)
@@ -115,7 +116,7 @@ class Insight:
         JobFilter(name=name)  # refuses what cannot be a name
         span = _span(since, until, step, store.clock.now())
         by_name = check_flag("by_name", by_name)
-        collection = store.companions.trends.collection
+        collection = self._opening.here().context.companions.trends.collection
         with driver_errors("read the trends"):
             return await trend_reads.read(collection, span, name=name, by_name=by_name, max_time=max_time)
 
@@ -139,10 +140,10 @@ class Insight:
         check_flag("failures", failures)
         now = store.clock.now()
         with driver_errors("count the waiting jobs"):
-            groups = await operations.aggregate(store.collection, counting.depths(now), max_time=max_time)
+            groups = await bulk.aggregate(store.collection, counts.depths(now), max_time=max_time)
             settings = await store.control.read_if_allowed()
             served = [worker.name for worker in self._workers if self._workers.serves(worker.name)]
-            depths = counting.depths_from(groups, besides=served, now=now)
+            depths = counts.depths_from(groups, besides=served, now=now)
             if failures:
                 depths = await _with_failures(store, depths, max_time)
         return [replace(depth, paused=settings.pause_of(depth.name, now) is not None) for depth in depths]
@@ -172,10 +173,10 @@ class Insight:
         query = filters.matching(check_filter(filter))
         check_range("limit", limit, 1, _MOST_COUNTED)
         with driver_errors("count the jobs"):
-            groups = await operations.aggregate(
-                store.collection, counting.counts(query, limit + 1), max_time=max_time
+            groups = await bulk.aggregate(
+                store.collection, counts.counts(query, limit + 1), max_time=max_time
             )
-        return counting.counts_from(groups, limit)
+        return counts.counts_from(groups, limit)
 
     async def estimated_count(self, *, max_time: timedelta | None = None) -> int:
         """About how many jobs there are in all states together, from what the server knows without counting.
@@ -185,21 +186,19 @@ class Insight:
         """
         store, max_time = self._opening.here().store, _check_max_time(max_time)
         with driver_errors("estimate the number of jobs"):
-            return await operations.estimate(store.collection, max_time=max_time)
+            return await bulk.estimate(store.collection, max_time=max_time)
 
 
 async def _with_failures(
     store: Store, depths: list[QueueDepth], max_time: timedelta | None
 ) -> list[QueueDepth]:
     try:
-        groups = await operations.aggregate(
-            store.collection, counting.badly_ended(), max_time=max_time, hint=_FAILED
-        )
+        groups = await bulk.aggregate(store.collection, counts.badly_ended(), max_time=max_time, hint=_FAILED)
     except OperationFailure as error:
         if error.code != _NO_SUCH_INDEX:
             raise
         return depths
-    return counting.with_failures(depths, groups)
+    return counts.with_failures(depths, groups)
 
 
 def _check_max_time(max_time: object) -> timedelta | None:

@@ -7,18 +7,22 @@ from typing import Any, overload
 
 from bson import ObjectId
 
-from monque._api import acting, waiting
+from monque._api import acting, jobs
 from monque._api.auditing import Auditing
 from monque._api.explaining import Explaining
 from monque._api.insight import Insight
-from monque._api.looking import Looking
-from monque._api.opening import Opening
-from monque._api.processing import Processing
-from monque._api.reading import reading
+from monque._api.jobs import Looking, reading
+from monque._api.life import Opening, Processing
 from monque._api.schedule_management import ScheduleManagement
 from monque._engine.waits import Waits
-from monque._errors import driver_errors
-from monque._events import (
+from monque._ops import bulk
+from monque._ops.bulk import read_piece
+from monque._store import filters
+from monque._store.job import to_job, worker_of
+from monque._store.store import Store
+from monque._time.clock import elapsed
+from monque._values.errors import driver_errors
+from monque._values.events import (
     EventBus,
     JobCancelled,
     JobCancelling,
@@ -28,23 +32,11 @@ from monque._events import (
     JobsDeleted,
     JobsRetried,
 )
-from monque._job import Job, R
-from monque._options import Options, UseName, check_uses
-from monque._pause import Pause
-from monque._rules import check_end, check_flag, check_name, check_priority, check_reason, check_run_at
-from monque._status import JobStatus
-from monque._store import filters, operations
-from monque._store.lazy_job import to_job, worker_of
-from monque._store.pieces import read_piece
-from monque._store.store import Store
-from monque._time.clock import elapsed
-from monque._views import (
-    BulkResult,
-    JobFilter,
-    check_filter,
-    check_piece,
-    check_spread,
-)
+from monque._values.job import Job, R
+from monque._values.options import Options, UseName, check_uses
+from monque._values.rules import check_end, check_flag, check_name, check_priority, check_reason, check_run_at
+from monque._values.status import JobStatus
+from monque._values.views import BulkResult, JobFilter, Pause, check_filter, check_piece, check_spread
 from monque._workers.results import rebuilt
 from monque._workers.workers import Workers
 
@@ -255,7 +247,7 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
         with driver_errors("change the priorities of the jobs"):
             await self._begin_priorities(store, priority)
             piece = await read_piece(store.collection, query, limit=limit, after=after)
-            count = await operations.set_priority_many(store.collection, piece.query, priority=priority)
+            count = await bulk.set_priority_many(store.collection, piece.query, priority=priority)
         if count and priority:
             self._processing.wake_all(urgent=True)
         return BulkResult(
@@ -315,7 +307,7 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
             >>> await monque.cancel_job(job.id, running=True)
             >>> job = await monque.wait_for(job, timeout=timedelta(minutes=1))
         """
-        return to_job(await waiting.ended(self._waits(), job, timeout), self._store().read)
+        return to_job(await jobs.ended(self._waits(), job, timeout), self._store().read)
 
     @overload
     async def result_of(self, job: Job[Any, R], *, timeout: timedelta | None = None) -> R: ...
@@ -345,7 +337,7 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
             >>> job = await render.enqueue(Page(3), store_result=True)
             >>> pdf = await monque.result_of(job, timeout=timedelta(minutes=2))
         """
-        stored = waiting.result_in(await waiting.ended(self._waits(), job, timeout), self._store().read)
+        stored = jobs.result_in(await jobs.ended(self._waits(), job, timeout), self._store().read)
         worker = worker_of(job) if isinstance(job, Job) else None
         return stored if worker is None else rebuilt(stored, worker)
 
@@ -425,7 +417,7 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
         check_piece(limit, after)
         with driver_errors("retry the jobs"):
             piece = await read_piece(store.collection, query, limit=limit, after=after)
-            count, errors = await operations.retry_many(store.collection, piece.query, spread=spread)
+            count, errors = await bulk.retry_many(store.collection, piece.query, spread=spread)
         if count:
             self._processing.wake_all()
             self._bus.emit(JobsRetried(count=count))
@@ -462,7 +454,7 @@ class Management(Looking, ScheduleManagement, Auditing, Insight, Explaining):
         check_piece(limit, after)
         with driver_errors("delete the jobs"):
             piece = await read_piece(store.collection, query, limit=limit, after=after)
-            count = await operations.delete_many(store.collection, piece.query)
+            count = await bulk.delete_many(store.collection, piece.query)
         if count:
             self._bus.emit(JobsDeleted(count=count))
         return BulkResult(count=count, errors=[], next=piece.next, job_ids=piece.met())

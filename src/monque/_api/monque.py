@@ -14,31 +14,28 @@ from typing import Any, Literal, Self, TypeVar, Unpack, overload
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.database import AsyncDatabase
 
-from monque._api.lifespan import Lifespan, bind_lifespan
+from monque._api.life import Lifespan, Opening, Processing, bind_lifespan, prepare
 from monque._api.management import Management
 from monque._api.newjob import NewJob
-from monque._api.opening import Opening
-from monque._api.preparing import prepare
-from monque._api.processing import Processing
 from monque._api.storing import OnProgress, Storing
 from monque._connect.connector import Connection, Connector
 from monque._connect.sessions import Session
 from monque._engine.context import Context
 from monque._engine.waits import Waits
-from monque._errors import ConfigurationError
-from monque._events import Event, EventBus, Listener
-from monque._job import Job, R
 from monque._observe.observer import Observer
 from monque._observe.telemetry import Telemetry
-from monque._options import Options
-from monque._schedule import Overlap
-from monque._scheduling import ScheduleSettings, declare
-from monque._settings import JobSettings, WorkerSettings, check_job_settings
-from monque._state import State
+from monque._ops.companions import Companions
+from monque._ops.trends import Tally
 from monque._store.store import Store
-from monque._store.tally import Tally
 from monque._time.clock import Clock
 from monque._unawaited import noting_calls
+from monque._values.errors import ConfigurationError
+from monque._values.events import Event, EventBus, Listener
+from monque._values.job import Job, R
+from monque._values.options import Options
+from monque._values.schedule import Overlap, ScheduleSettings, declare
+from monque._values.settings import JobSettings, WorkerSettings, check_job_settings
+from monque._values.state import State
 from monque._workers.home import EnqueueOptions, ScheduleOptions
 from monque._workers.hooks import HookT
 from monque._workers.subscribe import EventKind, subscribe, subscribes
@@ -634,7 +631,8 @@ class Monque(Management):
             database, self._options, Clock(), self._instance_id, lender=lender, workers=self._workers
         )
         tally = None if self._options.trends is None else Tally(store.clock)
-        context = Context(store, self._bus, self._telemetry, self._state, Waits(store), tally)
+        beside = Companions.of(store)
+        context = Context(store, self._bus, self._telemetry, self._state, Waits(store), beside, tally)
         await prepare(context, timeout=connection.open_timeout, own_claims=self._processing.claims)
         return context
 

@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 import bson
 
 from monque._api.uniqueness import key_of, meant, terms_of
-from monque._errors import ConfigurationError, PayloadError, PayloadTooLargeError
-from monque._options import DEFAULT_RESULT_SIZE, Options
-from monque._retry import Retry
-from monque._rules import check_name, check_run_at, check_unique_key
-from monque._scheduling import Declared
-from monque._settings import JobSettings, check_job_settings, policy_of_call
-from monque._store.document import Document, new_document
+from monque._store.document import Document, new_document, stored_policy
 from monque._store.planning import declared_fields, with_first_time
-from monque._store.policy import stored_policy
-from monque._store.terms import Terms
-from monque._timeout import Timeout
-from monque._unique import Debounce, Unique
+from monque._store.unique import Terms
+from monque._values.errors import ConfigurationError, PayloadError, PayloadTooLargeError
+from monque._values.options import DEFAULT_RESULT_SIZE, Options
+from monque._values.retry import Retry
+from monque._values.rules import check_name, check_run_at, check_unique_key
+from monque._values.schedule import Declared
+from monque._values.settings import JobSettings, Timeout, check_job_settings, policy_of_call
+from monque._values.unique import Debounce, Unique
 from monque._workers import payload
 from monque._workers.workers import Worker, Workers
 

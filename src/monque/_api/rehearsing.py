@@ -13,19 +13,19 @@ import bson
 from monque._engine.claimed import Limit
 from monque._engine.decide import ended_by, wait_after
 from monque._engine.threads import ThreadPool
-from monque._errors import ConfigurationError, JobTimeoutError
-from monque._job import Job
 from monque._observe.logs import running
 from monque._observe.observer import Ending
-from monque._options import Options
-from monque._progress import check_line, check_progress
-from monque._rules import check_count, check_duration
-from monque._settings import WorkerSettings, check_worker_settings, max_attempts, resolve, timeout_of
-from monque._state import State
-from monque._status import Interruption
 from monque._store.decoding import decode
 from monque._store.document import CODEC_OPTIONS
-from monque._verdicts import Cancel, Snooze
+from monque._values.errors import ConfigurationError, JobTimeoutError
+from monque._values.history import check_line, check_progress
+from monque._values.job import Job
+from monque._values.options import Options
+from monque._values.rules import check_count, check_duration
+from monque._values.settings import WorkerSettings, check_worker_settings, max_attempts, resolve, timeout_of
+from monque._values.state import State
+from monque._values.status import Interruption
+from monque._values.verdicts import Cancel, Snooze
 from monque._workers.signature import refuse_generator
 from monque._workers.workers import Worker
 

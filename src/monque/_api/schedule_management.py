@@ -6,20 +6,19 @@ from datetime import timedelta
 from typing import Any
 
 from monque._api import schedules
+from monque._api.jobs import reading
+from monque._api.life import Opening, Processing
 from monque._api.newjob import encoded_data
-from monque._api.opening import Opening
-from monque._api.processing import Processing
-from monque._api.reading import reading
-from monque._errors import JobNotFoundError, driver_errors
-from monque._events import EventBus, JobCancelled, ScheduleEnded, SchedulePaused, ScheduleResumed
-from monque._job import Job
-from monque._options import Options
-from monque._schedule import Schedule
-from monque._status import JobStatus
 from monque._store.document import Document, status_of
-from monque._store.lazy_job import to_job
+from monque._store.job import to_job
 from monque._store.planning import to_schedule
 from monque._store.store import Store
+from monque._values.errors import JobNotFoundError, driver_errors
+from monque._values.events import EventBus, JobCancelled, ScheduleEnded, SchedulePaused, ScheduleResumed
+from monque._values.job import Job
+from monque._values.options import Options
+from monque._values.schedule import Schedule
+from monque._values.status import JobStatus
 from monque._workers.workers import Workers
 
 

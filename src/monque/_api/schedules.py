@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from monque._errors import JobNotFoundError
-from monque._rules import check_name, check_unique_key
-from monque._store import operations, schedules
+from monque._ops import bulk
+from monque._store import schedules
 from monque._store.document import Document, is_cancel_requested
 from monque._store.planning import edited, is_paused, occurrence, resumed, stores_jobs
 from monque._store.store import Store
 from monque._store.transitions import operators
+from monque._values.errors import JobNotFoundError
+from monque._values.rules import check_name, check_unique_key
 
 
 async def find(store: Store, name: str, unique_key: str | None) -> Document:
@@ -113,4 +114,4 @@ async def unschedule(store: Store, name: str, unique_key: str | None) -> Documen
 
 async def list_all(store: Store, name: str | None) -> list[Document]:
     """The active schedules, sorted by name and key."""
-    return await operations.read_schedules(store.collection, None if name is None else check_name(name))
+    return await bulk.read_schedules(store.collection, None if name is None else check_name(name))

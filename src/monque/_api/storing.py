@@ -10,28 +10,26 @@ from typing import Any, TypeAlias
 from pymongo.asynchronous.client_session import AsyncClientSession
 
 from monque._api.answers import Answers
-from monque._api.chunks import Chunk, Chunker
-from monque._api.loading import Loading
+from monque._api.enqueue_many import Chunk, Chunker, Loading
+from monque._api.life import Opening, Processing
 from monque._api.newjob import NewJob, build, build_schedule, decode
-from monque._api.opening import Opening
-from monque._api.processing import Processing
 from monque._api.typescript import warn_if_misread
 from monque._connect.sessions import Call, Session, here
-from monque._errors import ConfigurationError, driver_errors
-from monque._events import EventBus, JobDeduplicated
-from monque._job import Job
 from monque._observe.telemetry import Telemetry
-from monque._rules import check_flag
-from monque._scheduling import Declared
-from monque._status import Enqueued
-from monque._store.deduplicating import Answered, insert_all_on_terms, insert_on_terms, plainly
+from monque._store.deduplicate import Answered, insert_all_on_terms, insert_on_terms, plainly
 from monque._store.document import Document
-from monque._store.lazy_job import Read, remember_worker, to_job
+from monque._store.job import Read, remember_worker, to_job
 from monque._store.planning import declared_cron
 from monque._store.schedules import insert_or_update_schedule
 from monque._store.store import Store
 from monque._time.clock import elapsed
-from monque._unique import DuplicateJobError
+from monque._values.errors import ConfigurationError, driver_errors
+from monque._values.events import EventBus, JobDeduplicated
+from monque._values.job import Job
+from monque._values.rules import check_flag
+from monque._values.schedule import Declared
+from monque._values.status import Enqueued
+from monque._values.unique import DuplicateJobError
 from monque._workers.workers import Workers
 
 OnProgress: TypeAlias = Callable[[int], object]

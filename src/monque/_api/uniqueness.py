@@ -9,12 +9,12 @@ from typing import Any
 
 import bson
 
-from monque._errors import ConfigurationError, PayloadError
-from monque._rules import check_unique_key
-from monque._settings import JobSettings
 from monque._store.document import milliseconds
-from monque._store.terms import Terms
-from monque._unique import Debounce, Unique
+from monque._store.unique import Terms
+from monque._values.errors import ConfigurationError, PayloadError
+from monque._values.rules import check_unique_key
+from monque._values.settings import JobSettings
+from monque._values.unique import Debounce, Unique
 
 
 def meant(unique_key: str | None, settings: JobSettings, of_worker: Unique | None) -> Unique | None:

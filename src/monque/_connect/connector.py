@@ -18,7 +18,7 @@ from pymongo.errors import InvalidName, InvalidURI
 from pymongo.uri_parser import parse_uri
 
 from monque._connect.foreign import Find, derive, finder
-from monque._errors import ConfigurationError
+from monque._values.errors import ConfigurationError
 from monque._version import __version__
 
 if TYPE_CHECKING:

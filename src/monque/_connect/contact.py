@@ -16,8 +16,8 @@ from pymongo import AsyncMongoClient
 from pymongo.errors import OperationFailure, PyMongoError
 
 from monque._connect.deadlines import limited
-from monque._driver_reason import driver_reason
 from monque._time.clock import elapsed
+from monque._values.words import driver_reason
 
 logger = logging.getLogger("monque")
 

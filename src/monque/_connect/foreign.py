@@ -12,7 +12,7 @@ from pymongo import AsyncMongoClient, MongoClient
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.database import Database
 
-from monque._errors import ConfigurationError
+from monque._values.errors import ConfigurationError
 
 logger = logging.getLogger("monque")
 

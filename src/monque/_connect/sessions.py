@@ -12,7 +12,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 
-from monque._errors import ConfigurationError
+from monque._values.errors import ConfigurationError
 
 Session: TypeAlias = AsyncClientSession | ClientSession
 Jobs: TypeAlias = AsyncCollection[dict[str, Any]]

@@ -25,16 +25,16 @@ from typing import Any
 
 from monque._birth import importing
 from monque._engine.crossing import HEAD, claim_of, decode, encode, pack_error, pack_record, pack_result
-from monque._errors import JobInterrupted, JobStateError
-from monque._job import Job
 from monque._observe.job_log import JobLogHandler
 from monque._observe.logs import running
-from monque._progress import LogLine, Progress, Report, check_line, check_progress
-from monque._state import State
-from monque._status import Interruption, JobStatus
 from monque._store.document import Claim, Document, is_cancel_requested
-from monque._store.lazy_job import hand, reader, take_back, to_job
+from monque._store.job import hand, reader, take_back, to_job
 from monque._unawaited import Noted, call_noting, refuse_unawaited
+from monque._values.errors import JobInterrupted, JobStateError
+from monque._values.history import LogLine, Progress, Report, check_line, check_progress
+from monque._values.job import Job
+from monque._values.state import State
+from monque._values.status import Interruption, JobStatus
 from monque._workers.address import find
 from monque._workers.results import Kept, keep
 from monque._workers.signature import refuse_generator

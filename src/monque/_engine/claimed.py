@@ -14,17 +14,17 @@ from bson import ObjectId
 from pymongo.asynchronous.client_session import AsyncClientSession
 
 from monque._engine.decide import Outcome, decide
-from monque._errors import JobTimeoutError
-from monque._job import Job
 from monque._observe.telemetry import Audience
-from monque._progress import Report
-from monque._state import State
-from monque._status import Interruption
 from monque._store.document import Claim, attempt_of, is_cancel_requested, key_of
-from monque._store.lazy_job import Read, to_job
+from monque._store.job import Read, to_job
 from monque._store.store import Store
 from monque._store.transitions.transition import Transition
-from monque._timeout import Timeout
+from monque._values.errors import JobTimeoutError
+from monque._values.history import Report
+from monque._values.job import Job
+from monque._values.settings import Timeout
+from monque._values.state import State
+from monque._values.status import Interruption
 from monque._workers.results import Kept
 from monque._workers.workers import Worker
 
@@ -121,7 +121,7 @@ class Completion:
 
 
 class Reports(Protocol):
-    """Where handlers report, see `_engine/reporting.py`."""
+    """Where handlers report, see `_engine/progress.py`."""
 
     def add_progress(self, run: Run, done: object, total: object, message: object) -> None:
         """Remember how far a run is."""

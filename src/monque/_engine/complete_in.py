@@ -18,18 +18,17 @@ from monque._engine.claimed import Completion, Run, Settlement
 from monque._engine.context import Context
 from monque._engine.decide import Outcome
 from monque._engine.insist import Tries, gives_up
-from monque._errors import ClaimLostError, ConfigurationError, NotCommittedError, driver_errors
-from monque._events import JobError
 from monque._observe.logs import about
-from monque._raised import bounded
 from monque._store.document import Document
-from monque._store.reporting import report
-from monque._store.settling import settle_in
+from monque._store.progress import report
+from monque._store.settle import settle_in
 from monque._store.store import Store
-from monque._store.transitions.ownership import is_owned, take_over, was_settled
 from monque._store.transitions.run import heartbeat as still_alive
-from monque._store.transitions.transition import Transition
+from monque._store.transitions.transition import Transition, is_owned, take_over, was_settled
 from monque._time.clock import elapsed
+from monque._values.errors import ClaimLostError, ConfigurationError, NotCommittedError, driver_errors
+from monque._values.events import JobError
+from monque._values.words import bounded
 from monque._workers.results import Kept, keep
 
 logger = logging.getLogger("monque")

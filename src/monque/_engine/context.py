@@ -7,14 +7,15 @@ from typing import NamedTuple
 
 from pymongo.errors import PyMongoError
 
-from monque._driver_reason import driver_reason
 from monque._engine.waits import Waits
-from monque._events import EventBus, JobError
 from monque._observe.logs import logger_for
 from monque._observe.telemetry import Telemetry
-from monque._state import State
+from monque._ops.companions import Companions
+from monque._ops.trends import Tally
 from monque._store.store import Store
-from monque._store.tally import Tally
+from monque._values.events import EventBus, JobError
+from monque._values.state import State
+from monque._values.words import driver_reason
 
 logger = logging.getLogger("monque")
 
@@ -30,6 +31,8 @@ class Context(NamedTuple):
     telemetry: Telemetry
     state: State
     waits: Waits
+    companions: Companions
+    """The collections that are written for operators only."""
     tally: Tally | None = None
     """How runs end; None if nobody wants to know."""
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import bson
 
-from monque._attempts import set_remote_trace, trace_of
-from monque._errors import RemoteError
-from monque._raised import text_of
 from monque._store import decoding
 from monque._store.document import NAIVE_CODEC_OPTIONS, Document, made_aware
+from monque._values.errors import RemoteError
+from monque._values.history import set_remote_trace, trace_of
+from monque._values.words import text_of
 from monque._workers.address import MAIN, MAIN_OF_CHILD
 from monque._workers.results import Kept
 

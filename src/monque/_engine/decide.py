@@ -8,18 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from monque._attempts import AttemptOutcome, HistoryEntry, entry_of
-from monque._errors import ConfigurationError, JobInterrupted, JobTimeoutError
-from monque._events import Event, JobCancelled, JobCompleted, JobFailed, JobSnoozed
-from monque._job import Job
 from monque._observe.observer import Ending
-from monque._options import Options
-from monque._raised import describe, log_raised, text_of
-from monque._rules import check_duration
-from monque._schedule import RunOutcome
-from monque._settings import Rules, WorkerSettings, resolve
-from monque._status import Interruption, JobStatus
-from monque._store import recent_runs
+from monque._store import planning
 from monque._store.document import (
     Claim,
     Document,
@@ -27,21 +17,31 @@ from monque._store.document import (
     attempt_of,
     cancel_reason_of,
     cancelled_occurrence,
+    carried,
     expires_at_of,
     failed_occurrence,
     failures_with,
     has_again,
     is_cancel_requested,
     is_recurring,
+    policy_of,
 )
-from monque._store.history import carried
-from monque._store.lazy_job import Read, completed, reader, to_job
+from monque._store.job import Read, completed, reader, to_job
 from monque._store.planning import time_after_run
-from monque._store.policy import policy_of
 from monque._store.transitions import calls, occurrences, run
 from monque._store.transitions.transition import Transition
 from monque._time.backoff import backoff
-from monque._verdicts import Cancel, Fail, RetryAfter, Snooze, Verdict
+from monque._values.errors import ConfigurationError, JobInterrupted, JobTimeoutError
+from monque._values.events import Event, JobCancelled, JobCompleted, JobFailed, JobSnoozed
+from monque._values.history import AttemptOutcome, HistoryEntry, entry_of
+from monque._values.job import Job
+from monque._values.options import Options
+from monque._values.rules import check_duration
+from monque._values.schedule import RunOutcome
+from monque._values.settings import Rules, WorkerSettings, resolve
+from monque._values.status import Interruption, JobStatus
+from monque._values.verdicts import Cancel, Fail, RetryAfter, Snooze, Verdict
+from monque._values.words import describe, log_raised, text_of
 from monque._workers.results import Kept
 
 _NO_SETTINGS = WorkerSettings()
@@ -205,7 +205,7 @@ def _cancel(
 
 def _run(how: RunOutcome, outcome: Outcome, now: datetime) -> Document:
     """What a schedule keeps of a run that has ended."""
-    return recent_runs.run(how, now, outcome.duration)
+    return planning.run(how, now, outcome.duration)
 
 
 def _cancel_asked(

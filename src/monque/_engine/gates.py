@@ -1,14 +1,16 @@
-"""What is checked between the claim of a job and the call of its handler."""
+"""Checks between the claim of a job and the call of its handler, and what becomes of a schedule there."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from datetime import datetime
 
-from monque._errors import ConfigurationError
-from monque._settings import WorkerSettings
-from monque._store import recent_runs
-from monque._store.document import Claim, due_of, expires_at_of, is_cancel_requested, is_recurring
+from monque._engine.claimed import Settlement
+from monque._engine.context import Context
+from monque._observe.logs import about
+from monque._store import planning
+from monque._store.document import Claim, Document, due_of, expires_at_of, is_cancel_requested, is_recurring
 from monque._store.planning import (
     is_moved,
     is_over,
@@ -17,11 +19,17 @@ from monque._store.planning import (
     next_time,
     occurrence,
     run_count_of,
+    skip_count_of,
     stores_jobs,
     time_after_run,
+    to_schedule,
 )
 from monque._store.transitions import occurrences, run
 from monque._store.transitions.transition import Transition
+from monque._values.errors import ConfigurationError
+from monque._values.events import Event, ScheduleEnded, ScheduleSkipped
+from monque._values.settings import WorkerSettings
+from monque._values.status import JobStatus
 
 
 def gate(claim: Claim, settings: WorkerSettings, now: Callable[[], datetime]) -> Transition | None:
@@ -66,7 +74,7 @@ def _gate_schedule(claim: Claim, now: datetime) -> Transition | None:
                 run_at=run_at,
                 spawns=job,
                 otherwise=_skip(claim, now),
-                ended=recent_runs.run("stored", now),
+                ended=planning.run("stored", now),
             )
     except ConfigurationError:
         pass  # it cannot be continued: its run fails and says so
@@ -76,4 +84,29 @@ def _gate_schedule(claim: Claim, now: datetime) -> Transition | None:
 def _skip(claim: Claim, now: datetime) -> Transition:
     """Go on without a run, which does not count against the limit."""
     run_at = next_time(claim, now, runs=run_count_of(claim))
-    return occurrences.skip(claim, run_at=run_at, ended=recent_runs.run("skipped", now))
+    return occurrences.skip(claim, run_at=run_at, ended=planning.run("skipped", now))
+
+
+logger = logging.getLogger("monque")
+
+
+def tell_step(settlement: Settlement, document: Document, context: Context) -> None:
+    """Log and emit what a settled transition means for its schedule."""
+    run, claim, transition = settlement.run, settlement.claim, settlement.transition
+    # A job of its own may have been refused, because the one before is active: that is a skipped run, too.
+    if skip_count_of(document) > skip_count_of(claim):
+        logger.info("schedule %s (%s) skipped a run", run.job.id, run.job.name, extra=about(run.job))
+        _emit(ScheduleSkipped, document, settlement, context)
+        transition = transition.otherwise or transition
+    if transition.to is JobStatus.COMPLETED:
+        logger.info("schedule %s (%s) has ended", run.job.id, run.job.name, extra=about(run.job))
+        _emit(ScheduleEnded, document, settlement, context)
+
+
+def _emit(
+    kind: type[ScheduleSkipped | ScheduleEnded], document: Document, settlement: Settlement, context: Context
+) -> None:
+    if context.bus.has_listeners(kind):
+        whole = {**document, "data": settlement.claim.get("data")}  # a batch is read back without it
+        event: Event = kind(schedule=to_schedule(whole, context.store.clock.now()))
+        settlement.run.variables.run(context.bus.emit, event)

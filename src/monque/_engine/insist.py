@@ -8,16 +8,16 @@ import logging
 from pymongo.errors import InvalidOperation, PyMongoError
 
 from monque._connect import deadlines
-from monque._driver_reason import driver_reason
 from monque._engine.claimed import Run, Settlement
 from monque._engine.context import Context
-from monque._events import ClaimLost, JobError
 from monque._observe.logs import about
 from monque._store.document import is_recurring, unique_key_of
-from monque._store.settling import LOST, Answer, Doubtful, Lost, Settled
-from monque._store.transitions.ownership import take_over
+from monque._store.settle import LOST, Answer, Doubtful, Lost, Settled
+from monque._store.transitions.transition import take_over
 from monque._time.clock import elapsed
 from monque._time.waiting import Pauses
+from monque._values.events import ClaimLost, JobError
+from monque._values.words import driver_reason
 
 logger = logging.getLogger("monque")
 

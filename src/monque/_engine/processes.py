@@ -12,10 +12,9 @@ import logging
 from typing import Any
 
 from monque._engine.claimed import Run
-from monque._engine.process import Child
-from monque._engine.spawning import spawn
-from monque._options import Options
-from monque._status import Interruption
+from monque._engine.process import Child, spawn
+from monque._values.options import Options
+from monque._values.status import Interruption
 from monque._workers.workers import Worker
 
 logger = logging.getLogger("monque")

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from monque._engine.context import Context
-from monque._errors import ConfigurationError, ProcessDiedError
-from monque._events import JobCancelled, JobFailed, ScheduleEnded, StaleJobsRecovered
-from monque._store import recent_runs, recovering
-from monque._store.document import Document, failed_occurrence, failures_before
-from monque._store.history import carried
-from monque._store.lazy_job import to_job
+from monque._store import planning
+from monque._store import recover as recovering
+from monque._store.document import Document, carried, failed_occurrence, failures_before
+from monque._store.job import to_job
 from monque._store.planning import next_time, run_count_of, to_schedule
-from monque._store.recovering import STALE_AT_ONCE
+from monque._store.recover import STALE_AT_ONCE
 from monque._store.transitions import recovery
 from monque._time.clock import elapsed
+from monque._values.errors import ConfigurationError, ProcessDiedError
+from monque._values.events import JobCancelled, JobFailed, ScheduleEnded, StaleJobsRecovered
 
 logger = logging.getLogger("monque")
 
@@ -142,7 +142,7 @@ async def _abandon(found: Document, context: Context) -> Document | None:
     if schedule is None:
         return None
     now, reason = store.clock.now(), recovery.crash_reason(recovering.crashes_of(found))
-    entry, ended = recovering.lost_entry(store.options), recent_runs.run("failed", now)
+    entry, ended = recovering.lost_entry(store.options), planning.run("failed", now)
     try:
         run_at = next_time(schedule, now, runs=run_count_of(schedule) + 1)
     except ConfigurationError:

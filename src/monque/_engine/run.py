@@ -11,36 +11,34 @@ from typing import TYPE_CHECKING, Any
 
 from pymongo.errors import PyMongoError
 
-from monque._attempts import remote_trace_of, set_remote_trace
-from monque._driver_reason import driver_reason
 from monque._engine.claimed import Completion, Run, Settlement
 from monque._engine.complete_in import conclude_transaction
 from monque._engine.context import Context
 from monque._engine.decide import Outcome, ended_by, ending, reason_of, report, report_unread
-from monque._engine.gates import gate
+from monque._engine.gates import gate, tell_step
 from monque._engine.insist import insist
 from monque._engine.runs import Runs
-from monque._engine.schedule_steps import tell_step
-from monque._errors import ResultError
-from monque._events import JobCancelled, JobCompleted, JobError, JobFailed, JobSnoozed, JobStarted
-from monque._job import Job
 from monque._observe.logs import about, log_cancelled, log_failure, log_snoozed, log_success, running
 from monque._observe.telemetry import trace_context
-from monque._raised import is_closing, is_ctrl_c, text_of
-from monque._settings import stores_result, timeout_of
-from monque._status import Interruption, JobStatus
-from monque._store.document import Document, cancel_reason_of, is_cancel_requested, result_error_of
-from monque._store.lazy_job import hand, take_back
-from monque._store.policy import policy_of
-from monque._store.settling import Answer, Lost, Settled
-from monque._store.tally import Tally
+from monque._ops.trends import Tally
+from monque._store.document import Document, cancel_reason_of, is_cancel_requested, policy_of, result_error_of
+from monque._store.job import hand, take_back
+from monque._store.settle import Answer, Lost, Settled
 from monque._time.clock import elapsed
-from monque._verdicts import Cancel, Snooze
+from monque._values.errors import ResultError
+from monque._values.events import JobCancelled, JobCompleted, JobError, JobFailed, JobSnoozed, JobStarted
+from monque._values.history import remote_trace_of, set_remote_trace
+from monque._values.job import Job
+from monque._values.settings import stores_result, timeout_of
+from monque._values.status import Interruption, JobStatus
+from monque._values.verdicts import Cancel, Snooze
+from monque._values.words import driver_reason, is_closing, is_ctrl_c, text_of
 from monque._workers.results import Kept, keep
 from monque._workers.signature import refuse_generator
 
 if TYPE_CHECKING:
     from monque._engine.process import Child
+
 
 logger = logging.getLogger("monque")
 

@@ -11,22 +11,21 @@ from functools import partial
 from typing import Any, Protocol
 
 from monque._connect.deadlines import without_deadline
-from monque._engine.capacity import Capacity
+from monque._engine.capacity import Capacity, Prefetch
 from monque._engine.claimed import Held, Key, Lent, Run, Settlement, key_of_claim
 from monque._engine.complete_in import complete_in
 from monque._engine.context import Context
-from monque._engine.control import Control
 from monque._engine.decide import Outcome
 from monque._engine.gates import gate
-from monque._engine.places import Places
-from monque._engine.prefetch import Prefetch
-from monque._engine.reporting import Reporting
-from monque._job import Job
-from monque._status import JobStatus
+from monque._engine.pauses import Control
+from monque._engine.progress import Reporting
+from monque._engine.threads import Places
 from monque._store.document import Claim, priority_of, size_of
-from monque._store.settling import Answer
+from monque._store.settle import Answer
 from monque._store.transitions.transition import Transition
-from monque._timeout import Timeout
+from monque._values.job import Job
+from monque._values.settings import Timeout
+from monque._values.status import JobStatus
 from monque._workers.workers import Workers
 
 # Handlers that start in one turn of the event loop. Behind hundreds of them, the answers of the database

@@ -16,12 +16,12 @@ from typing import Any
 from pymongo.errors import InvalidOperation, OperationFailure, PyMongoError
 
 from monque._connect.deadlines import limited, without_deadline
-from monque._driver_reason import driver_reason
-from monque._errors import JobNotFoundError, JobStateError, NotOpenError, driver_errors
-from monque._status import JobStatus
 from monque._store.document import Document, is_recurring, key_of, status_of
 from monque._store.store import Store
 from monque._time.waiting import Pauses, happens
+from monque._values.errors import JobNotFoundError, JobStateError, NotOpenError, driver_errors
+from monque._values.status import JobStatus
+from monque._values.words import driver_reason
 
 logger = logging.getLogger("monque")
 

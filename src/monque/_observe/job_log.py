@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from monque._errors import JobStateError
 from monque._observe.logs import running
+from monque._values.errors import JobStateError
 
 
 class JobLogHandler(logging.Handler):

@@ -7,11 +7,11 @@ from contextvars import ContextVar
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from monque._raised import bounded
-from monque._verdicts import Fail
+from monque._values.verdicts import Fail
+from monque._values.words import bounded
 
 if TYPE_CHECKING:
-    from monque._job import Job
+    from monque._values.job import Job
 
 logger = logging.getLogger("monque")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from monque._pause import Pause
+from monque._values.views import Pause
 
 # An instance may have a thousand names; a log line should not. With half as many, an ordinary service would
 # not see all of its names; with twice as many, the line would be hard to read.

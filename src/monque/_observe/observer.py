@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Literal
 
-from monque._views import QueueDepth
+from monque._values.views import QueueDepth
 
 Ending = Literal["completed", "retried", "failed", "cancelled", "snoozed"]
 """How a run ended: it succeeded, it failed and is tried again, it failed for good, the job was cancelled, or

@@ -20,14 +20,14 @@ from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 from opentelemetry.trace import Link, NoOpTracer, Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from monque._job import Job
 from monque._observe import semconv
 from monque._observe.observer import Ending, Observer
-from monque._raised import bounded, describe, log_raised, text_of
 from monque._store.document import Document, put_trace, trace_of
-from monque._verdicts import Cancel, Snooze
+from monque._values.job import Job
+from monque._values.verdicts import Cancel, Snooze
+from monque._values.views import QueueDepth
+from monque._values.words import bounded, describe, log_raised, text_of
 from monque._version import __version__
-from monque._views import QueueDepth
 
 logger = logging.getLogger("monque")
 

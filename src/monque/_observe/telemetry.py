@@ -15,13 +15,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from monque._errors import ConfigurationError, ProcessDiedError
-from monque._job import Job
 from monque._observe.logs import log_start
 from monque._observe.observer import Ending, Observer
-from monque._raised import log_raised
 from monque._store.document import Document
-from monque._views import QueueDepth
+from monque._values.errors import ConfigurationError, ProcessDiedError
+from monque._values.job import Job
+from monque._values.views import QueueDepth
+from monque._values.words import log_raised
 
 if TYPE_CHECKING:  # both need OpenTelemetry, which is optional
     from monque._observe.otel import OpenTelemetry, ResultT, Tracing

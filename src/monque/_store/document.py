@@ -1,18 +1,21 @@
-"""The stored form of a job: its fields, and how they are read. Only `_store` knows field names."""
+"""The stored form of a job: fields, and how they are read; documents may hold anything."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
 from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 from typing import Any, TypeAlias, TypedDict, cast
 
 import bson
-from bson import ObjectId
+from bson import Int64, ObjectId
 from bson.codec_options import CodecOptions, DatetimeConversion
 
-from monque._rules import HIGHEST_PRIORITY, NO_TIME
-from monque._status import CancelledBy, Interruption, JobStatus
+from monque._values.history import Attempt, HistoryEntry
+from monque._values.rules import HIGHEST_PRIORITY, NO_TIME
+from monque._values.settings import Policy
+from monque._values.status import CancelledBy, Interruption, JobStatus
 
 Document: TypeAlias = dict[str, Any]
 
@@ -466,3 +469,145 @@ def milliseconds(duration: timedelta) -> int:
 _LARGEST_EXACT_FLOAT = 2**53
 
 _STATUS = {status.value: status for status in JobStatus}
+
+
+def stored_policy(policy: Policy) -> Document:
+    """The subdocument of a policy: what the call gave, durations in milliseconds."""
+    values = {name: getattr(policy, field) for field, name in _NAMES.items()}
+    return {name: _stored(value) for name, value in values.items() if value is not None}
+
+
+def policy_of(document: Mapping[str, Any]) -> Policy | None:
+    """The policy of a job; None without one. Others may have written it: wrong values count as absent."""
+    stored = document.get("policy")
+    if not isinstance(stored, dict):
+        return None
+    values = {field: _READ[field](stored[name]) for field, name in _NAMES.items() if name in stored}
+    return Policy.of_stored(values)
+
+
+def _stored(value: Any) -> Any:
+    if isinstance(value, timedelta):
+        return Int64(milliseconds(value))
+    if isinstance(value, tuple):
+        return [_stored(each) for each in value]
+    return value
+
+
+def _duration(value: object) -> object:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        return timedelta(milliseconds=value)
+    except (ValueError, OverflowError):  # not a number, or more days than there are
+        return None
+
+
+def _durations(value: object) -> object:
+    return tuple(map(_duration, value)) if isinstance(value, list) else None
+
+
+def _as_stored(value: object) -> object:
+    return value
+
+
+# By the type that `Policy` declares. MongoDB may return a whole number as a double, and the other way around.
+_BY_TYPE: dict[str, Callable[[Any], object]] = {
+    "int": lambda value: int(value) if isinstance(value, float) and value.is_integer() else value,
+    "float": _as_stored,
+    "timedelta": _duration,
+    "tuple[timedelta, ...]": _durations,
+    "datetime": lambda value: made_aware(value) if isinstance(value, datetime) else None,
+    "bool": _as_stored,
+}
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+_NAMES = {field.name: _camel(field.name) for field in fields(Policy)}
+_READ = {field.name: _BY_TYPE[str(field.type).removesuffix(" | None")] for field in fields(Policy)}
+
+
+# A document that is larger gets no entry. Beside it the reason of a failure (32 kB), one entry (20 kB) and
+# the fields of a claim must fit into the 16 MiB of a document: a job that cannot be claimed any more would
+# stay for ever. With half of the 64 KiB they would not fit; with twice, fewer jobs would have a history.
+LARGEST_WITH_HISTORY = 16 * 1024 * 1024 - 64 * 1024
+
+_ENTRIES = {"$cond": [{"$isArray": "$history"}, "$history", []]}
+_HAS_ROOM = {"$lt": [{"$bsonSize": "$$ROOT"}, LARGEST_WITH_HISTORY]}
+
+
+def append(entry: HistoryEntry, claim: Mapping[str, Any]) -> Document:
+    """The stage of a pipeline that adds what a run leaves."""
+    text = {"$literal": _constant(entry, claim)}
+    times = {"startedAt": {"$subtract": ["$$NOW", round(entry.ran * 1000)]}, "finishedAt": "$$NOW"}
+    return _append({"$mergeObjects": [text, times]}, entry.keep)
+
+
+def append_lost(entry: HistoryEntry) -> Document:
+    """The stage that adds a run whose owner is dead. Others may have written its claim."""
+    alive = {"$cond": [{"$eq": [{"$type": "$lockedAt"}, "date"]}, "$lockedAt", "$$NOW"]}
+    claim = {
+        "attempt": {"$cond": [{"$isNumber": "$attempt"}, "$attempt", 0]},
+        "by": {"$cond": [{"$eq": [{"$type": "$claimedBy"}, "string"]}, "$claimedBy", ""]},
+    }
+    times = {"startedAt": alive, "finishedAt": "$$NOW"}
+    return _append({"$mergeObjects": [claim, {"$literal": _text(entry)}, times]}, entry.keep)
+
+
+def _append(entry: Document, keep: int) -> Document:
+    with_it = {"$slice": [{"$concatArrays": [_ENTRIES, [entry]]}, -keep]}
+    without = {"$ifNull": ["$history", "$$REMOVE"]}
+    return {"$set": {"history": {"$cond": [_HAS_ROOM, with_it, without]}}}
+
+
+def carried(
+    document: Document, claim: Mapping[str, Any], entry: HistoryEntry | None, now: datetime
+) -> Document:
+    """The copy of a failed run, with the history of its schedule and what this run adds."""
+    earlier = claim.get("history")
+    entries = list(earlier) if isinstance(earlier, list) else []
+    if entry is not None:
+        started = now - timedelta(milliseconds=round(entry.ran * 1000))
+        stored = {**_constant(entry, claim), "startedAt": started, "finishedAt": now}
+        entries = [*entries, stored][-entry.keep :]
+    if not entries:
+        return document
+    whole = {**document, "history": entries}
+    return whole if size_of(whole) < LARGEST_WITH_HISTORY else document
+
+
+def attempts_of(document: Mapping[str, Any]) -> tuple[Attempt, ...]:
+    """The history as users see it. Others may have written it: what is no entry is left out."""
+    entries = document.get("history")
+    if not isinstance(entries, list):
+        return ()
+    return tuple(_attempt(entry) for entry in entries if isinstance(entry, dict))
+
+
+def _attempt(entry: Mapping[str, Any]) -> Attempt:
+    text = {field: entry.get(field) for field in ("by", "outcome", "error", "message")}
+    shown: dict[str, Any] = {field: "" if value is None else str(value) for field, value in text.items()}
+    trace = entry.get("trace")
+    return Attempt(
+        number=attempt_of(entry),
+        instance=shown["by"],
+        started_at=time_of(entry, "startedAt"),
+        finished_at=time_of(entry, "finishedAt"),
+        outcome=shown["outcome"],
+        error=shown["error"],
+        message=shown["message"],
+        traceback=trace if isinstance(trace, str) else None,
+    )
+
+
+def _constant(entry: HistoryEntry, claim: Mapping[str, Any]) -> Document:
+    return {"attempt": attempt_of(claim), "by": str(claim.get("claimedBy") or ""), **_text(entry)}
+
+
+def _text(entry: HistoryEntry) -> Document:
+    text = {"outcome": entry.outcome, "error": entry.error, "message": entry.message}
+    return text if entry.trace is None else {**text, "trace": entry.trace}

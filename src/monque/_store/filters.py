@@ -8,10 +8,10 @@ from typing import Any
 from bson import ObjectId
 from bson.datetime_ms import DatetimeMS
 
-from monque._rules import ids_meant
-from monque._status import CancelledBy
 from monque._store.document import PARKED, Document
-from monque._views import JobFilter
+from monque._values.rules import ids_meant
+from monque._values.status import CancelledBy
+from monque._values.views import JobFilter
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)

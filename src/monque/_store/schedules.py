@@ -7,16 +7,8 @@ from datetime import datetime, timedelta
 import bson
 from pymongo.asynchronous.client_session import AsyncClientSession
 
-from monque._errors import JobStateError
 from monque._store import decoding, unique
-from monque._store.document import (
-    Document,
-    count_of,
-    is_ended_after_run,
-    made_aware,
-    status_of,
-    trace_of,
-)
+from monque._store.document import Document, count_of, is_ended_after_run, made_aware, status_of, trace_of
 from monque._store.planning import (
     is_moved,
     is_over,
@@ -32,6 +24,7 @@ from monque._store.planning import (
 )
 from monque._store.store import Store
 from monque._store.transitions import operators
+from monque._values.errors import JobStateError
 
 # Longer than any error in our reading of the server's clock, and no longer than the distance between two
 # times of a cron. Half of it would still do; twice as much could skip a time.

@@ -1,10 +1,10 @@
-"""The jobs collection of one instance: the handles with their guarantees, and what is done to one job."""
+"""The jobs collection: handles with their guarantees, changes of one job, and facts about the server."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
 from typing import Any
@@ -18,34 +18,33 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import OperationFailure
 from pymongo.read_concern import ReadConcern
 
+from monque._connect.deadlines import limited
 from monque._connect.sessions import Call, join
-from monque._errors import ConfigurationError
-from monque._options import Options
-from monque._settings import max_attempts
 from monque._store import decoding, indexes
-from monque._store.claiming import Claimer
-from monque._store.companions import Companions
-from monque._store.control import SUFFIX, ControlDocument
+from monque._store.claim import Claimer
 from monque._store.document import (
     CODEC_OPTIONS,
     EXACT_CODEC_OPTIONS,
     NAIVE_CODEC_OPTIONS,
     Document,
     key_of,
+    policy_of,
 )
 from monque._store.filters import with_id
-from monque._store.inserting import Inserter
-from monque._store.lazy_job import reader
-from monque._store.owners import allowed_silence
-from monque._store.policy import policy_of
+from monque._store.indexes import Uses
+from monque._store.insert import Inserter
+from monque._store.job import reader
+from monque._store.pauses import SUFFIX, ControlDocument
 from monque._store.refused import Refused
-from monque._store.server import Server, wrong_shard_key
-from monque._store.settling import Settler
+from monque._store.settle import Settler
 from monque._store.transitions import recovery
+from monque._store.transitions.recovery import allowed_silence
 from monque._store.transitions.transition import Transition
 from monque._store.unique import holder_of
-from monque._store.uses import Uses
 from monque._time.clock import Clock
+from monque._values.errors import ConfigurationError
+from monque._values.options import Options
+from monque._values.settings import max_attempts
 from monque._workers.workers import Workers
 
 _INDEX_CONFLICTS = (85, 86)
@@ -84,15 +83,16 @@ class Store:
         self.control = ControlDocument(_handle(database, options.collection + SUFFIX, CODEC_OPTIONS))
         self.uses = Uses(self._create, self.server.indexes, self.control, options)
         self.claimer = Claimer(self.collection, naive, options, clock, instance_id, self.uses.is_noted)
-        self.companions = Companions.of(
-            lambda suffix: _handle(database, options.collection + suffix, CODEC_OPTIONS), options
-        )
         self.silence = allowed_silence(
             tolerance=options.heartbeat_tolerance, interval=options.heartbeat_interval
         ).total_seconds()
         """Seconds without a heartbeat after which other instances take our jobs."""
         self.unrecovered = Refused()
         """Jobs of dead owners that cannot be changed now: each is logged once and rests for a while."""
+
+    def beside(self, suffix: str) -> AsyncCollection[Document]:
+        """The collection whose name is that of the jobs collection with this suffix."""
+        return _handle(self.collection.database, self.collection.name + suffix, CODEC_OPTIONS)
 
     @property
     def exact(self) -> AsyncCollection[Document]:
@@ -203,4 +203,88 @@ def _handle(
         read_preference=ReadPreference.PRIMARY,
         read_concern=ReadConcern(),
         write_concern=WriteConcern("majority"),
+    )
+
+
+_NAMESPACE_NOT_FOUND = 26
+
+
+class Server:
+    """The server behind one collection."""
+
+    def __init__(self, collection: AsyncCollection[Document], clock: Clock) -> None:
+        self._collection = collection
+        self._admin = collection.database.client.get_database("admin", codec_options=CODEC_OPTIONS)
+        self._clock = clock
+        self.routed = False
+        """The server is a mongos, in front of a sharded cluster."""
+        self.has_change_streams = False
+        """The server is a member of a replica set, or a mongos."""
+
+    @property
+    def writable(self) -> object:
+        """The servers that the driver knows to take writes, as a value to compare: primary, or all mongos."""
+        servers = self._collection.database.client.topology_description.server_descriptions()
+        return frozenset(address for address, server in servers.items() if server.is_writable)
+
+    async def hello(self) -> dict[str, Any]:
+        """The server's answer to `hello`, its time included."""
+        # A command does not go by the codec options of its database: without these, times would be naive.
+        answer = await self._admin.command("hello", codec_options=CODEC_OPTIONS)
+        self.routed = answer.get("msg") == "isdbgrid"
+        self.has_change_streams = self.routed or "setName" in answer
+        return answer
+
+    async def ping(self) -> None:
+        """Have the primary answer."""
+        await self._admin.command("ping")
+
+    async def shard_key(self) -> frozenset[str]:
+        """The fields of the shard key but `_id`; none if the collection is not sharded, or we may not ask.
+
+        The plan of a `$merge` names them: it matches documents by `_id` and the shard key. Who may store jobs
+        may ask for it, while `config.collections` is for administrators.
+        """
+        if not self.routed:
+            return frozenset()
+        name = self._collection.name
+        merge = [{"$match": {"_id": None}}, {"$merge": {"into": name}}]
+        try:
+            plan = await self._collection.database.command(
+                "explain", {"aggregate": name, "pipeline": merge, "cursor": {}}, verbosity="queryPlanner"
+            )
+        except OperationFailure:
+            return frozenset()
+        return frozenset(_merged_on(plan)) - {"_id"}
+
+    async def indexes(self) -> Sequence[Mapping[str, Any]]:
+        """The indexes that the collection has; none if there is no such collection yet."""
+        try:
+            return await (await self._collection.list_indexes()).to_list()
+        except OperationFailure as error:
+            if error.code != _NAMESPACE_NOT_FOUND:
+                raise
+            return []
+
+    async def refresh_clock(self) -> None:
+        """Read the server's time anew."""
+        with limited():
+            await self._clock.refresh(self.hello)
+
+
+def _merged_on(plan: Any) -> Iterator[str]:
+    """The fields in `on` of each `$merge` in a plan, whose shape differs from version to version."""
+    parts = plan.items() if isinstance(plan, Mapping) else enumerate(plan) if isinstance(plan, list) else ()
+    for name, part in parts:
+        if name == "$merge" and "on" in part:
+            yield from [part["on"]] if isinstance(part["on"], str) else part["on"]
+        else:
+            yield from _merged_on(part)
+
+
+def wrong_shard_key(collection: AsyncCollection[Document]) -> ConfigurationError:
+    """The error for a collection that is sharded by more than the name, or by something else."""
+    return ConfigurationError(
+        f"the collection {collection.full_name!r} is sharded by a key with which MongoDB cannot keep unique "
+        'keys and windows unique; shard it by {name: "hashed"} instead, or by {name: 1}'
     )

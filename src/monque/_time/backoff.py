@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from datetime import timedelta
 
-from monque._retry import DEFAULT, Retry, waits_of
+from monque._values.retry import DEFAULT, Retry, waits_of
 
 _MICROSECOND = timedelta(microseconds=1)
 

@@ -23,7 +23,7 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-from monque._errors import ConfigurationError, InvalidCronError
+from monque._values.errors import ConfigurationError, InvalidCronError
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from typing import Literal
 
 from cronsim import CronSim
 
-from monque._errors import ConfigurationError
-from monque._rules import check_time
 from monque._time.cron import Cron, first_instant, until_change, wall_time
+from monque._values.errors import ConfigurationError
+from monque._values.rules import check_time
 
 _SECOND = timedelta(seconds=1)
 # As far as anybody looks ahead at a schedule: the changes of two years.

@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from math import ceil
 
-from monque._rules import check_count, check_time
 from monque._time.cron import Cron
+from monque._values.rules import check_count, check_time
 
 _MILLISECOND = timedelta(milliseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

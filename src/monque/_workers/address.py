@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-from monque._errors import ConfigurationError
+from monque._values.errors import ConfigurationError
 from monque._workers.signature import name_of
 
 MAIN = "__main__"

@@ -6,10 +6,10 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from monque._errors import ConfigurationError
-from monque._scheduling import ScheduleSettings
-from monque._settings import JobSettings
-from monque._state import State
+from monque._values.errors import ConfigurationError
+from monque._values.schedule import ScheduleSettings
+from monque._values.settings import JobSettings
+from monque._values.state import State
 from monque._workers.hooks import calling
 
 if TYPE_CHECKING:

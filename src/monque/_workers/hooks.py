@@ -8,8 +8,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from monque._errors import ConfigurationError
-from monque._state import State
+from monque._values.errors import ConfigurationError
+from monque._values.state import State
 from monque._workers.signature import is_generator_function, name_of
 
 calling: ContextVar[Call | None] = ContextVar("monque_hook", default=None)

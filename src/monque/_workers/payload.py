@@ -33,7 +33,7 @@ from uuid import UUID
 
 from bson import Binary, Code, DBRef, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Timestamp
 
-from monque._errors import ConfigurationError, PayloadError
+from monque._values.errors import ConfigurationError, PayloadError
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError

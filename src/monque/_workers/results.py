@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import bson
 
-from monque._raised import describe, storable
+from monque._values.words import describe, storable
 from monque._workers.payload import Codec, encode
 
 if TYPE_CHECKING:

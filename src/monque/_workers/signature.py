@@ -10,7 +10,7 @@ from contextlib import suppress
 from types import FrameType, FunctionType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from monque._errors import ConfigurationError
+from monque._values.errors import ConfigurationError
 
 
 def payload_type(handler: Callable[..., Any], generic: type) -> Any:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, cast, get_args, overload
 
-from monque._errors import ConfigurationError
-from monque._events import (
+from monque._values.errors import ConfigurationError
+from monque._values.events import (
     ClaimLost,
     E,
     Event,

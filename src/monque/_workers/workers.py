@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, Unpack, overload
 
-from monque._errors import ConfigurationError, WorkerRegistrationError
-from monque._events import Event, Listener
-from monque._job import Job, R, R_co, with_defaults
-from monque._rules import check_name
-from monque._settings import WorkerSettings, check_worker_settings
-from monque._state import State
 from monque._unawaited import noting_calls
+from monque._values.errors import ConfigurationError, WorkerRegistrationError
+from monque._values.events import Event, Listener
+from monque._values.job import Job, R, R_co, with_defaults
+from monque._values.rules import check_name
+from monque._values.settings import WorkerSettings, check_worker_settings
+from monque._values.state import State
 from monque._workers.address import address_of
 from monque._workers.home import EnqueueOptions, Home, ScheduleOptions
 from monque._workers.hooks import Hooks, HookT

@@ -655,7 +655,7 @@ async def test_a_stop_hook_that_hangs_is_cancelled_and_the_next_one_called(
 ) -> None:
     """One that ignores its cancellation is left behind, and with it all that would come after it."""
     # The next hook needs a thread, which takes a while on a busy machine.
-    monkeypatch.setattr("monque._engine.life._GRACE", 1.0)
+    monkeypatch.setattr("monque._engine.hooks._GRACE", 1.0)
     monque = make_monque(options=HASTY)
     monque.on_stop(diary.hook("stop"))
     go_on = asyncio.Event()

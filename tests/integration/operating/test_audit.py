@@ -12,7 +12,7 @@ from bson import ObjectId
 from pymongo.errors import AutoReconnect
 
 from monque import ConfigurationError, InvalidCursorError, Job, JobFilter, Monque
-from monque._store.audit import Which
+from monque._ops.audit import Which
 from support.aliases import Database, Make
 from support.options import QUICK
 
@@ -241,7 +241,7 @@ async def test_what_others_wrote_into_the_trail_can_be_read(monque: Monque, data
 async def test_an_outage_costs_an_entry_and_not_the_action(
     monque: Monque, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    trail = monque._opening.here().store.companions.audit
+    trail = monque._opening.here().context.companions.audit
     await monque.record_action(**DONE)
     with monkeypatch.context() as patch:
 

@@ -10,7 +10,7 @@ import pytest
 from bson import ObjectId
 
 from monque import Monque, Options, Trends
-from monque._engine import register
+from monque._engine import bookkeeping
 from support.aliases import Collection, Database, Make
 from support.clocks import ago
 from support.jobs import claimed, document
@@ -22,7 +22,7 @@ from support.working import Work
 REGISTERED = replace(
     QUICK,
     trends=Trends(interval=timedelta(milliseconds=200)),
-    register=True,
+    bookkeeping=True,
     heartbeat_interval=timedelta(milliseconds=200),
     heartbeat_tolerance=timedelta(hours=1),
 )
@@ -107,7 +107,7 @@ async def test_busy_slots_are_told_before_the_instance_has_described_itself_agai
     make_monque: Make, monque: Monque, monkeypatch: pytest.MonkeyPatch, busy_with: str
 ) -> None:
     """The register has what the instance said when it started: all slots were free."""
-    monkeypatch.setattr(register, "_CHECK", 3_600.0)
+    monkeypatch.setattr(bookkeeping, "_CHECK", 3_600.0)
     rarely = {"heartbeat_interval": timedelta(hours=1), "instance_concurrency": 1}
     worker, work = await running(make_monque, "web-1", "work", "other", **rarely)
     await monque.enqueue(busy_with)

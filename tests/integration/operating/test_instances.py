@@ -176,7 +176,7 @@ async def test_an_idle_instance_sends_only_its_description_and_the_work_of_the_l
     server: EmbeddedMongo, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Short intervals stand for those of 30 s, 10 s and a minute."""
-    monkeypatch.setattr("monque._engine.keeping._ROUND", 0.5)
+    monkeypatch.setattr("monque._engine.bookkeeping._ROUND", 0.5)
     options = replace(
         QUICK,
         register=True,
@@ -223,7 +223,7 @@ async def test_trends_are_written_once_in_each_interval_in_which_jobs_ended(
 
 
 async def test_a_change_is_told_within_seconds(make_monque: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("monque._engine.register._CHECK", 0.1)
+    monkeypatch.setattr("monque._engine.bookkeeping._CHECK", 0.1)
     hour = timedelta(hours=1)
     options = replace(REGISTERED, heartbeat_interval=hour, heartbeat_tolerance=hour)
     monque = await make_monque(options=options, companions=True).open()

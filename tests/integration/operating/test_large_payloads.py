@@ -8,7 +8,7 @@ import pytest
 from pymongo import AsyncMongoClient
 
 from monque import ConfigurationError, Job, JobFilter, Monque
-from monque._views import Direction
+from monque._values.views import Direction
 from monque.embedded import EmbeddedMongo
 from support.aliases import Collection, Make
 from support.clocks import ago

@@ -25,7 +25,7 @@ from monque import (
     Monque,
     NotOpenError,
 )
-from monque._views import Direction, Sort
+from monque._values.views import Direction, Sort
 from support.aliases import Collection, Make
 from support.clocks import ahead
 from support.filling import fill

@@ -16,8 +16,8 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo import AsyncMongoClient
 
 from monque import Job, JobFilter, Monque, Options
-from monque._store.pages import Listing
-from monque._views import Direction, Sort
+from monque._ops.lists import Listing
+from monque._values.views import Direction, Sort
 from monque.embedded import EmbeddedMongo
 from support.aliases import Collection, Make
 from support.clocks import ago

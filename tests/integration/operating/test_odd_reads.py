@@ -27,7 +27,7 @@ from monque import (
 )
 from monque._engine.upkeep import depths
 from monque._store.document import key_of
-from monque._views import Direction, Sort
+from monque._values.views import Direction, Sort
 from support.aliases import Collection, Make
 from support.clocks import ago, ahead
 from support.jobs import claimed, document, find_one

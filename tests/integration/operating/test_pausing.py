@@ -10,7 +10,7 @@ import pytest
 from bson import Code, Int64, ObjectId, Regex
 
 from monque import ConfigurationError, InvalidJobIdentifierError, Monque, Pause, SyncMonque
-from monque._store.control import ControlDocument
+from monque._store.pauses import ControlDocument
 from monque.embedded import EmbeddedMongo
 from support.aliases import Collection, Database, Make
 from support.clocks import ago, ahead, now

@@ -24,8 +24,8 @@ from monque import (
     TrendPoint,
     Trends,
 )
-from monque._store import trend_writes
-from monque._store.trends import HOUR, MINUTE, begin_of
+from monque._ops import trends
+from monque._ops.trends import HOUR, MINUTE, begin_of
 from monque.embedded import EmbeddedMongo
 from support.aliases import Collection, Database, Make
 from support.clocks import ago
@@ -242,22 +242,22 @@ async def test_a_stop_gives_the_lease_back(make_monque: Make, collection: Collec
 
 async def test_only_one_instance_has_the_lease(make_monque: Make) -> None:
     first, second = [await make_monque(options=COUNTING, companions=True).open() for _ in range(2)]
-    companions = [monque._opening.here().store.companions.trends for monque in (first, second)]
+    companions = [monque._opening.here().context.companions.trends for monque in (first, second)]
 
-    assert await trend_writes.take_lease(companions[0], "first")
-    assert not await trend_writes.take_lease(companions[1], "second")
-    assert await trend_writes.take_lease(companions[0], "first")
-    await trend_writes.release_lease(companions[1], "second", within=5)
-    assert not await trend_writes.take_lease(companions[1], "second")
+    assert await trends.take_lease(companions[0], "first")
+    assert not await trends.take_lease(companions[1], "second")
+    assert await trends.take_lease(companions[0], "first")
+    await trends.release_lease(companions[1], "second", within=5)
+    assert not await trends.take_lease(companions[1], "second")
     await companions[0].collection.update_one({"_id": "lease"}, {"$set": {"until": ago(seconds=1)}})
-    assert await trend_writes.take_lease(companions[1], "second")
-    assert not await trend_writes.take_lease(companions[0], "first")
+    assert await trends.take_lease(companions[1], "second")
+    assert not await trends.take_lease(companions[0], "first")
 
 
 async def test_the_holder_of_the_lease_counts_what_waits(
     make_monque: Make, collection: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("monque._engine.keeping._ROUND", 0.1)
+    monkeypatch.setattr("monque._engine.bookkeeping._ROUND", 0.1)
     monque = await make_monque(options=COUNTING, companions=True).open()
     monque.worker("served", lambda job: None)
     await collection.insert_many([document(name="waits", nextRunAt=ago(minutes=2)) for _ in range(3)])
@@ -307,10 +307,10 @@ async def test_finished_hours_are_folded_and_doing_it_again_changes_nothing(
         [minute(hour + each * MINUTE, name, completed=2) for each in range(150) for name in ("a", "b")]
     )
     before = await monque.trends(since=hour, step=HOUR)
-    companion = monque._opening.here().store.companions.trends
+    companion = monque._opening.here().context.companions.trends
 
     for _ in range(2):
-        await trend_writes.fold(companion, hour + 2 * HOUR, OFTEN)
+        await trends.fold(companion, hour + 2 * HOUR, OFTEN)
         folded = await of_trends(collection).find({"_id.r": "h"}, sort={"_id": 1}).to_list()
         assert [(each["_id"]["t"], each["_id"]["n"], each["completed"]) for each in folded] == [
             (hour, "a", 120),
@@ -331,7 +331,7 @@ async def test_finished_hours_are_folded_and_doing_it_again_changes_nothing(
     by_name = await monque.trends(since=hour, step=HOUR, by_name=True)
     assert [(point.name, point.completed) for point in by_name[:2]] == [("a", 120), ("b", 120)]
     # The third hour is missed by one holder and folded by the next, beside those that are there.
-    await trend_writes.fold(companion, hour + 4 * HOUR, OFTEN)
+    await trends.fold(companion, hour + 4 * HOUR, OFTEN)
     assert await monque.trends(since=hour, step=HOUR) == before
     long = await monque.trends(name="a", since=hour, step=6 * HOUR)
     assert sum(point.completed for point in long) == 300
@@ -352,7 +352,7 @@ async def test_the_holder_folds(make_monque: Make, collection: Collection) -> No
 
 async def test_a_day_of_thirty_names_takes_3_megabytes(make_monque: Make, collection: Collection) -> None:
     monque = await make_monque(options=COUNTING, companions=True).open()
-    companion = monque._opening.here().store.companions.trends
+    companion = monque._opening.here().context.companions.trends
     await companion.write(lambda into: into.insert_one({"_id": "first"}))
     day = begin_of(HOUR, monque.server_time()) - 24 * HOUR
     names = [f"send-some-mail-{number}" for number in range(30)]
@@ -406,7 +406,7 @@ async def test_reads_use_indexes(make_monque: Make, server: EmbeddedMongo, datab
         await database["monque_jobs_trends"].insert_many(
             [minute(now - each * hour, f"n{each % 7}", completed=1) for each in range(40)]
         )
-        companion = monque._opening.here().store.companions.trends
+        companion = monque._opening.here().context.companions.trends
         await companion.write(lambda into: into.insert_one({"_id": "first"}))
         traffic.clear()
         await monque.trends(step=hour, since=now - 5 * hour)

@@ -11,7 +11,7 @@ import pytest
 from pymongo import AsyncMongoClient
 
 from monque import ConfigurationError, Monque, Options, UseName
-from monque._store import uses as uses_module
+from monque._store import indexes as uses_module
 from monque._store.indexes import USES, wanted
 from support.aliases import Collection, Database, Make
 from support.clocks import ago

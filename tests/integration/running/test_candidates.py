@@ -14,7 +14,7 @@ from pymongo import AsyncMongoClient
 from pymongo.monitoring import CommandListener
 
 from monque import Job, Monque, Options
-from monque._store import candidates
+from monque._store import choose
 from monque._store.store import Store
 from monque.embedded import EmbeddedMongo
 from support.aliases import Collection, Make
@@ -87,7 +87,7 @@ async def test_each_job_of_a_backlog_of_many_names_is_looked_at_about_once(
     store: Store, collection: Collection, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where names that come one after another have jobs that do so, too."""
-    monkeypatch.setattr(candidates, "_READ_AHEAD_LASTS", timedelta(minutes=1))  # claims may be slow here
+    monkeypatch.setattr(choose, "_READ_AHEAD_LASTS", timedelta(minutes=1))  # claims may be slow here
     names = [f"work-{number:04}" for number in range(1_000)]
     await collection.insert_many([job(names[number % 1_000], number) for number in range(4_000)])
 
@@ -102,7 +102,7 @@ async def test_each_job_of_a_backlog_of_many_names_is_looked_at_about_once(
 async def test_under_contention_one_look_feeds_two_claims_and_none_is_claimed_twice(
     store: Store, collection: Collection, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(candidates, "_APART_LASTS", timedelta(minutes=1))  # claims may be slow here
+    monkeypatch.setattr(choose, "_APART_LASTS", timedelta(minutes=1))  # claims may be slow here
     await collection.insert_many([job("work", number) for number in range(4_000)])
     contention, claims = store.claimer._candidates._contention, []
     for _ in range(10):

@@ -35,7 +35,7 @@ from monque import (
     Workers,
 )
 from monque._engine.runs import Runs
-from monque._store.settling import Settler
+from monque._store.settle import Settler
 from monque._store.transitions.transition import Transition
 from monque.embedded import EmbeddedMongo
 from support.aliases import Make

@@ -10,7 +10,7 @@ import pytest
 from pymongo import AsyncMongoClient
 
 from monque import Job, JobFilter, Monque, NewJob, Retry
-from monque._store.history import LARGEST_WITH_HISTORY
+from monque._store.document import LARGEST_WITH_HISTORY
 from monque.embedded import EmbeddedMongo
 from support.aliases import Collection, Make
 from support.clocks import ago

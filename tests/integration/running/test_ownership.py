@@ -14,7 +14,7 @@ import pytest
 from pymongo import AsyncMongoClient
 
 from monque import Job, JobStatus, Monque, NewJob
-from monque._store.settling import Settler
+from monque._store.settle import Settler
 from support.aliases import Collection, Make
 from support.clocks import ago, ahead, now
 from support.jobs import document, only

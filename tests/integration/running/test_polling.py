@@ -12,7 +12,7 @@ from pymongo import AsyncMongoClient
 
 from monque import Monque
 from monque._store import refused
-from monque._store.claiming import Claimer
+from monque._store.claim import Claimer
 from monque.embedded import EmbeddedMongo
 from support.aliases import Collection
 from support.clocks import ago, ahead

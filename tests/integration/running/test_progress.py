@@ -22,7 +22,7 @@ from monque import (
     NewJob,
     Snooze,
 )
-from monque._engine import reporting
+from monque._engine import progress as reporting
 from support.aliases import Collection, Database, Make
 from support.jobs import document, find_one, only
 from support.options import BEATING, ONE_TRY

@@ -14,10 +14,8 @@ from pymongo import AsyncMongoClient, ReturnDocument
 from pymongo.asynchronous.collection import AsyncCollection
 
 from monque import JobStatus
-from monque._attempts import HistoryEntry
-from monque._store import recent_runs
+from monque._store import planning
 from monque._store.document import PARKED
-from monque._store.terms import Terms
 from monque._store.transitions.calls import note_again, replace_waiting, run_again
 from monque._store.transitions.occurrences import end_schedule, give_up_occurrence, park, repeat, skip, spawn
 from monque._store.transitions.operators import (
@@ -56,6 +54,8 @@ from monque._store.transitions.run import (
     snooze,
 )
 from monque._store.transitions.transition import Transition
+from monque._store.unique import Terms
+from monque._values.history import HistoryEntry
 from support.clocks import ago, ahead, now
 from support.jobs import claimed, document
 
@@ -92,7 +92,7 @@ TROUBLED = {"failReason": "earlier", "crashCount": 1, "lastCrash": {"runAt": OLD
 OCCURRENCE = {"_id": ObjectId(), "status": "failed"}
 
 # What a run of a schedule leaves in it.
-RUN = recent_runs.run("completed", OLD, timedelta(seconds=1))
+RUN = planning.run("completed", OLD, timedelta(seconds=1))
 
 # What several rows have in common: changes to a document, for differences and for results.
 NO_CLAIM = dict.fromkeys(("claimedBy", "claimedAt", "lockedAt", "lastHeartbeat"), GONE)

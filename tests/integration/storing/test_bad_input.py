@@ -34,7 +34,7 @@ from monque import (
     PayloadTooLargeError,
     Retention,
 )
-from monque._api.preparing import check_server
+from monque._api.life import check_server
 from monque._connect.connector import Connector
 from monque.embedded import EmbeddedMongo
 from support.aliases import Collection, Database, Make

@@ -12,14 +12,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from monque._attempts import HistoryEntry
-from monque._status import JobStatus
-from monque._store import history, windows
+from monque._store import document as history
+from monque._store import unique
 from monque._store.document import CLAIM_FIELDS, TRACE_FIELDS, Document, attempt_of
-from monque._store.terms import Terms
-from monque._store.transitions.ownership import owned
-from monque._store.transitions.parts import CRASH_FIELDS, IS_NOTED, LONG_FIELDS, NOTED, REQUESTED, counter
-from monque._store.transitions.transition import Transition
+from monque._store.transitions.transition import (
+    CRASH_FIELDS,
+    IS_NOTED,
+    LONG_FIELDS,
+    NOTED,
+    REQUESTED,
+    Transition,
+    counter,
+    owned,
+)
+from monque._store.unique import Terms
+from monque._values.history import HistoryEntry
+from monque._values.status import JobStatus
 
 # What a call says of its job beside payload and time: replaced as a whole.
 _OF_CALL = ("policy", "priority")
@@ -92,7 +100,7 @@ def _accepted_window(new: Document, terms: Terms) -> list[Document]:
     """The stage with which a call that was accepted begins a window, if it has one."""
     if terms.window is None:
         return []
-    return [{"$set": {"windowKey": {"$literal": new["windowKey"]}, **windows.until(terms.window)}}]
+    return [{"$set": {"windowKey": {"$literal": new["windowKey"]}, **unique.until(terms.window)}}]
 
 
 def _holds_key(document: Mapping[str, Any], status: str) -> Document:

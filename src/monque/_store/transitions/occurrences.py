@@ -14,23 +14,25 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from monque._attempts import HistoryEntry
-from monque._status import JobStatus
-from monque._store import history
+from monque._store import document
 from monque._store.document import LARGEST_INT32, PARKED, Document, attempt_of
 from monque._store.planning import is_triggered, run_count_of, settings_of, skip_count_of
-from monque._store.transitions.ownership import as_read, owned
-from monque._store.transitions.parts import (
+from monque._store.transitions.transition import (
     CRASH_FIELDS,
     LONG_FIELDS,
     NO_CLAIM,
     NO_CRASHES,
     REQUESTED,
     RESULT_FIELDS,
+    Transition,
+    as_read,
     counter,
     ending,
+    owned,
+    rounded,
 )
-from monque._store.transitions.transition import Transition, rounded
+from monque._values.history import HistoryEntry
+from monque._values.status import JobStatus
 from monque._workers.results import Kept
 
 
@@ -51,7 +53,7 @@ def repeat(
     update = next_time(claim, run_at, {"settledAttempt": attempt_of(claim)})
     lean = None if entry is None and kept is None else _without_long_fields(update)
     if entry is not None:
-        then: Document | list[Document] = with_history(update, history.append(entry, claim))
+        then: Document | list[Document] = with_history(update, document.append(entry, claim))
     else:
         then = _with_result(update, claim, kept)
     return Transition(JobStatus.PENDING, same_schedule(claim), then, lean=lean).keeping(claim, ended)
@@ -71,7 +73,7 @@ def give_up_occurrence(
     given_up = Transition(
         to=JobStatus.PENDING,
         when=same_schedule(claim),
-        then=update if entry is None else with_history(update, history.append(entry, claim)),
+        then=update if entry is None else with_history(update, document.append(entry, claim)),
         leaves=leaves,
         lean=None if entry is None else _without_long_fields(update),
     )
@@ -98,7 +100,7 @@ def end_schedule(
     update["$unset"] |= _no_trigger(claim)
     then: Document | list[Document] = update  # without a run, the result of the last one stays
     if entry is not None:
-        then = with_history(update, history.append(entry, claim))
+        then = with_history(update, document.append(entry, claim))
     elif ran is not None:
         then = _with_result(update, claim, kept)
     last = Transition(

@@ -16,19 +16,19 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from monque._status import JobStatus
 from monque._store.document import CLAIM_FIELDS, EARLIEST, PARKED, Document, milliseconds
-from monque._store.transitions.ownership import as_read
-from monque._store.transitions.parts import (
+from monque._store.transitions.transition import (
     CRASH_FIELDS,
     FORGET_OLD_CRASHES,
     MOVE_COUNTS,
     REQUESTED,
     RESULT_FIELDS,
+    Transition,
+    as_read,
     counter,
     said_by,
 )
-from monque._store.transitions.transition import Transition
+from monque._values.status import JobStatus
 
 # What runs leave behind for people: an operator's retry begins without it.
 _RUN_FIELDS = (*RESULT_FIELDS, "progress", "log")

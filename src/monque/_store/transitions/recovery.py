@@ -1,4 +1,4 @@
-"""What becomes of a job whose owner is dead. Each instance looks for such jobs, of all owners.
+"""Transitions of jobs whose owner is dead. Each instance looks for such jobs, of all owners.
 
     processing, stale ──recover────────────► pending
     processing, stale ──cancel_stale───────► cancelled, because an operator has asked for it
@@ -9,6 +9,9 @@ If the owners of a job died too often, it is given up:
     processing, stale ──run_again_crashed──► pending, for a later call with the same key
     processing, stale ──abandon_occurrence─► pending at the next time of the schedule; completed without one
     processing, stale ──abandon_schedule───► failed, because the schedule cannot be read
+
+An owner may be silent for the heartbeat tolerance, but always for three of its own heartbeat intervals: with
+a tolerance close to the interval, one late heartbeat must not lose jobs.
 """
 
 from __future__ import annotations
@@ -17,16 +20,35 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from monque._attempts import HistoryEntry
-from monque._status import JobStatus
-from monque._store import history
+from monque._store import document
 from monque._store.document import CLAIM_FIELDS, LARGEST_INT32, Document, attempt_of, milliseconds
-from monque._store.owners import allowed_silence_of
 from monque._store.transitions.calls import once_more
 from monque._store.transitions.occurrences import ended_run, next_time, one_run_more, with_history
-from monque._store.transitions.ownership import as_read
-from monque._store.transitions.parts import IS_NOTED, NOTED, RAN_SINCE_CRASH, REQUESTED, counter
-from monque._store.transitions.transition import Transition
+from monque._store.transitions.transition import (
+    IS_NOTED,
+    NOTED,
+    RAN_SINCE_CRASH,
+    REQUESTED,
+    Transition,
+    as_read,
+    counter,
+)
+from monque._values.history import HistoryEntry
+from monque._values.status import JobStatus
+
+# With 2, a single heartbeat that is lost on its way and one that is late lose the job; with 6, jobs of a dead
+# owner wait twice as long where the tolerance is short.
+_MISSED_BEATS = 3
+
+
+def allowed_silence(*, tolerance: timedelta, interval: timedelta) -> timedelta:
+    """How long an owner with this heartbeat interval may be silent before others take its jobs."""
+    return max(tolerance, _MISSED_BEATS * interval)
+
+
+def allowed_silence_of(interval: Document, *, tolerance: timedelta) -> Document:
+    """The same in milliseconds, as an expression; *interval* is the expression for the stored one."""
+    return {"$max": [milliseconds(tolerance), {"$multiply": [_MISSED_BEATS, interval]}]}
 
 
 def stale(*, tolerance: timedelta, lock_timeout: timedelta, as_of: datetime) -> Document:
@@ -108,7 +130,7 @@ def cancel_stale(
 
 def _taken(fields: Document, entry: HistoryEntry | None, removed: Iterable[str] = ()) -> list[Document]:
     """The stages that take a job from its dead owner: set these fields, keep the lost run, end the claim."""
-    lost = [] if entry is None else [history.append_lost(entry)]
+    lost = [] if entry is None else [document.append_lost(entry)]
     return [*lost, {"$set": fields}, {"$unset": [*CLAIM_FIELDS, *removed]}]
 
 
@@ -155,7 +177,7 @@ def run_again_crashed(
     return Transition(
         to=JobStatus.PENDING,
         when={**_untouched(job), **NOTED},
-        then=stages if entry is None else [history.append_lost(entry), *stages],
+        then=stages if entry is None else [document.append_lost(entry), *stages],
         leaves=leaves,
     )
 
@@ -182,7 +204,7 @@ def abandon_occurrence(
     abandoned = Transition(
         to=JobStatus.COMPLETED if run_at is None else JobStatus.PENDING,
         when=_untouched(schedule),
-        then=update if entry is None else with_history(update, history.append_lost(entry)),
+        then=update if entry is None else with_history(update, document.append_lost(entry)),
         leaves=leaves,
         step="ended" if run_at is None else None,
     )

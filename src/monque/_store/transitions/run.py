@@ -24,9 +24,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, cast
 
-from monque._attempts import HistoryEntry
-from monque._status import CancelledBy, JobStatus
-from monque._store import history
+from monque._store import document
 from monque._store.document import (
     LARGEST_INT32,
     Document,
@@ -40,19 +38,23 @@ from monque._store.document import (
 )
 from monque._store.transitions.calls import run_again
 from monque._store.transitions.occurrences import same_schedule
-from monque._store.transitions.ownership import may_end, owned
-from monque._store.transitions.parts import (
+from monque._store.transitions.transition import (
     FORGET_OLD_CRASHES,
     LONG_FIELDS,
     MOVE_COUNTS,
     NO_CLAIM,
     NO_CRASHES,
     REQUESTED,
+    Transition,
     counter,
     ending,
+    may_end,
+    owned,
+    rounded,
     said_by,
 )
-from monque._store.transitions.transition import Transition, rounded
+from monque._values.history import HistoryEntry
+from monque._values.status import CancelledBy, JobStatus
 from monque._workers.results import Kept
 
 # The longest reason in a document that has no room for more: others may store such. Half would say too
@@ -212,7 +214,7 @@ def _shared_failure(
     return Transition(
         to=to,
         when=may_end(claimed_by, attempt, keyed),
-        then=stages if entry is None else [history.append(entry, claim), *stages],
+        then=stages if entry is None else [document.append(entry, claim), *stages],
         lean=[*ending(short), {"$unset": [*LONG_FIELDS, "result"]}],
     )
 
@@ -300,7 +302,7 @@ def cancel_run(
     run = Transition(
         to=JobStatus.CANCELLED,
         when=owned(claim),
-        then=stages if entry is None else [history.append(entry, claim), *stages],
+        then=stages if entry is None else [document.append(entry, claim), *stages],
         lean=[*lean, {"$unset": [*LONG_FIELDS, "result"]}],
     )
     return run.keeping(claim, ended)

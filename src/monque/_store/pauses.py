@@ -1,0 +1,219 @@
+"""The control document: what operators set for all instances of a collection.
+
+It is one document, in a collection of its own beside the jobs:
+
+    {_id: "settings", uses: [name], paused: [{name, since, until?, reason?, by}],
+     all?: {since, until?, reason?, by}}
+
+Job names stand in values, never in keys, because they may hold dots. The first write creates it: who never
+pauses anything and begins no use has no such collection. Each write is one update with a pipeline, so that
+two operators never undo each other's work. Fields that this version does not know are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias
+
+from bson import Int64
+from bson.errors import InvalidBSON
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.errors import OperationFailure
+
+from monque._store import decoding
+from monque._store.document import Document, milliseconds, time_of
+from monque._values.views import Pause
+
+SUFFIX = "_control"
+"""What the name of the collection has behind the name of the jobs collection."""
+
+_THE_DOCUMENT = {"_id": "settings"}
+
+# The user may not read the collection; or its name would be too long, so that nobody can have written to it.
+_UNAUTHORIZED, _INVALID_NAMESPACE = 13, 73
+
+End: TypeAlias = datetime | timedelta | None
+"""When a pause ends: at a time, so long after now, or never by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the control document says."""
+
+    pauses: Mapping[str | None, Pause] = field(default_factory=dict)
+    """The pauses by job name, that of all names under None; also those that are over by now."""
+    uses: frozenset[str] = frozenset()
+    """What the collection is used for (`indexes.USES`); a later version may know more uses than this one."""
+
+    def pause_of(self, name: str, now: datetime) -> Pause | None:
+        """The pause that keeps jobs of this name from starting: its own one, or that of all names."""
+        for key in (name, None):
+            pause = self.pauses.get(key)
+            if pause is not None and not pause.is_over(now):
+                return pause
+        return None
+
+    def in_force(self, now: datetime) -> list[Pause]:
+        """The pauses that are not over: that of all names first, then by name."""
+        found = [pause for pause in self.pauses.values() if not pause.is_over(now)]
+        return sorted(found, key=lambda pause: pause.name or "")
+
+
+NOTHING = Settings()
+"""Nobody has set anything."""
+
+
+def is_unreadable(error: OperationFailure) -> bool:
+    """Whether the server refuses the read because of what the user, or the collection, is."""
+    return error.code in (_UNAUTHORIZED, _INVALID_NAMESPACE)
+
+
+class ControlDocument:
+    """Reads and writes the control document beside one jobs collection."""
+
+    def __init__(self, collection: AsyncCollection[Document]) -> None:
+        self._collection = collection
+
+    @property
+    def place(self) -> str:
+        """The database and the collection."""
+        return self._collection.full_name
+
+    async def read(self) -> Settings:
+        """Read it from the primary, by its id.
+
+        Not with a linearizable read concern, which waits for the next flush of the journal: a tenth of a
+        second. A primary that was deposed and does not know it may answer; `Control` sees to that.
+        """
+        return settings_of(await decoding.find_one(self._collection, _THE_DOCUMENT))
+
+    async def read_if_allowed(self) -> Settings:
+        """As `read`; nothing is set if the user may not read it."""
+        try:
+            return await self.read()
+        except OperationFailure as error:
+            if not is_unreadable(error):
+                raise
+            return NOTHING
+
+    async def pause(self, name: str | None, *, until: End, reason: str | None, by: str) -> Settings:
+        """Pause a name, or all names, in place of the pause that was there."""
+        entry = _entry(name, until, reason, by)
+        if name is None:
+            # A plain document would be merged with the one that is there.
+            change = {"all": {"$mergeObjects": [entry]}, "paused": _kept()}
+        else:
+            change = {"all": _ALL_KEPT, "paused": {"$concatArrays": [_kept(besides=name), [entry]]}}
+        return await self._write([{"$set": change}])
+
+    async def pause_at_least(
+        self, name: str, *, until: datetime | timedelta, reason: str | None, by: str
+    ) -> Settings:
+        """Pause a name, unless it has a pause without an end, or with an end that is not earlier."""
+        lasts = {"$or": [_no_date("$$each.until"), {"$gte": ["$$each.until", _end(until)]}]}
+        lasting = _filtered(_named(name), _NOT_OVER, lasts)
+        instead = {"$concatArrays": [_kept(besides=name), [_entry(name, until, reason, by)]]}
+        paused = {"$cond": [{"$gt": [{"$size": lasting}, 0]}, _kept(), instead]}
+        return await self._write([{"$set": {"all": _ALL_KEPT, "paused": paused}}])
+
+    async def begin_use(self, name: str) -> Settings:
+        """Note that the collection is used for this, beside what it is used for already."""
+        stored = {"$cond": [{"$isArray": "$uses"}, "$uses", []]}
+        return await self._write([{"$set": {"uses": {"$setUnion": [stored, [{"$literal": name}]]}}}])
+
+    async def resume(self, name: str | None, now: datetime) -> tuple[Settings, bool]:
+        """End the pause of a name, or that of all names; return False if there was none at *now*."""
+        of_all = "$$REMOVE" if name is None else _ALL_KEPT
+        stages: list[Document] = [{"$set": {"all": of_all, "paused": _kept(besides=name)}}]
+        try:
+            before = settings_of(await self._collection.find_one_and_update(_THE_DOCUMENT, stages))
+        except InvalidBSON:  # it is changed; what was there before, nobody can tell any more
+            return await self.read(), True
+        ended = before.pauses.get(name)
+        after = {each: pause for each, pause in before.pauses.items() if each != name}
+        return replace(before, pauses=after), ended is not None and not ended.is_over(now)
+
+    async def _write(self, stages: list[Document]) -> Settings:
+        after = await decoding.find_one_and_update(self._collection, _THE_DOCUMENT, stages, upsert=True)
+        return settings_of(after)
+
+
+def settings_of(document: Mapping[str, Any] | None) -> Settings:
+    """What a control document says. Anybody may have written it: what cannot be a pause is ignored."""
+    if document is None:
+        return NOTHING
+    stored = document.get("paused")
+    pauses: dict[str | None, Pause] = {}
+    for entry in stored if isinstance(stored, list) else ():
+        name = entry.get("name") if isinstance(entry, dict) else None
+        if type(name) is str:
+            pauses[name] = _longer(_pause(name, entry), pauses.get(name))
+    if isinstance(of_all := document.get("all"), dict):
+        pauses[None] = _pause(None, of_all)
+    uses = document.get("uses")
+    known = [use for use in uses if type(use) is str] if isinstance(uses, list) else []
+    return Settings(pauses, frozenset(known))
+
+
+def _pause(name: str | None, entry: Mapping[str, Any]) -> Pause:
+    """A stored pause. An end that is not a date is none: an operator sees the pause, and can end it."""
+    reason, by = entry.get("reason"), entry.get("by")
+    return Pause(
+        name=name,
+        since=time_of(entry, "since"),
+        until=time_of(entry, "until"),
+        reason=reason if type(reason) is str else None,
+        by=by if type(by) is str else None,
+    )
+
+
+def _longer(one: Pause, other: Pause | None) -> Pause:
+    """Of two entries with the same name, which only a person can have written, the one that ends later."""
+    if other is None or one.until is None:
+        return one
+    return other if other.until is None or other.until > one.until else one
+
+
+def _entry(name: str | None, until: End, reason: str | None, by: str) -> Document:
+    return {
+        **({} if name is None else {"name": {"$literal": name}}),
+        "since": "$$NOW",
+        **({} if until is None else {"until": _end(until)}),
+        **({} if reason is None else {"reason": {"$literal": reason}}),
+        "by": {"$literal": by},
+    }
+
+
+def _end(until: datetime | timedelta) -> Document:
+    if isinstance(until, timedelta):
+        return {"$add": ["$$NOW", Int64(milliseconds(until))]}
+    return {"$literal": until}
+
+
+def _no_date(value: str) -> Document:
+    return {"$ne": [{"$type": value}, "date"]}
+
+
+def _named(name: str) -> Document:
+    return {"$eq": ["$$each.name", {"$literal": name}]}
+
+
+def _filtered(*conditions: Document) -> Document:
+    """The entries that meet all conditions; none if the stored value is not an array."""
+    entries = {"$cond": [{"$isArray": "$paused"}, "$paused", []]}
+    return {"$filter": {"input": entries, "as": "each", "cond": {"$and": [*conditions]}}}
+
+
+def _kept(*, besides: str | None = None) -> Document:
+    """The entries that stay with any write: those that are not over, without those of one name."""
+    return _filtered(_NOT_OVER, *([] if besides is None else [{"$not": [_named(besides)]}]))
+
+
+def _not_over(until: str) -> Document:
+    return {"$or": [_no_date(until), {"$gt": [until, "$$NOW"]}]}
+
+
+_NOT_OVER = _not_over("$$each.until")
+_ALL_KEPT = {"$cond": [_not_over("$all.until"), "$all", "$$REMOVE"]}

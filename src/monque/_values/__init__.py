@@ -1,0 +1,1 @@
+"""What users pass and get, as plain values: errors, jobs, options, settings, events, views."""
