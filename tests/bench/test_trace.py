@@ -59,10 +59,16 @@ def test_the_outline_indents_what_is_called_and_folds_repeats(small_trace: Trace
 async def test_each_story_stays_within_its_ratchet(
     name: str, database: AsyncDatabase[dict[str, Any]]
 ) -> None:
-    trace = await trace_story(database, STORIES[name], rounds=5)
-
     most = tuple(figure * room for figure, room in zip(RATCHETS[name], ROOM, strict=True))
-    assert all(found <= limit for found, limit in zip(trace.size, most, strict=True)), (trace.size, most)
+    for rounds in (5, 20):  # a disturbance only adds: on a busy machine it takes more rounds to have none
+        size = (await trace_story(database, STORIES[name], rounds=rounds)).size
+        if is_within(size, most):
+            break
+    assert is_within(size, most), (size, most)
+
+
+def is_within(size: tuple[int, ...], most: tuple[float, ...]) -> bool:
+    return all(found <= limit for found, limit in zip(size, most, strict=True))
 
 
 async def test_the_path_begins_with_enqueue_and_holds_no_code_without_a_name(

@@ -9,6 +9,7 @@ import json
 import os
 import re
 from datetime import datetime
+from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ _VOLATILE = (
     (re.compile(r"\b[0-9a-f]{24}\b"), "<id>"),
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "<uuid>"),
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d| UTC)?"), "<time>"),
-    (re.compile(r"\b\d+(\.\d+)?(ms|s)\b"), "<duration>"),
+    (re.compile(r"\b\d+(\.\d+)?(ms|s)\b|\b\d+ h \d+ min\b"), "<duration>"),
     (re.compile(r'File ".*", line \d+'), 'File "<file>", line <n>'),
 )
 
@@ -31,7 +32,9 @@ def assert_golden(name: str, text: str) -> None:
     text = text.rstrip("\n") + "\n"
     if os.environ.get("MONQUE_WRITE_GOLDEN"):
         path.write_text(text)
-    assert text == path.read_text(), f"{name} has changed; see tests/support/golden.py"
+    known, found = path.read_text().splitlines(), text.splitlines()
+    changes = "\n".join(unified_diff(known, found, "golden", "now", n=1, lineterm=""))
+    assert not changes, f"{name} has changed; see tests/support/golden.py\n{changes}"
 
 
 def as_json(value: Any) -> str:

@@ -726,7 +726,6 @@ async def test_a_parked_job_wakes_nobody_and_sets_no_timer(
     async with observed(server, database, traffic) as monque:
         traffic.clear()
         await collection.insert_many([document(nextRunAt=PARKED) for _ in range(20)])
-        await operator.enqueue("work", run_at=PARKED)
         await asyncio.sleep(0.5)
         assert traffic.commands == []
         await monque.run_until_idle()
