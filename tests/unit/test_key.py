@@ -160,3 +160,13 @@ def test_a_key_that_is_no_text_of_a_header_is_refused(monkeypatch: pytest.Monkey
 
 def test_a_link_holds_any_key() -> None:
     assert Key("a b&c+d", "here").link("http://localhost/") == "http://localhost/?key=a%20b%26c%2Bd"
+
+
+def test_where_a_file_has_no_owner_only_the_variable_is_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows."""
+    monkeypatch.delattr(os, "geteuid")
+
+    with pytest.raises(NoKeyError, match="set MONQUE_WEB_KEY"):
+        find_key()
+    monkeypatch.setenv("MONQUE_WEB_KEY", "of this test")
+    assert find_key().secret == "of this test"

@@ -50,6 +50,8 @@ def find_key() -> Key:
     """
     if given := os.environ.get(VARIABLE, "").strip():
         return Key(given, VARIABLE)
+    if not hasattr(os, "geteuid"):
+        raise NoKeyError(f"this system does not tell whose a file is; set {VARIABLE}")
     try:
         path = user_data() / "monque" / "web" / "key"
         path.parent.parent.mkdir(parents=True, exist_ok=True)

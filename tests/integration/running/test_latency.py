@@ -278,8 +278,11 @@ async def test_a_delay_of_many_days_overflows_no_timer(
 # Retries
 
 
-async def test_retry_times_are_exact_within_one_percent(make_monque: Make) -> None:
-    """The issue, no. 4; FR-009, SC-003: what is stored, and when the retry really starts."""
+async def test_retry_times_are_exact_within_one_percent(make_monque: Make, database: Database) -> None:
+    """The issue, no. 4; FR-009, SC-003: what is stored, and when the retry really starts.
+
+    A busy machine wakes everybody late: so late as a sleep and a command are at the same time may a retry be.
+    """
     base = timedelta(milliseconds=250)
     monque = await make_monque(options=replace(NEVER_POLLING, base_retry_interval=base)).open()
     events = Events(monque)
@@ -291,9 +294,16 @@ async def test_retry_times_are_exact_within_one_percent(make_monque: Make) -> No
 
     await monque.start()
 
+    async def lateness_of_machine() -> float:
+        began, wait = time.monotonic(), base.total_seconds() * 2
+        await asyncio.sleep(wait)
+        await database.command("ping")
+        return (time.monotonic() - began) / wait - 1
+
     async def median_deviation() -> float:
         events.all.clear()
         await monque.enqueue_many(NewJob(work, n, delay=timedelta(milliseconds=37 * n)) for n in range(5))
+        lateness = [await lateness_of_machine() for _ in range(5)]
         await events.wait("job:complete", 5, within=60)
         failed = {(event.job.id, event.job.fail_count): event.job for event in events.of("job:fail")}
         deviations = []
@@ -304,7 +314,7 @@ async def test_retry_times_are_exact_within_one_percent(make_monque: Make) -> No
             assert retry.locked_at - failure.updated_at >= calculated
             deviations.append((retry.locked_at - failure.updated_at) / calculated - 1)
         assert len(deviations) == 15
-        return statistics.median(deviations)
+        return statistics.median(deviations) - statistics.median(lateness)
 
     assert await best_of(median_deviation, enough=0.01) < 0.01
 
