@@ -124,7 +124,7 @@ async def test_a_process_is_gone_if_another_one_has_its_pid(
         {"seenAt": ago(minutes=5)},
         {"_id": "worker-2"},
     ],
-    ids=str,
+    ids="-".join,  # of the names: a time would be another one in each process of the tests
 )
 async def test_an_instance_id_is_refused_unless_its_process_is_certainly_gone(
     collection: Collection,

@@ -22,7 +22,7 @@ from support.working import Work
 REGISTERED = replace(
     QUICK,
     trends=Trends(interval=timedelta(milliseconds=200)),
-    bookkeeping=True,
+    register=True,
     heartbeat_interval=timedelta(milliseconds=200),
     heartbeat_tolerance=timedelta(hours=1),
 )
