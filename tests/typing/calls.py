@@ -43,6 +43,7 @@ from monque import (
     JobDeduplicated,
     JobFailed,
     JobFilter,
+    JobStarted,
     JobStatus,
     LogLine,
     Monque,
@@ -445,7 +446,7 @@ monque.on("job:complete", hear_all)
 monque.once("job:fail", alert)
 monque.off("job:fail", alert)
 monque.on("job:fail", lambda event: print(event.error, event.will_retry))
-monque.on("job:complete", alert)  # type: ignore[call-overload]  # it listens to another event
+monque.on(JobCompleted, alert)  # type: ignore[arg-type]  # it listens to another event
 monque.once("job:fial", alert)  # type: ignore[call-overload]  # no such event
 monque.off("job:fial", alert)  # type: ignore[arg-type]  # no such event
 
@@ -454,7 +455,7 @@ monque.off("job:fial", alert)  # type: ignore[arg-type]  # no such event
 def misspelt(event: JobFailed) -> None: ...
 
 
-@monque.on("job:complete")  # type: ignore[arg-type]  # it listens to another event
+@monque.on(JobCompleted)  # type: ignore[arg-type]  # it listens to another event
 def mistaken(event: JobFailed) -> None: ...
 
 
@@ -675,7 +676,7 @@ workers_apart.on("job:fail", lambda event: print(event.error))
 def hears_failures(event: JobFailed) -> None: ...
 
 
-workers_apart.on("job:start", hears_failures)  # type: ignore[call-overload]  # it takes a JobFailed
+workers_apart.on(JobStarted, hears_failures)  # type: ignore[arg-type]  # it takes a JobFailed
 
 
 def takes_job(job: Job[None]) -> None:

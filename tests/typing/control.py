@@ -93,5 +93,5 @@ def wrong(error: JobTimeoutError) -> None:
     JobFilter(cancelled_by="me")  # type: ignore[arg-type]  # nobody of that name
 
 
-@monque.on("job:snoozed")  # type: ignore[arg-type]  # another event
+@monque.on(JobSnoozed)  # type: ignore[arg-type]  # another event
 def wrong_listener(event: JobCancelled) -> None: ...

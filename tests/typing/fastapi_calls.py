@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypedDict, assert_type
 
 from fastapi import Depends, FastAPI
 
-from monque import Job, JobFailed, Monque, State
+from monque import Job, JobFailed, JobStarted, Monque, State
 from monque.fastapi import JobClass, JobRouter, cron, include_dashboard, job, job_controller
 from monque.web import Dashboard, Limits
 
@@ -114,7 +114,7 @@ def hears_failures(event: JobFailed) -> None: ...
 
 
 jobs.on(JobFailed, hears_failures)
-jobs.on("job:start", hears_failures)  # type: ignore[call-overload]  # it takes a JobFailed
+jobs.on(JobStarted, hears_failures)  # type: ignore[arg-type]  # it takes a JobFailed
 jobs.on_stop(Mailer)
 jobs.on_stop(send)  # type: ignore[type-var]  # a hook takes no argument
 

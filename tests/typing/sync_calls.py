@@ -14,6 +14,7 @@ from monque import (
     AuditPage,
     Explanation,
     Job,
+    JobCompleted,
     JobFailed,
     Monque,
     NewJob,
@@ -145,7 +146,7 @@ def takes_the_data(_data: Email) -> None: ...
 
 
 monque.on("job:fail", alert)
-monque.on("job:complete", alert)  # type: ignore[call-overload]  # it listens to another event
+monque.on(JobCompleted, alert)  # type: ignore[arg-type]  # it listens to another event
 monque.once("job:fial", alert)  # type: ignore[call-overload]  # no such event
 monque.get_jobs(status="bogus")  # type: ignore[arg-type]  # no such state
 monque.on(JobFailed, clean)  # type: ignore[arg-type]  # a handler is no listener

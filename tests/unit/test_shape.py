@@ -20,11 +20,11 @@ LONGEST_FUNCTION = 45
 
 # Figures of the whole, as they are today. They only fall: a feature that makes one rise says why here.
 RATCHETS = {
-    "lines of engine and store": 13636,
+    "lines of engine and store": 13629,
     "files of engine and store": 55,
-    "lines of the core": 30344,
+    "lines of the core": 30094,
     "files of the core": 148,
-    "lines in all": 56294,
+    "lines in all": 56046,
     "files in all": 341,
     "attributes of classes in engine and store": 505,
     "numbers that are constants in engine and store": 162,

@@ -5,42 +5,10 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias, cast, get_args, overload
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, cast, get_args, overload
 
 from monque._values.errors import ConfigurationError
-from monque._values.events import (
-    ClaimLost,
-    E,
-    Event,
-    EventBus,
-    JobCancelled,
-    JobCancelling,
-    JobCompleted,
-    JobDeduplicated,
-    JobDeleted,
-    JobError,
-    JobFailed,
-    JobRetried,
-    JobsCancelled,
-    JobsDeleted,
-    JobSnoozed,
-    JobsRetried,
-    JobStarted,
-    JobStuck,
-    Listener,
-    NamePaused,
-    NameResumed,
-    ScheduleEnded,
-    SchedulePaused,
-    ScheduleResumed,
-    ScheduleSkipped,
-    StaleJobsRecovered,
-    WatchClosed,
-    WatchConnected,
-    WatchFailed,
-    WatchUnavailable,
-    event_class,
-)
+from monque._values.events import E, Event, EventBus, Listener, event_class
 from monque._workers.signature import argument_type
 
 EventKind: TypeAlias = Literal[
@@ -73,238 +41,27 @@ EventKind: TypeAlias = Literal[
 ]
 """The kinds of events, for `Monque.on` and `Monque.off`."""
 
-Listens: TypeAlias = Callable[[Listener[E]], Listener[E]]
+L = TypeVar("L", bound=Listener[Any])
 
 
 class Subscribe(Protocol):
-    """`on` and `once` for type checkers: an event, by class or by kind, goes with the listeners that take it.
+    """`on` and `once` for type checkers: the class of an event goes with the listeners that take it.
 
-    Python can say which class belongs to which kind only by a list of them all.
+    A kind, which is a text, goes with every listener: what a listener's annotation says is checked when it
+    subscribes.
     """
 
     @overload
-    def __call__(self, event: type[E], listener: None = None) -> Listens[E]: ...
+    def __call__(self, event: type[E], listener: None = None) -> Callable[[Listener[E]], Listener[E]]: ...
 
     @overload
     def __call__(self, event: type[E], listener: Listener[E]) -> Listener[E]: ...
 
     @overload
-    def __call__(self, event: Literal["job:start"], listener: None = None) -> Listens[JobStarted]: ...
+    def __call__(self, event: EventKind, listener: None = None) -> Callable[[L], L]: ...
 
     @overload
-    def __call__(
-        self, event: Literal["job:start"], listener: Listener[JobStarted]
-    ) -> Listener[JobStarted]: ...
-
-    @overload
-    def __call__(self, event: Literal["job:complete"], listener: None = None) -> Listens[JobCompleted]: ...
-
-    @overload
-    def __call__(
-        self, event: Literal["job:complete"], listener: Listener[JobCompleted]
-    ) -> Listener[JobCompleted]: ...
-
-    @overload
-    def __call__(self, event: Literal["job:fail"], listener: None = None) -> Listens[JobFailed]: ...
-
-    @overload
-    def __call__(self, event: Literal["job:fail"], listener: Listener[JobFailed]) -> Listener[JobFailed]: ...
-
-    @overload
-    def __call__(self, event: Literal["job:snoozed"], listener: None = None) -> Listens[JobSnoozed]: ...
-
-    @overload
-    def __call__(
-        self, event: Literal["job:snoozed"], listener: Listener[JobSnoozed]
-    ) -> Listener[JobSnoozed]: ...
-
-    @overload
-    def __call__(
-        self, event: Literal["job:deduplicated"], listener: None = None
-    ) -> Listens[JobDeduplicated]: ...
-
-    @overload
-    def __call__(
-        self, event: Literal["job:deduplicated"], listener: Listener[JobDeduplicated]
-    ) -> Listener[JobDeduplicated]: ...
-
-    @overload
-    def __call__(self, event: Literal["job:error"], listener: None = None) -> Listens[JobError]: ...
-
-    @overload
-    def __call__(self, event: Literal["job:error"], listener: Listener[JobError]) -> Listener[JobError]: ...
-
-    @overload
-    def __call__(self, event: Literal["job:lost"], listener: None = None) -> Listens[ClaimLost]: ...
-
-    @overload
-    def __call__(self, event: Literal["job:lost"], listener: Listener[ClaimLost]) -> Listener[ClaimLost]: ...
-
-    @overload
-    def __call__(self, event: Literal["job:cancelled"], listener: None = None) -> Listens[JobCancelled]: ...
-
-    @overload
-    def __call__(
-        self, event: Literal["job:cancelled"], listener: Listener[JobCancelled]
-    ) -> Listener[JobCancelled]: ...
-
-    @overload
-    def __call__(self, event: Literal["job:cancelling"], listener: None = None) -> Listens[JobCancelling]: ...
-
-    @overload
-    def __call__(
-        self, event: Literal["job:cancelling"], listener: Listener[JobCancelling]
-    ) -> Listener[JobCancelling]: ...
-
-    @overload
-    def __call__(self, event: Literal["job:stuck"], listener: None = None) -> Listens[JobStuck]: ...
-
-    @overload
-    def __call__(self, event: Literal["job:stuck"], listener: Listener[JobStuck]) -> Listener[JobStuck]: ...
-
-    @overload
-    def __call__(self, event: Literal["job:retried"], listener: None = None) -> Listens[JobRetried]: ...
-
-    @overload
-    def __call__(
-        self, event: Literal["job:retried"], listener: Listener[JobRetried]
-    ) -> Listener[JobRetried]: ...
-
-    @overload
-    def __call__(self, event: Literal["job:deleted"], listener: None = None) -> Listens[JobDeleted]: ...
-
-    @overload
-    def __call__(
-        self, event: Literal["job:deleted"], listener: Listener[JobDeleted]
-    ) -> Listener[JobDeleted]: ...
-
-    @overload
-    def __call__(self, event: Literal["jobs:cancelled"], listener: None = None) -> Listens[JobsCancelled]: ...
-
-    @overload
-    def __call__(
-        self, event: Literal["jobs:cancelled"], listener: Listener[JobsCancelled]
-    ) -> Listener[JobsCancelled]: ...
-
-    @overload
-    def __call__(self, event: Literal["jobs:retried"], listener: None = None) -> Listens[JobsRetried]: ...
-
-    @overload
-    def __call__(
-        self, event: Literal["jobs:retried"], listener: Listener[JobsRetried]
-    ) -> Listener[JobsRetried]: ...
-
-    @overload
-    def __call__(self, event: Literal["jobs:deleted"], listener: None = None) -> Listens[JobsDeleted]: ...
-
-    @overload
-    def __call__(
-        self, event: Literal["jobs:deleted"], listener: Listener[JobsDeleted]
-    ) -> Listener[JobsDeleted]: ...
-
-    @overload
-    def __call__(
-        self, event: Literal["stale:recovered"], listener: None = None
-    ) -> Listens[StaleJobsRecovered]: ...
-
-    @overload
-    def __call__(
-        self, event: Literal["stale:recovered"], listener: Listener[StaleJobsRecovered]
-    ) -> Listener[StaleJobsRecovered]: ...
-
-    @overload
-    def __call__(self, event: Literal["name:paused"], listener: None = None) -> Listens[NamePaused]: ...
-
-    @overload
-    def __call__(
-        self, event: Literal["name:paused"], listener: Listener[NamePaused]
-    ) -> Listener[NamePaused]: ...
-
-    @overload
-    def __call__(self, event: Literal["name:resumed"], listener: None = None) -> Listens[NameResumed]: ...
-
-    @overload
-    def __call__(
-        self, event: Literal["name:resumed"], listener: Listener[NameResumed]
-    ) -> Listener[NameResumed]: ...
-
-    @overload
-    def __call__(
-        self, event: Literal["schedule:skipped"], listener: None = None
-    ) -> Listens[ScheduleSkipped]: ...
-
-    @overload
-    def __call__(
-        self, event: Literal["schedule:skipped"], listener: Listener[ScheduleSkipped]
-    ) -> Listener[ScheduleSkipped]: ...
-
-    @overload
-    def __call__(
-        self, event: Literal["schedule:paused"], listener: None = None
-    ) -> Listens[SchedulePaused]: ...
-
-    @overload
-    def __call__(
-        self, event: Literal["schedule:paused"], listener: Listener[SchedulePaused]
-    ) -> Listener[SchedulePaused]: ...
-
-    @overload
-    def __call__(
-        self, event: Literal["schedule:resumed"], listener: None = None
-    ) -> Listens[ScheduleResumed]: ...
-
-    @overload
-    def __call__(
-        self, event: Literal["schedule:resumed"], listener: Listener[ScheduleResumed]
-    ) -> Listener[ScheduleResumed]: ...
-
-    @overload
-    def __call__(self, event: Literal["schedule:ended"], listener: None = None) -> Listens[ScheduleEnded]: ...
-
-    @overload
-    def __call__(
-        self, event: Literal["schedule:ended"], listener: Listener[ScheduleEnded]
-    ) -> Listener[ScheduleEnded]: ...
-
-    @overload
-    def __call__(
-        self, event: Literal["changestream:connected"], listener: None = None
-    ) -> Listens[WatchConnected]: ...
-
-    @overload
-    def __call__(
-        self, event: Literal["changestream:connected"], listener: Listener[WatchConnected]
-    ) -> Listener[WatchConnected]: ...
-
-    @overload
-    def __call__(
-        self, event: Literal["changestream:error"], listener: None = None
-    ) -> Listens[WatchFailed]: ...
-
-    @overload
-    def __call__(
-        self, event: Literal["changestream:error"], listener: Listener[WatchFailed]
-    ) -> Listener[WatchFailed]: ...
-
-    @overload
-    def __call__(
-        self, event: Literal["changestream:closed"], listener: None = None
-    ) -> Listens[WatchClosed]: ...
-
-    @overload
-    def __call__(
-        self, event: Literal["changestream:closed"], listener: Listener[WatchClosed]
-    ) -> Listener[WatchClosed]: ...
-
-    @overload
-    def __call__(
-        self, event: Literal["changestream:fallback"], listener: None = None
-    ) -> Listens[WatchUnavailable]: ...
-
-    @overload
-    def __call__(
-        self, event: Literal["changestream:fallback"], listener: Listener[WatchUnavailable]
-    ) -> Listener[WatchUnavailable]: ...
+    def __call__(self, event: EventKind, listener: L) -> L: ...
 
     def __call__(self, event: Any, listener: Any = None) -> Any: ...
 
