@@ -105,6 +105,16 @@ async def test_times_that_are_past_are_marked(call: Call, collection: Collection
     assert [json.loads(line)["past"] for line in told] == [True, True, False, False]
 
 
+async def test_the_doctor_names_expressions_that_typescript_misreads(
+    call: Call, collection: Collection
+) -> None:
+    call("schedule", "0 9 * * MON-FRI,5", "report")
+    assert "misread" not in call("doctor").output
+    await collection.create_index({"claimedBy": 1, "status": 1}, name="claimedBy_1_status_1")
+
+    assert "TypeScript instances misread 0 9 * * MON-FRI,5" in call("doctor").output
+
+
 async def test_the_doctor_names_schedules_that_never_ran(call: Call, collection: Collection) -> None:
     call("schedule", "@daily", "report")
     assert "all that had their time have run" in call("doctor").output

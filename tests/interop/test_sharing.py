@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
@@ -356,22 +355,21 @@ async def test_an_operators_reschedule_between_two_crashes_is_no_success(
 class TestExpressionsThatTheyMisread:
     THEIR_INDEX = IndexModel({"claimedBy": 1, "status": 1}, name="claimedBy_1_status_1")
 
-    async def test_a_cron_text_that_typescript_misreads_is_warned_of_once_and_stored_as_given(
-        self, monque: Monque, collection: Collection, caplog: pytest.LogCaptureFixture
+    async def test_a_cron_text_that_typescript_misreads_is_stored_as_given_and_told_by_diagnose(
+        self, monque: Monque, collection: Collection
     ) -> None:
         await collection.create_indexes([self.THEIR_INDEX])
-
-        for _ in range(2):
-            job = await monque.schedule("0 9 * * MON-FRI,5", "work")
+        await monque.schedule("0 9 * * MON", "plain")
+        job = await monque.schedule("0 9 * * MON-FRI,5", "work")
 
         assert job.cron == "0 9 * * MON-FRI,5"
-        [line] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-        assert "'0 9 * * MON-FRI,5'" in line
-        assert "repeated value" in line
+        [(expression, problem)] = (await monque.diagnose()).misread.items()
+        assert expression == "0 9 * * MON-FRI,5"
+        assert "repeated value" in problem
 
-    async def test_a_collection_that_typescript_never_used_causes_no_warning(
-        self, monque: Monque, caplog: pytest.LogCaptureFixture
+    async def test_in_a_collection_that_typescript_never_used_nothing_is_misread(
+        self, monque: Monque
     ) -> None:
         await monque.schedule("0 9 * * MON-FRI,5", "work")
 
-        assert caplog.records == []
+        assert (await monque.diagnose()).misread == {}

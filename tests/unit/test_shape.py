@@ -22,9 +22,9 @@ LONGEST_FUNCTION = 45
 RATCHETS = {
     "lines of engine and store": 13629,
     "files of engine and store": 55,
-    "lines of the core": 30094,
+    "lines of the core": 30070,
     "files of the core": 148,
-    "lines in all": 56046,
+    "lines in all": 56030,
     "files in all": 341,
     "attributes of classes in engine and store": 505,
     "numbers that are constants in engine and store": 162,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from monque._api.typescript import misread
+from monque._ops.typescript import misread
 from monque._time.cron import Cron
 
 

@@ -13,13 +13,11 @@ from monque._api.answers import Answers
 from monque._api.enqueue_many import Chunk, Chunker, Loading
 from monque._api.life import Opening, Processing
 from monque._api.newjob import NewJob, build, build_schedule, decode
-from monque._api.typescript import warn_if_misread
 from monque._connect.sessions import Call, Session, here
 from monque._observe.telemetry import Telemetry
 from monque._store.deduplicate import Answered, insert_all_on_terms, insert_on_terms, plainly
 from monque._store.document import Document
 from monque._store.job import Read, remember_worker, to_job
-from monque._store.planning import declared_cron
 from monque._store.schedules import insert_or_update_schedule
 from monque._store.store import Store
 from monque._time.clock import elapsed
@@ -132,7 +130,6 @@ class Storing:
         """Store a recurring job, or bring the one that is there up to date."""
         own = self.opening.here().store
         store, joined = (own, None) if session is None else own.join(session)
-        await warn_if_misread(own, declared_cron(declared))
         with driver_errors("store the schedule"):
             stored = None
             while stored is None:  # the schedule that is there changed while it was being brought up to date

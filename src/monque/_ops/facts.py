@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ from pymongo.errors import ConfigurationError as DriverConfigurationError
 from pymongo.errors import OperationFailure
 
 from monque._ops import bulk
+from monque._ops.typescript import misread
 from monque._store import decoding, filters, indexes
 from monque._store.document import Document, name_of
 from monque._store.hints import Watch, WatchUnavailableError
@@ -20,9 +22,10 @@ from monque._store.job import to_job
 from monque._store.planning import has_never_run, to_schedule
 from monque._store.store import Store
 from monque._store.transitions import operators
+from monque._time.cron import Cron
+from monque._values.errors import ConfigurationError
 from monque._values.job import Job
 from monque._values.options import Options
-from monque._values.schedule import Schedule
 from monque._values.views import Diagnosis, DueJobs, IndexState, IndexView, UseView
 
 # How many stale jobs a diagnosis lists: enough to see a pattern, few enough to read.
@@ -42,6 +45,7 @@ async def examine(store: Store, options: Options, uses: Iterable[str]) -> Diagno
     build = await store.collection.database.client.admin.command("buildInfo")
     settings = await store.control.read_if_allowed()
     found = await _indexes(store, options, settings.uses.union(uses))
+    schedules, now = await bulk.read_schedules(store.collection, None), hello["localTime"]
     return Diagnosis(
         taken_at=hello["localTime"],
         server_version=build["version"],
@@ -58,7 +62,8 @@ async def examine(store: Store, options: Options, uses: Iterable[str]) -> Diagno
         stuck=await _stuck(store),
         retention=_has(found, indexes.RETENTION),
         paused=settings.in_force(hello["localTime"]),
-        never_ran=await _never_ran(store, now=hello["localTime"]),
+        never_ran=[to_schedule(each, now) for each in schedules if has_never_run(each, now)],
+        misread=_misread(schedules) if any(each.name == indexes.TYPESCRIPT for each in found) else {},
         uses=[await _use(store, use) for use in indexes.USES.values() if use.name in settings.uses],
     )
 
@@ -187,9 +192,14 @@ async def _stuck(store: Store) -> list[Job[Any]]:
     return [to_job(document, store.read) for document in found]
 
 
-async def _never_ran(store: Store, *, now: datetime) -> list[Schedule]:
-    schedules = await bulk.read_schedules(store.collection, None)
-    return [to_schedule(each, now) for each in schedules if has_never_run(each, now)]
+def _misread(schedules: Sequence[Document]) -> dict[str, str]:
+    """The expressions that TypeScript instances misread, and how; a text that is no expression is skipped."""
+    found: dict[str, str] = {}
+    for expression in {str(each.get("repeatInterval")) for each in schedules}:
+        with suppress(ConfigurationError):
+            if (problem := misread(Cron.parse(expression).expression)) is not None:
+                found[expression] = problem
+    return found
 
 
 async def _stale(store: Store) -> list[Job[Any]]:

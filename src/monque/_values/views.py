@@ -516,6 +516,7 @@ class Diagnosis:
         stuck: Jobs that still run half a minute after they were told to stop; at most 100 of them.
         paused: The pauses in force.
         uses: What the collection is used for beyond plain jobs.
+        misread: Cron expressions of schedules that TypeScript instances at this collection misread, and how.
         never_ran: Schedules that had time for a first run and have had none, though they are not paused.
         retention: Whether an instance with a `Retention` has been here: then there is an index for it.
     """
@@ -536,6 +537,7 @@ class Diagnosis:
     retention: bool = False
     paused: list[Pause] = field(default_factory=list)
     never_ran: list[Schedule] = field(default_factory=list)
+    misread: dict[str, str] = field(default_factory=dict)
     uses: list[UseView] = field(default_factory=list)
 
     def is_paused(self, name: str) -> bool:

@@ -46,6 +46,8 @@ def findings(facts: Diagnosis) -> Iterator[Finding]:
     yield _uses(facts)
     yield _paused_names(facts)
     yield _schedules(facts)
+    if facts.misread:
+        yield _misread(facts)
     yield _jobs_without_worker(facts)
     yield _stale_jobs(facts)
     yield _stuck_jobs(facts)
@@ -163,6 +165,12 @@ def _schedules(facts: Diagnosis) -> Finding:
     more = f" and {len(facts.never_ran) - 5} more" if len(facts.never_ran) > 5 else ""
     advice = "start a worker for these names; if all their runs were skipped, give them a longer grace"
     return Finding("schedules", "warning", message + more, advice)
+
+
+def _misread(facts: Diagnosis) -> Finding:
+    told = "; ".join(f"{expression}: {problem}" for expression, problem in sorted(facts.misread.items()))
+    advice = "write these expressions in a way that both read alike; the guide on TypeScript lists them"
+    return Finding("cron expressions", "warning", f"TypeScript instances misread {told}", advice)
 
 
 def _jobs_without_worker(facts: Diagnosis) -> Finding:

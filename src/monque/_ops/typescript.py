@@ -1,4 +1,4 @@
-"""Cron expressions that TypeScript instances misread, and the warning where they share a collection.
+"""Cron expressions that TypeScript instances misread, where they share a collection.
 
 Their parser (cron-parser) refuses some expressions that are fine here: a run there then fails, again and
 again, until the schedule has failed for good. Expressions of one kind it reads differently.
@@ -6,17 +6,7 @@ again, until the schedule has failed for good. Expressions of one kind it reads 
 
 from __future__ import annotations
 
-import logging
 import re
-from functools import lru_cache
-
-from pymongo.errors import PyMongoError
-
-from monque._store.indexes import TYPESCRIPT
-from monque._store.store import Store
-from monque._time.cron import Cron
-
-logger = logging.getLogger("monque")
 
 _NAMES = ("minute", "hour", "day of month", "month", "day of week")
 _RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
@@ -26,29 +16,6 @@ _DAY_OF_WEEK = 4
 _WORDS: dict[int, tuple[str, ...]] = {3: _MONTHS, _DAY_OF_WEEK: _WEEKDAYS}
 
 
-async def warn_if_misread(store: Store, cron: Cron) -> None:
-    """Log, once in a process, that TypeScript instances share the collection and misread this expression."""
-    problem = misread(cron.expression)
-    if problem is not None and await _is_shared(store):
-        _warn(store.collection.full_name, cron.expression, problem)
-
-
-@lru_cache(maxsize=1024)
-def _warn(collection: str, expression: str, problem: str) -> None:
-    logger.warning(
-        "TypeScript instances share the collection %s and misread the cron expression %r: %s",
-        *(collection, expression, problem),
-    )
-
-
-async def _is_shared(store: Store) -> bool:
-    try:
-        return TYPESCRIPT in await store.collection.index_information()
-    except PyMongoError:
-        return False  # we may lack the privilege, and the schedule matters more than this warning
-
-
-@lru_cache(maxsize=1024)
 def misread(expression: str) -> str | None:
     """Say how TypeScript instances misread a good expression; None if they read it as we do.
 
