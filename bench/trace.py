@@ -57,7 +57,7 @@ _HINTED = "Claiming.on_hint"
 # run has a tick in most of its traces, and another in none.
 _PAUSE = 0.05
 
-_TIMEOUT = 30.0
+_TIMEOUT = 90.0
 
 _PACKAGE = str(Path(monque.__file__).parent) + os.sep
 

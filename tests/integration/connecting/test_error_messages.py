@@ -197,7 +197,7 @@ def test_an_error_survives_pickling_and_copying(error: MonqueError) -> None:
 
 
 def test_tracebacks_name_errors_as_users_import_them() -> None:
-    errors = [error for error in vars(public._errors).values() if isinstance(error, type)]
+    errors = [error for error in vars(public._values.errors).values() if isinstance(error, type)]
     public_errors = [error for error in errors if issubclass(error, MonqueError)]
 
     assert len(public_errors) > 10
