@@ -26,7 +26,7 @@ class Process:
     pid_namespace: str | None = None
     pid: int | None = None
     start: int | None = None
-    """When it began, in ticks after the boot: a later process may have the same pid."""
+    """The time at which it began, in ticks after the boot: a later process may have the same pid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ def judge(earlier: Process, here: Process, seen: Sighting) -> Fate:
 
 
 def is_same_machine(one: Process, other: Process) -> bool:
-    """Whether both ran since the same boot, in the same pid namespace; False if that could not be read."""
+    """Compare the boots and pid namespaces of two processes; False if one could not be read."""
     places = [(each.boot_id, each.pid_namespace) for each in (one, other)]
     return None not in places[0] and places[0] == places[1]
 

@@ -112,7 +112,7 @@ async def write(
 
 
 async def is_gone(companion: Companion, instance_id: str, *, now: datetime, tolerance: timedelta) -> bool:
-    """Whether the process that has this id ran on this machine and is gone; False if that is not certain.
+    """Tell whether the process with this id ran on this machine and is gone; False if that is not certain.
 
     A description that is old, or of a stopped instance, is not that of the process whose claims are fresh.
     """

@@ -52,7 +52,7 @@ async def read_queue(
     names: Iterable[str],
     uses_priorities: bool,
 ) -> Queue:
-    """What is before a due job, and who runs jobs of these *names*, in one command.
+    """The jobs before a due job, and who runs jobs of these *names*, in one command.
 
     *uses_priorities*: whether the collection is used for these, so that their index is there.
     """
@@ -89,7 +89,7 @@ def _claims(names: Iterable[str] | None) -> list[Document]:
 
 
 def claims_by_owner(claims: Iterable[Mapping[str, Any]]) -> Counter[tuple[str, str]]:
-    """How many jobs each owner runs, by their names."""
+    """The number of jobs that each owner runs, by their names."""
     return Counter((str(claim.get("claimedBy")), str(claim.get("name"))) for claim in claims)
 
 

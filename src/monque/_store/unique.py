@@ -137,7 +137,7 @@ def ended_window(new: Document) -> Document:
 
 
 def is_held(new: Document, holder: Mapping[str, Any]) -> bool:
-    """Whether this job holds the window of the call, ended or not."""
+    """Tell whether this job holds the window of the call, ended or not."""
     return bool(holder.get("windowKey") == new["windowKey"])
 
 

@@ -300,7 +300,7 @@ class EventBus:
         self._listeners: dict[type[Event], list[tuple[Listener[Any], bool]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.begun = 0
-        """How many async listeners have begun."""
+        """The number of async listeners that have begun."""
 
     def add(self, event: str | type[Event], listener: Listener[Any], *, once: bool = False) -> None:
         """Call *listener* on each *event*, or on the next one only."""
@@ -332,7 +332,7 @@ class EventBus:
         return task in self._tasks
 
     def is_quiet(self, *, besides: Set[asyncio.Task[Any] | None]) -> bool:
-        """Whether no async listener runs, except those that wait for us."""
+        """Tell whether no async listener runs, except those that wait for us."""
         return self._tasks <= besides
 
     async def settle(self, timeout: float, *, besides: Set[asyncio.Task[Any] | None]) -> bool:

@@ -215,7 +215,7 @@ def resolve(policy: Policy | None, settings: WorkerSettings, options: Options) -
 
 
 def max_attempts(policy: Policy | None, settings: WorkerSettings, options: Options) -> int:
-    """How often a job is tried."""
+    """The number of times that a job is tried."""
     own = None if policy is None else policy.attempts
     of_worker = settings.get("max_attempts") or (settings.get("retry") or DEFAULT).max_attempts
     return own or of_worker or options.max_retries

@@ -157,7 +157,7 @@ def _no_server(text: str) -> str:
 
 
 def _is_refused_here(server: re.Match[str]) -> bool:
-    """Whether nothing listens at an address of this machine: nobody has installed a MongoDB yet, maybe."""
+    """Tell whether nothing listens at an address of this machine: maybe nobody has installed a MongoDB."""
     here = ("localhost", "127.0.0.1", "::1")
     return server["host"] in here and _reason(server["error"]) == _REASONS[errno.ECONNREFUSED]
 

@@ -1,4 +1,4 @@
-"""What `monque top` shows: what waits and runs now, and how much ended in the last minute."""
+"""The contents of `monque top`: what waits and runs now, and how much ended in the last minute."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Watcher:
         self._asked: dict[tuple[str, int], datetime] = {}
 
     def look(self) -> Snapshot:
-        """How things are now. No finished job is counted: there may be millions."""
+        """The state of things now. No finished job is counted: there may be millions."""
         running = self._monque.list_jobs(JobFilter(status=JobStatus.PROCESSING), limit=1000).jobs
         now = self._monque.server_time()
         snapshot = Snapshot(

@@ -138,7 +138,7 @@ class LoadError(click.ClickException):
         super().__init__(f"{what} cannot be loaded")
         self._error = error
         self.is_tried_again = False
-        """Whether somebody starts the process again when a file changes."""
+        """Tell whether somebody starts the process again when a file changes."""
 
     def format_message(self) -> str:
         """Say what could not be loaded, and show the error below it."""

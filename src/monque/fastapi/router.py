@@ -249,7 +249,7 @@ def handlers_of(declared: object) -> tuple[AnyHandler, ...]:
 
 
 def hooks_of(declared: object) -> Workers | None:
-    """What holds the hooks and listeners of a router; None for anything else, and for a router without."""
+    """The holder of the hooks and listeners of a router; None for anything else, and for a router without."""
     holder = declared._holder if isinstance(declared, JobRouter) else None
     return holder if holder is not None and (holder._hooks.declared or holder._listeners.declared) else None
 

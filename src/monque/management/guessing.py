@@ -1,4 +1,4 @@
-"""Whether a filter asks for a value that somebody does not see: they could guess it, one question a guess."""
+"""Filters that ask for a value that somebody does not see: they could guess it, one question a guess."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def with_value(data: Any, path: str, value: Any) -> Any:
 
 
 def has_value(shown: Any, path: str, value: Any) -> bool:
-    """Whether what is shown of such a payload has the value wherever the path leads."""
+    """Tell whether what is shown of such a payload has the value wherever the path leads."""
     found = _at(shown, path)
     return bool(found) and all(type(each) is type(value) and each == value for each in found)
 
 
 def _at(data: Any, path: str) -> list[Any]:
-    """What a filter finds at a path: in an array, of each element."""
+    """The values that a filter finds at a path: in an array, of each element."""
     if not path:
         return [data]
     first, _, rest = path.partition(".")

@@ -92,7 +92,7 @@ class Redaction:
         return self.by_name.get(name) if is_text(name) else None
 
     async def shows_all(self, job: Job[Any], actor: Actor) -> bool:
-        """Whether this actor may see the result and the texts of a job.
+        """Tell whether this actor may see the result and the texts of a job.
 
         A hook of a name knows its payloads. What it hides in them may stand in the rest, too, so it has to
         let all of it pass.
@@ -109,7 +109,7 @@ class Redaction:
             return False
 
     async def shows(self, job: Job[Any], path: str, value: Any, actor: Actor) -> bool:
-        """Whether this actor would see a value at a path of this job's payload, if it were there."""
+        """Tell whether this actor would see a value at a path of this job's payload, if it were there."""
         try:
             shown = await self.payload(job, with_value(job.data, path, value), actor)
         except HookFailedError:
@@ -117,7 +117,7 @@ class Redaction:
         return has_value(shown, path, value)
 
     def masks(self, path: str, value: Any) -> bool:
-        """Whether nobody sees a value at a path of a payload: its key is telling, or it has credentials."""
+        """Tell whether nobody sees a value at a path: its key is telling, or it has credentials."""
         return not has_value(self.value(with_value(None, path, value)), path, value)
 
     def value(self, value: Any) -> Any:

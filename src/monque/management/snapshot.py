@@ -36,7 +36,7 @@ _NAME, _DUE, _LATER, _PROCESSING, _OLDEST, _FAILED, _COMPLETED_RATE, _RETRIED_RA
 _MINUTE = timedelta(minutes=1)
 
 RECENT = 2 * _MINUTE
-"""How far back to read for rates: the last minute began in the bucket before the current one."""
+"""The time to read back for rates: the last minute began in the bucket before the current one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +219,7 @@ def _depth(depth: QueueDepth) -> Row:
 
 
 class Rate(NamedTuple):
-    """What ended in the last minute, and below which wait 95 % of the jobs stayed, in milliseconds."""
+    """The jobs that ended in the last minute, by outcome, and the wait of 95 % of them, in milliseconds."""
 
     completed: int
     retried: int

@@ -93,7 +93,7 @@ class Entry:
         return actor
 
     def _counting(self, connection: HTTPConnection) -> Throttle | None:
-        """Where a wrong secret of this request counts; None if it has no secret."""
+        """The address for which a wrong secret of this request counts; None if it has no secret."""
         if "authorization" in connection.headers:
             return self._throttle
         if isinstance(self._auth, KeyAuth) and self._auth.cookie_of(connection) is not None:

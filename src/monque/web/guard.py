@@ -93,7 +93,7 @@ class Verdict:
 def judge_origin(
     method: str, headers: Headers, *, is_api: bool, allowed: Sequence[str], is_local: bool = False
 ) -> Verdict:
-    """Whether the page that sent a request, if a page did, may do so.
+    """Tell whether the page that sent a request, if a page did, may do so.
 
     *is_local*: only pages of this machine may write. Through a plain proxy, a page of any host is of the same
     origin in the eyes of its browser.

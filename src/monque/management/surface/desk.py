@@ -44,7 +44,7 @@ from monque.management.texts import is_text
 T = TypeVar("T")
 N = TypeVar("N", bound="Named")
 Target: TypeAlias = Job[Any] | JobFilter | str
-"""What something is done to: a job, the jobs of a filter, or all jobs of a name."""
+"""The target of an action: a job, the jobs of a filter, or all jobs of a name."""
 Outcome: TypeAlias = Literal["done", "refused", "failed"]
 
 logger = logging.getLogger("monque.management")
@@ -221,11 +221,11 @@ class Desk:
 
     @property
     def asks_by_name(self) -> bool:
-        """Whether some callers may not see some job names."""
+        """Tell whether some callers may not see some job names."""
         return self._authorize is not None
 
     async def may(self, caller: Caller, action: Action, name: str | None = None) -> bool:
-        """Whether the caller may do this, in general or to jobs of a name. A hook that raises denies."""
+        """Tell whether the caller may do this, in general or to jobs of a name. A hook that raises denies."""
         try:
             return await self._may(caller, action, name)
         except HookFailedError as error:
@@ -349,7 +349,7 @@ class Desk:
 
 
 def name_of(thing: Named) -> Target | None:
-    """What is asked about something in a list: its name; the job itself if others gave it an odd one."""
+    """The question about something in a list: its name; the job itself if others gave it an odd one."""
     name = thing.name
     return name if name is None or is_text(name) else thing if isinstance(thing, Job) else str(name)
 
@@ -363,7 +363,7 @@ def _named(name: str) -> JobFilter:
 
 
 def seldom(took: timedelta) -> timedelta:
-    """How long a count is kept that took so long: counting may take a tenth of the time at most."""
+    """The time for which a count is kept that took so long: counting may take a tenth of all time at most."""
     return max(_COUNTS_KEPT, _COUNTS_SHARE * took)
 
 

@@ -79,7 +79,7 @@ class Groups(Hiding):
         return await asyncio.to_thread(grouped, await self._read_failures(name))
 
     async def _lists_failures(self) -> bool:
-        """Whether there is an index of failures, or will be soon."""
+        """Tell whether there is an index of failures, or will be soon."""
 
         async def look() -> bool:
             try:

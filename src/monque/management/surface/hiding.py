@@ -88,7 +88,7 @@ class Hiding(Desk):
             return None
 
     async def _sees_key(self, caller: Caller, schedule: Schedule) -> bool:
-        """Whether the caller sees the unique key of a schedule."""
+        """Tell whether the caller sees the unique key of a schedule."""
         if not await self._may(caller, Action.PAYLOAD, name_of(schedule)):
             return False
         if self.redact.own_hook_of(schedule.name) is None:

@@ -155,7 +155,7 @@ class Jobs(Groups, Trail):
         return OpsCount(server_time=iso(self._now()), count=count, capped=capped)
 
     async def _count(self, caller: Caller, chosen: JobFilter) -> tuple[int, bool]:
-        """How many jobs a list has for this caller, and whether there are more."""
+        """The number of jobs that a list has for this caller, and whether there are more."""
         if self._authorize is not None and chosen.name is None:
             counts = await self._alone(
                 lambda: self.monque.job_counts(chosen, limit=MOST_COUNTED, max_time=self._max_time)

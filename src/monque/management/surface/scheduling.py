@@ -187,7 +187,7 @@ class Scheduling(Explaining):
         return await self._whole_schedule(caller, after, schedule)
 
     async def _declared(self, caller: Caller, job: Job[Any], schedule: Schedule) -> dict[str, Any]:
-        """What the trail keeps of an edit; no payload where a hook may hide it from others."""
+        """The part of an edit that the trail keeps; no payload where a hook may hide it from others."""
         seen = await self._seen(caller, job, targeted=True)
         is_kept = not seen.hidden and seen.truncated is None and self.redact.hook_of(job.name) is None
         payload = {"payload": extended(seen.payload)} if is_kept else {}
