@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 from monque._version import __version__
 
 if TYPE_CHECKING:
+    from monque._api.enqueue import NewJob
     from monque._api.monque import Monque
-    from monque._api.newjob import NewJob
-    from monque._observe.job_log import JobLogHandler
-    from monque._observe.logs import JobLogFilter, current_job
+    from monque._observe.logs import JobLogFilter, JobLogHandler, current_job
     from monque._observe.observer import Observer
+    from monque._ops.operations import OPERATIONS, Operation, OperationOption, OperationOptions
     from monque._time.edges import DstEdge, dst_edges
     from monque._time.plan import next_runs
     from monque._values.ended import JobCancelledError, JobFailedError, ShutdownTimeoutError
@@ -23,10 +23,12 @@ if TYPE_CHECKING:
         InvalidCronError,
         InvalidCursorError,
         InvalidJobIdentifierError,
+        JobChangedError,
         JobInterrupted,
         JobNotFoundError,
         JobStateError,
         JobTimeoutError,
+        MiddlewareError,
         MonqueError,
         NotCommittedError,
         NotOpenError,
@@ -36,10 +38,12 @@ if TYPE_CHECKING:
         ReadTimeoutError,
         RemoteError,
         ResultError,
+        StepError,
         WaitTimeoutError,
         WorkerRegistrationError,
     )
     from monque._values.events import (
+        BatchEnded,
         ClaimLost,
         Event,
         JobCancelled,
@@ -56,6 +60,7 @@ if TYPE_CHECKING:
         JobsRetried,
         JobStarted,
         JobStuck,
+        JobWaiting,
         NamePaused,
         NameResumed,
         ScheduleEnded,
@@ -63,23 +68,41 @@ if TYPE_CHECKING:
         ScheduleResumed,
         ScheduleSkipped,
         StaleJobsRecovered,
+        StepDone,
         WatchClosed,
         WatchConnected,
         WatchFailed,
         WatchUnavailable,
     )
-    from monque._values.explanation import Evidence, Explanation, Remedy
+    from monque._values.filter import FILTERS, FilterField, JobFilter
+    from monque._values.flows import FailedJob, Parent, Signal, Step, Wait
     from monque._values.history import Attempt, LogLine, Progress
     from monque._values.job import Job
-    from monque._values.options import Options, Retention, UseName
+    from monque._values.limits import Limit, Line, Rate, Turn
+    from monque._values.options import Keep, Options, Retention, UseName
     from monque._values.records import AuditEntry, AuditPage, Instance, InstanceWorker
-    from monque._values.retry import Retry
     from monque._values.schedule import Overlap, RecentRun, Schedule, ScheduleSettings
-    from monque._values.settings import JobSettings, Timeout, WorkerSettings
+    from monque._values.settings import (
+        Debounce,
+        DuplicateJobError,
+        JobSettings,
+        Retry,
+        Timeout,
+        Unique,
+        WorkerSettings,
+    )
     from monque._values.state import State
     from monque._values.status import Enqueued, JobStatus, StatusName
     from monque._values.trends import Histogram, TrendPoint, Trends
-    from monque._values.unique import Debounce, DuplicateJobError, Unique
+    from monque._values.updates import (
+        EndUpdate,
+        JobUpdate,
+        LogUpdate,
+        ProgressUpdate,
+        StateUpdate,
+        StepUpdate,
+        WaitUpdate,
+    )
     from monque._values.verdicts import Cancel, Fail, RetryAfter, Snooze, Verdict
     from monque._values.views import (
         BulkError,
@@ -87,32 +110,41 @@ if TYPE_CHECKING:
         Diagnosis,
         Direction,
         DueJobs,
-        FailedJob,
+        Evidence,
+        Explanation,
+        FailureRow,
         IndexView,
         JobCounts,
-        JobFilter,
         JobPage,
         Pause,
         QueueDepth,
         QueueStats,
         QueueView,
+        Remedy,
+        SlowestJobs,
+        Slowness,
         Sort,
         UseView,
         WorkerView,
     )
     from monque._workers.home import EnqueueOptions, ScheduleOptions
+    from monque._workers.middleware import CallNext, Middleware, SyncCallNext, SyncMiddleware
     from monque._workers.subscribe import EventKind
     from monque._workers.workers import Worker, Workers
     from monque.embedded import EmbeddedMongo
     from monque.sync import SyncMonque, SyncWorker, SyncWorkers
 
 __all__ = [
+    "FILTERS",
+    "OPERATIONS",
     "AggregationTimeoutError",
     "Attempt",
     "AuditEntry",
     "AuditPage",
+    "BatchEnded",
     "BulkError",
     "BulkResult",
+    "CallNext",
     "Cancel",
     "ClaimLost",
     "ClaimLostError",
@@ -125,6 +157,7 @@ __all__ = [
     "DueJobs",
     "DuplicateJobError",
     "EmbeddedMongo",
+    "EndUpdate",
     "EnqueueOptions",
     "Enqueued",
     "Event",
@@ -133,6 +166,8 @@ __all__ = [
     "Explanation",
     "Fail",
     "FailedJob",
+    "FailureRow",
+    "FilterField",
     "Histogram",
     "IndexView",
     "Instance",
@@ -145,6 +180,7 @@ __all__ = [
     "JobCancelled",
     "JobCancelledError",
     "JobCancelling",
+    "JobChangedError",
     "JobCompleted",
     "JobCounts",
     "JobDeduplicated",
@@ -166,10 +202,18 @@ __all__ = [
     "JobStatus",
     "JobStuck",
     "JobTimeoutError",
+    "JobUpdate",
+    "JobWaiting",
     "JobsCancelled",
     "JobsDeleted",
     "JobsRetried",
+    "Keep",
+    "Limit",
+    "Line",
     "LogLine",
+    "LogUpdate",
+    "Middleware",
+    "MiddlewareError",
     "Monque",
     "MonqueError",
     "NamePaused",
@@ -178,16 +222,22 @@ __all__ = [
     "NotCommittedError",
     "NotOpenError",
     "Observer",
+    "Operation",
+    "OperationOption",
+    "OperationOptions",
     "Options",
     "Overlap",
+    "Parent",
     "Pause",
     "PayloadError",
     "PayloadTooLargeError",
     "ProcessDiedError",
     "Progress",
+    "ProgressUpdate",
     "QueueDepth",
     "QueueStats",
     "QueueView",
+    "Rate",
     "ReadTimeoutError",
     "RecentRun",
     "Remedy",
@@ -204,22 +254,35 @@ __all__ = [
     "ScheduleSettings",
     "ScheduleSkipped",
     "ShutdownTimeoutError",
+    "Signal",
+    "SlowestJobs",
+    "Slowness",
     "Snooze",
     "Sort",
     "StaleJobsRecovered",
     "State",
+    "StateUpdate",
     "StatusName",
+    "Step",
+    "StepDone",
+    "StepError",
+    "StepUpdate",
+    "SyncCallNext",
+    "SyncMiddleware",
     "SyncMonque",
     "SyncWorker",
     "SyncWorkers",
     "Timeout",
     "TrendPoint",
     "Trends",
+    "Turn",
     "Unique",
     "UseName",
     "UseView",
     "Verdict",
+    "Wait",
     "WaitTimeoutError",
+    "WaitUpdate",
     "WatchClosed",
     "WatchConnected",
     "WatchFailed",
@@ -236,53 +299,34 @@ __all__ = [
 ]
 
 
-# Where the names are defined, those that few programs need last. They are imported when one is asked for:
-# the driver takes longer to import than `monque --help` and a shell's completion may take in all.
+# The modules that define the names, those that few programs need last. They are imported when one is asked
+# for: the driver takes longer to import than `monque --help` and a shell's completion may take in all.
 _HOMES = (
+    "_observe.logs",
+    *("_values.errors", "_values.status", "_values.state", "_values.job", "_values.records", "_values.views"),
+    *("_values.filter", "_values.history", "_values.schedule", "_values.trends", "_values.ended"),
     *(
-        "_observe.logs",
-        "_values.errors",
-        "_values.status",
-        "_values.state",
-        "_values.job",
-        "_values.records",
-        "_values.views",
-        "_values.history",
-        "_values.schedule",
-        "_values.trends",
-        "_values.ended",
-        "_values.ended",
+        "_values.flows",
+        "_values.limits",
         "_values.options",
-        "_values.retry",
         "_values.settings",
-        "_values.unique",
-        "_values.settings",
-        "_values.schedule",
         "_values.verdicts",
-        "_values.history",
-        "_values.records",
-        "_values.explanation",
-        "_values.views",
-        "_values.views",
+        "_values.updates",
         "_values.events",
     ),
-    "_time.plan",
-    "_time.edges",
-    *(
-        "_workers.home",
-        "_workers.workers",
-        "_api.newjob",
-        "_workers.subscribe",
-        "_observe.observer",
-        "_observe.job_log",
-    ),
-    *("_api.monque", "sync", "embedded"),
+    *("_time.plan", "_time.edges"),
+    *("_workers.home", "_workers.middleware", "_workers.workers", "_workers.subscribe", "_observe.observer"),
+    *("_api.enqueue", "_api.monque", "sync", "embedded"),
 )
+
+
+# Homes that no search for another name may import: what operators use is loaded with its first use.
+_OF = dict.fromkeys(("OPERATIONS", "Operation", "OperationOption", "OperationOptions"), "_ops.operations")
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        for home in _HOMES:
+        for home in (_OF[name],) if name in _OF else _HOMES:
             module = importlib.import_module(f"monque.{home}")
             if hasattr(module, name):
                 globals()[name] = getattr(module, name)

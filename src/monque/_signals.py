@@ -41,7 +41,7 @@ OnSignal: TypeAlias = Callable[[signal.Signals, int], object]
 _MOST_HEARD = 2
 
 _Set: TypeAlias = Callable[[int, FrameType | None], Any] | int | None
-"""What `signal.getsignal` returns."""
+"""The values that `signal.getsignal` returns."""
 
 
 class _Listener:
@@ -122,7 +122,7 @@ def into_loop(call: Callable[P, object]) -> Callable[P, None]:
 
 
 def is_listening(whose: str) -> bool:
-    """Whether this instance listens to signals now."""
+    """Return whether this instance listens to signals now."""
     return any(listener.whose == whose for listener in _listeners)
 
 
@@ -138,7 +138,7 @@ def install() -> None:
 
 
 def handler_besides_ours(number: signal.Signals) -> Any:
-    """What handles a signal besides this module: of a web server, its own handler."""
+    """Return the handler of a signal besides this module: of a web server, its own one."""
     current = signal.getsignal(number)
     while isinstance(current, _Handler):
         current = current.previous
@@ -153,14 +153,14 @@ def _uninstall() -> None:
 
 
 class _Handler:
-    """What is set with `signal.signal`.
+    """The handler that is set with `signal.signal`.
 
     Somebody who has replaced it may restore it after the last listener has left, or call it from a handler
     of their own. Without listeners it only calls the handler before it.
     """
 
     _claimed: ClassVar[dict[int, bool]] = {}
-    """Whether the listeners claim the signal that is being handled: two of us in one chain ask them once."""
+    """True if the listeners claim the signal that is being handled: two of us in one chain ask them once."""
 
     def __init__(self, previous: _Set) -> None:
         self.previous = previous

@@ -60,7 +60,7 @@ OPTIONS = Options(base_retry_interval=timedelta(milliseconds=250))
 
 @dataclass(frozen=True)
 class Email:
-    """What the job `send-email` carries; it comes back as this type."""
+    """The payload of the job `send-email`; it comes back as this type."""
 
     to: str
     subject: str
@@ -227,7 +227,7 @@ async def graceful_stop(monque: Monque, stage: Stage, audience: Audience) -> Non
 
 
 def summary(stage: Stage, audience: Audience) -> None:
-    """What there was to see."""
+    """Print the figures of the show."""
     stage.title("Summary")
     stage.fact("completed", f"{audience.completions.total():,} jobs")
     stage.fact("failed attempts", f"{audience.failures}, each tried again")
@@ -270,7 +270,7 @@ class Audience:
         self._picked_up[number] = time.perf_counter()
 
     def pick_up(self) -> str:
-        """How long it took from `enqueue()` returning to the handler, in the middle."""
+        """Return the median time from `enqueue()` returning to the handler."""
         waits = [self._picked_up[number] - at for number, at in self._enqueued.items()]
         return in_words(timedelta(seconds=statistics.median(waits)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Literal, Protocol
@@ -31,7 +32,7 @@ class Observed(Protocol):
 
 
 class MonqueCollector(Collector, Observer):
-    """What happens in one instance, for a Prometheus registry.
+    """Counters and gauges of one instance, for a Prometheus registry.
 
     Collecting asks no database: jobs are counted as they are stored and run, and those that wait every
     fifteen seconds, while the instance processes jobs.
@@ -59,10 +60,18 @@ class MonqueCollector(Collector, Observer):
             namespace, "job_wait_seconds", "From the time a job was due to the call of its handler."
         )
         self._depth = _gauge(namespace, "queue_depth", "Jobs that wait or run, on all instances.", "state")
+        self._waiting = _gauge(namespace, "jobs_waiting", "Jobs that wait, on all instances.", "reason")
         self._oldest = _gauge(
             namespace, "queue_oldest_due_seconds", "How long the first due job has been waiting."
         )
         self._paused = _gauge(namespace, "name_paused", "Whether the name is paused: 1 if so, else 0.")
+        self._surveyed_at = Gauge(
+            "last_survey_timestamp_seconds",
+            "When the waiting jobs were last counted here, in seconds since 1970; 0 if they are not.",
+            namespace=namespace,
+            registry=None,
+            multiprocess_mode="livemin",  # of several processes, the one that has told nothing for longest
+        )
         self._stalls = Histogram(
             "event_loop_stall_seconds",
             "How long the event loop stood still, if over a second.",
@@ -85,7 +94,8 @@ class MonqueCollector(Collector, Observer):
         """Yield what is known at this moment; the registry calls this in any thread."""
         for metric in (
             *(self._enqueued, *self._ended.values(), self._ran, self._waited),
-            *(self._depth, self._oldest, self._paused, self._stalls, self._stuck),
+            *(self._depth, self._waiting, self._oldest, self._paused, self._surveyed_at),
+            *(self._stalls, self._stuck),
         ):
             yield from metric.collect()
 
@@ -99,13 +109,15 @@ class MonqueCollector(Collector, Observer):
     def ended(
         self,
         name: str,
-        ending: Literal["completed", "retried", "failed", "cancelled", "snoozed"],
+        ending: Literal["completed", "retried", "failed", "cancelled", "snoozed", "waiting"],
         *,
         waited: timedelta,
         ran: timedelta,
         error: BaseException | None,  # noqa: ARG002 - part of the interface
     ) -> None:
         """Count the run, and record how long it waited and took."""
+        if ending == "waiting":
+            return  # the run goes on later: it is counted once, with its end
         self._ended[ending].labels(name).inc()
         if not ran:
             return  # no handler was called here, or nobody knows for how long
@@ -125,18 +137,25 @@ class MonqueCollector(Collector, Observer):
         if not depths:  # it has stopped
             self._forget()
             return
-        gone = [QueueDepth(name=name) for name in self._surveyed - {depth.name for depth in depths}]
+        self._surveyed_at.set(time.time())
+        none = None if depths[0].waiting is None else dict.fromkeys(depths[0].waiting, 0)
+        names = self._surveyed - {depth.name for depth in depths}
+        gone = [QueueDepth(name=name, waiting=none) for name in names]
         for depth in (*depths, *gone):
             for state in ("due", "later", "processing"):
                 self._depth.labels(depth.name, state).set(getattr(depth, state))
+            for reason, count in (depth.waiting or {}).items():
+                self._waiting.labels(depth.name, reason).set(count)
             self._oldest.labels(depth.name).set(depth.oldest_due.total_seconds())
             self._paused.labels(depth.name).set(depth.paused)
         self._surveyed |= {depth.name for depth in depths}
 
     def _forget(self) -> None:
+        self._surveyed_at.set(0)
         # Processes that keep their metrics in common files cannot remove any; others count on.
         if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
             self._depth.clear()
+            self._waiting.clear()
             self._oldest.clear()
             self._paused.clear()
             self._surveyed.clear()

@@ -46,6 +46,17 @@ def monque_uri(monque_server: EmbeddedMongo) -> Iterator[str]:
         client.drop_database(name)
 
 
+@pytest.fixture
+def replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `monque.testing.run_handler` run each handler again from every one of its durable steps.
+
+    Each run ends behind its first new step, as if its process had died there, and the next one goes on from
+    there: a step runs once, the code between steps again and again. A last run with all steps stored must do
+    and return the same.
+    """
+    monkeypatch.setattr("monque.testing._replays", True)
+
+
 @async_fixture
 async def monque(monque_uri: str) -> AsyncIterator[Monque]:
     """A `Monque` on an empty database, open and not started; it writes nothing beside its jobs."""

@@ -1,13 +1,14 @@
 """Help for the tests of programs that use Monque: run or rehearse one handler, look at what was enqueued.
 
-To process everything that is due, use `Monque.run_until_idle`. The pytest plugin of this package has a
-`monque` fixture on an embedded server, see `monque.pytest_plugin`.
+`run_until_idle` processes everything that is due, and can skip sleeps. The pytest plugin of this package has
+a `monque` fixture on an embedded server, see `monque.pytest_plugin`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import EllipsisType
@@ -21,34 +22,48 @@ from monque import (
     Enqueued,
     Job,
     JobFilter,
-    JobInterrupted,
+    JobNotFoundError,
+    JobStateError,
     JobStatus,
     LogLine,
+    Middleware,
     Monque,
     Options,
     Progress,
     State,
+    Step,
+    SyncMiddleware,
     SyncMonque,
     Worker,
     Workers,
     WorkerSettings,
 )
 from monque._api.rehearsing import (
+    Decided,
     Rehearsed,
+    RehearsedSteps,
+    around_of,
     as_stored,
+    attach,
     attempt,
-    begin,
     call,
     check_failures,
+    check_interruption,
     check_line,
+    check_outside_step,
     check_progress,
     judge,
     max_attempts,
+    replay,
     settings_of,
 )
 
-# The jobs that a failed assertion lists. Half may leave out the one that was meant; twice fill the screen.
+# The jobs that a failed assertion lists: they fit on a screen.
 _SHOWN = 10
+# The fixture `replay` sets it for one test.
+_replays = False
+# Sleeps that end within this time of each other are skipped together: those of jobs that were stored at once.
+_TOGETHER = timedelta(seconds=1)
 R = TypeVar("R")
 EnqueuedName: TypeAlias = Literal["new", "kept", "replaced", "again", "throttled"]
 
@@ -62,7 +77,7 @@ class Declared(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class JobCalls:
-    """What a handler did with its job.
+    """The calls that a handler made on its job.
 
     Attributes:
         completed_in: The sessions that it gave to `Job.complete_in`, as far as it awaited that.
@@ -71,6 +86,7 @@ class JobCalls:
         progress: What it gave to `Job.report_progress`, each as a `Progress`.
         log: The lines that it gave to `Job.add_log`, or that a `JobLogHandler` did, each as a `LogLine`.
         results: What it gave to `Job.complete_in(..., result=...)`.
+        steps: The durable steps and waits that it did, each as a `Step`; not those whose value was given.
 
     Examples:
         >>> calls = JobCalls()
@@ -84,6 +100,7 @@ class JobCalls:
     progress: list[Progress] = field(default_factory=list)
     log: list[LogLine] = field(default_factory=list)
     results: list[Any] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
 
 
 async def run_handler(
@@ -94,12 +111,18 @@ async def run_handler(
     app: Any = None,
     interruption: Literal["requested", "timeout", "shutdown", "lost"] | None = None,
     state: Mapping[str, Any] | State | None = None,
+    steps: Mapping[str, Any] | None = None,
+    signals: Iterable[tuple[str, Any]] = (),
+    jobs: Mapping[str, Sequence[Job[Any] | None]] | None = None,
     calls: JobCalls | None = None,
+    middleware: Iterable[Middleware | SyncMiddleware] = (),
     **fields: Any,
 ) -> Any:
     """Run one handler as a worker would, without a database, and return what it returns.
 
-    The data is stored and rebuilt on its way, so that a payload which does not fit is an error here too.
+    The data is stored and rebuilt on its way, so that a payload which does not fit is an error here too. So
+    are the values of durable steps. Sleeps are over at once. With the fixture `replay`, the handler runs
+    again behind each of its steps.
 
     Args:
         handler: A worker, a handler function, or what `monque.fastapi` declared: a function, a class, a
@@ -111,7 +134,14 @@ async def run_handler(
             `Job.interruption` says, so that `Job.checkpoint` raises. By default it is not told so. With
             `requested`, `Job.cancel_requested` is true, too.
         state: What `job.state` holds: a mapping of names and values, or the state of a Monque.
+        steps: The values of durable steps that earlier runs have stored, by their names: these do not run.
+            A `Job.transaction` needs a database, so its value must be among them.
+        signals: The names and the data of the signals that were sent to the job. A `Job.receive` without one
+            ends with its timeout; if it has none, it is an `AssertionError`.
+        jobs: The jobs that `Job.run_jobs` returns, by its names: each as it ended, or None for one that is
+            gone. Without them it is as for signals.
         calls: Where to write down what the handler does with its job.
+        middleware: The hooks around it, the outermost first. Those of its Monque are not taken by themselves.
         fields: What else the job has, such as `fail_count=2`.
 
     Examples:
@@ -119,13 +149,15 @@ async def run_handler(
     """
     __tracebackhide__ = True
     worker = _worker(handler, app, overrides)
-    run, calls = begin(_state(state), interruption), _calls(calls)
-    return await call(worker, _job(worker, data, run, calls, **fields))
+    run, around = _begin(state, interruption, _calls(calls), steps, signals, jobs), around_of(middleware)
+    if _replays and worker.is_async:
+        return await replay(worker, lambda: _job(worker, data, run, **fields), run.steps, around)
+    return await call(worker, _job(worker, data, run, **fields), around)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rehearsal:
-    """What a worker would make of one run.
+    """The decision of a worker about one run.
 
     Attributes:
         outcome: completed, retried, failed (for good), cancelled, snoozed or released: it was told to stop by
@@ -137,7 +169,7 @@ class Rehearsal:
         calls: What it did with its job.
     """
 
-    outcome: Literal["completed", "retried", "failed", "cancelled", "snoozed", "released"]
+    outcome: Decided
     delay: timedelta | None = None
     error: BaseException | None = None
     result: Any = None
@@ -154,12 +186,16 @@ async def rehearse(
     app: Any = None,
     interruption: Literal["requested", "timeout", "shutdown", "lost"] | None = None,
     state: Mapping[str, Any] | State | None = None,
+    steps: Mapping[str, Any] | None = None,
+    signals: Iterable[tuple[str, Any]] = (),
+    jobs: Mapping[str, Sequence[Job[Any] | None]] | None = None,
+    middleware: Iterable[Middleware | SyncMiddleware] = (),
     **settings: Unpack[WorkerSettings],
 ) -> Rehearsal:
     """Run one handler as `run_handler` does, and return what a worker would decide.
 
     Whatever it raises is judged, also a `SystemExit`; only a `KeyboardInterrupt` is raised. It runs within
-    its time limits: at the soft one it is told to stop, at the hard one it is given up.
+    its time limits: at the soft one it is told to stop, at the hard one of a `mode="process"` it is left.
 
     Args:
         handler: As in `run_handler`. The settings of a worker count.
@@ -170,6 +206,10 @@ async def rehearse(
         app: As in `run_handler`.
         interruption: As in `run_handler`.
         state: As in `run_handler`.
+        steps: As in `run_handler`.
+        signals: As in `run_handler`.
+        jobs: As in `run_handler`.
+        middleware: As in `run_handler`.
         settings: Settings that count instead of those of the worker: see `WorkerSettings`.
 
     Examples:
@@ -179,29 +219,30 @@ async def rehearse(
     __tracebackhide__ = True
     worker = _worker(handler, app, overrides)
     rules, failures = settings_of(worker, settings), check_failures(fail_count)
-    run, calls = begin(_state(state), interruption), JobCalls()
+    around = around_of(middleware)
+    run = _begin(state, interruption, JobCalls(), steps, signals, jobs)
     # Without a payload yet: one that does not fit is a failed attempt, too.
     known = {"fail_count": failures, "max_attempts": max_attempts(None, rules, options)}
-    job, result = _rehearsed(worker, None, run, calls, **known), None
+    job, result = _rehearsed(worker, None, run, **known), None
     error: BaseException | None
     try:
-        job = _job(worker, data, run, calls, **known)
+        job = _job(worker, data, run, **known)
     except Exception as unfit:  # noqa: BLE001 - whatever a codec raises is judged
         error = unfit
     else:
-        result, error = await attempt(worker, job, run, rules)
+        result, error = await attempt(worker, job, run, rules, around)
     outcome, delay = judge(worker, job, run, error, rules, options)
-    return Rehearsal(outcome=outcome, delay=delay, error=error, result=result, calls=calls)
+    return Rehearsal(outcome=outcome, delay=delay, error=error, result=result, calls=run.calls)
 
 
-def _job(worker: Worker[Any], data: Any, run: Rehearsed, calls: JobCalls, **fields: Any) -> Job[Any]:
+def _job(worker: Worker[Any], data: Any, run: _Recorded, **fields: Any) -> Job[Any]:
     decoded = worker.codec.decode(_stored(data, worker), job_name=worker.name)
-    return _rehearsed(worker, decoded, run, calls, **fields)
+    return _rehearsed(worker, decoded, run, **fields)
 
 
-def _rehearsed(worker: Worker[Any], data: Any, run: Rehearsed, calls: JobCalls, **fields: Any) -> Job[Any]:
+def _rehearsed(worker: Worker[Any], data: Any, run: _Recorded, **fields: Any) -> Job[Any]:
     now = datetime.now(UTC)
-    if run.interruption == "requested":
+    if run.is_cancel_requested:
         fields["cancel_requested"] = True
     job = _RehearsedJob(
         **{
@@ -217,54 +258,41 @@ def _rehearsed(worker: Worker[Any], data: Any, run: Rehearsed, calls: JobCalls, 
             **fields,
         }
     )
-    vars(job).update(_run=run, _calls=calls)
+    attach(job, run)
+    run.steps.job, run.steps.worker = job, worker
     return job
 
 
 class _RehearsedJob(Job[Any]):
-    """A job that is in no database: completing it leaves the handler's transaction as it is.
+    """A job that is in no database.
 
     A changed copy (`dataclasses.replace`) has no run: its methods refuse, as outside of a handler.
     """
 
-    @property
-    def state(self) -> State:
-        run = self._run
-        return super().state if run is None else run.state
-
-    @property
-    def interruption(self) -> Any:
-        run = self._run
-        return None if run is None else run.interruption
-
     def checkpoint(self) -> None:
-        if self._run is None:
-            super().checkpoint()
-        self._calls.checkpoints += 1
-        if self.interruption is not None:
-            raise JobInterrupted(self.interruption)
+        if isinstance(run := self._controls, _Recorded):
+            run.calls.checkpoints += 1
+        super().checkpoint()
 
-    def extend_timeout(self, by: timedelta) -> None:
-        run = self._run
-        if run is None:
-            super().extend_timeout(by)
-        else:
-            run.extend(by)
-            self._calls.extended_by.append(by)
 
-    def report_progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
-        if self._run is None:
-            super().report_progress(done, total, message)
-        self._calls.progress.append(check_progress(done, total, message, datetime.now(UTC)))
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Recorded(Rehearsed):
+    """A run that writes down what its handler does; completing its job leaves the transaction as it is."""
 
-    def add_log(self, text: str, level: str = "info") -> None:
-        if self._run is None:
-            super().add_log(text, level)
-        self._calls.log.append(check_line(text, level, datetime.now(UTC)))
+    calls: JobCalls
 
-    def complete_in(self, session: Any, *, result: Any = ...) -> Any:
-        if self._run is None:
-            super().complete_in(session)
+    def extend(self, by: timedelta) -> None:
+        Rehearsed.extend(self, by)
+        self.calls.extended_by.append(by)
+
+    def report_progress(self, done: object, total: object, message: object) -> None:
+        self.calls.progress.append(check_progress(done, total, message, datetime.now(UTC)))
+
+    def add_log(self, text: object, level: object) -> None:
+        self.calls.log.append(check_line(text, level, datetime.now(UTC)))
+
+    def complete_in(self, session: Any, result: Any) -> Any:
+        check_outside_step("complete_in", self.steps.job.id)
         if not session.in_transaction:
             raise ConfigurationError("complete_in needs a transaction, and this session has none")
         if not isinstance(session, ClientSession):
@@ -277,18 +305,28 @@ class _RehearsedJob(Job[Any]):
         self._completed(session, result)
 
     def _completed(self, session: Any, result: Any) -> None:
-        self._calls.completed_in.append(session)
+        self.calls.completed_in.append(session)
         if result is not ...:
-            self._calls.results.append(result)
+            self.calls.results.append(result)
 
-    @property
-    def _run(self) -> Rehearsed | None:
-        return vars(self).get("_run")
 
-    @property
-    def _calls(self) -> JobCalls:
-        calls: JobCalls = vars(self)["_calls"]
-        return calls
+def _begin(
+    state: Mapping[str, Any] | State | None,
+    interruption: object,
+    calls: JobCalls,
+    steps: Mapping[str, Any] | None,
+    signals: Iterable[tuple[str, Any]],
+    jobs: Mapping[str, Sequence[Job[Any] | None]] | None,
+) -> _Recorded:
+    if not isinstance(given := {} if steps is None else steps, Mapping):
+        raise ConfigurationError(f"steps is a mapping of names and values, got {given!r}")
+    if not isinstance(ended := {} if jobs is None else jobs, Mapping):
+        raise ConfigurationError(f"jobs is a mapping of names and lists of jobs, got {ended!r}")
+    sent = list(signals)
+    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in sent):
+        raise ConfigurationError(f"signals is a list of pairs of a name and data, got {sent!r}")
+    durable = RehearsedSteps(given, sent, ended, calls.steps.append)
+    return _Recorded(_state(state), check_interruption(interruption), steps=durable, calls=calls)
 
 
 def _calls(given: Any) -> JobCalls:
@@ -303,6 +341,48 @@ def _state(given: Any) -> State:
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         raise ConfigurationError(f"state is a mapping of names and values, or a State; got {given!r}")
     return State(**given)
+
+
+async def run_until_idle(monque: Monque, *, skip_sleeps: bool = False) -> None:
+    """Process all jobs that are due, as `Monque.run_until_idle` does.
+
+    Args:
+        monque: A Monque with the workers.
+        skip_sleeps: Also end the sleeps of jobs whose workers are here, the shortest first, without waiting
+            for them: a month takes milliseconds. When nothing else can run, waits for signals end with their
+            timeouts, in the same way.
+
+    Examples:
+        >>> await fulfil.enqueue(order)
+        >>> await run_until_idle(monque, skip_sleeps=True)
+        >>> assert (await monque.get_jobs())[0].status is JobStatus.COMPLETED
+    """
+    await monque.run_until_idle()
+    ended = set[tuple[Any, int]]()
+    while skip_sleeps:
+        if not (await _end_waits(monque, "time", ended) or await _end_waits(monque, "signal", ended)):
+            return
+        await monque.run_until_idle()
+
+
+async def _end_waits(monque: Monque, why: Literal["time", "signal"], ended: set[tuple[Any, int]]) -> bool:
+    """End those waits for a time or a signal that would end first; False if there are none."""
+    waiting = [
+        (wait.until, job.id, job.attempt)
+        async for job in monque.iter_jobs(JobFilter(waits_for=why))
+        if (wait := job.waits_for) is not None and wait.until is not None
+        # Each wait is ended once: its name may be paused, and then the job goes on waiting.
+        if monque.workers.serves(job.name) and (job.id, job.attempt) not in ended
+    ]
+    last: datetime | None = None
+    for until, job_id, claims in sorted(waiting, key=lambda each: each[0]):
+        if last is not None and until > last:
+            break
+        ended.add((job_id, claims))
+        with suppress(JobStateError, JobNotFoundError):  # it has no timeout, or somebody else has ended it
+            await monque.run_now(job_id)
+            last = last or until + _TOGETHER
+    return last is not None
 
 
 @overload
@@ -424,7 +504,7 @@ class _Wanted:
         self._priority = priority
         self._enqueued = enqueued if enqueued is ... else _answer(enqueued)
         self.answers: Any = None
-        """What the Monque remembers of its calls."""
+        """The calls of the Monque that stored jobs, as it remembers them."""
         self._description = _description(data, unique_key, due, priority, enqueued)
 
     def among(self, jobs: list[Job[Any]]) -> Job[Any]:
@@ -454,7 +534,7 @@ class _Wanted:
 
 
 def _worker(handler: Any, app: Any, overrides: Any) -> Worker[Any]:
-    # Where `monque.fastapi` leaves what it knows of a decorated class or method.
+    # The attribute in which `monque.fastapi` keeps a decorated class or method.
     declared = getattr(handler, "__monque_handlers__", (handler,))
     if len(declared) > 1:
         raise ConfigurationError(f"{handler.__qualname__} has several jobs; pass one of its methods")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections import deque
 from collections.abc import (
     AsyncGenerator,
@@ -13,31 +14,131 @@ from collections.abc import (
     Coroutine,
     Iterable,
     Iterator,
+    Sequence,
 )
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias
 
-from monque._api.newjob import NewJob, build
-from monque._connect.sessions import Call
+from pymongo.asynchronous.client_session import AsyncClientSession
+
+from monque._api.enqueue import NOT_WAITING, NewJob, Storing, build
+from monque._connect.sessions import Call, Session, here
+from monque._store.children import MOST_CHILDREN
 from monque._store.document import Document, any_has_key
-from monque._store.unique import Terms
+from monque._store.job import to_job
+from monque._store.lines import is_lined_up
+from monque._store.store import Store
+from monque._store.transitions.calls import Terms
+from monque._store.unique import Answered, plainly
 from monque._time.clock import Clock
-from monque._values.errors import ConfigurationError, note_stored
+from monque._values.errors import ConfigurationError, driver_errors, note_stored
 from monque._values.job import Job
 from monque._values.options import Options
+from monque._values.rules import check_flag
+from monque._values.status import Enqueued
 from monque._workers.workers import Workers
 
-# How many jobs a chunk has, which is what one command carries. With twice as many a command takes twice as
-# long, and its documents wait as long in memory; with half as many there are twice as many round trips.
+# How many jobs a chunk has, which is what one command carries: round trips do not count any more, and no
+# command takes long.
 _MOST_JOBS = 1000
 
 # How many bytes of payload a chunk has, however few jobs these are; the last payload may lead beyond it.
-# Three chunks are in memory at a time, each as Python objects and as the bytes of a command. Twice as much
-# would double that for large payloads and gain nothing: a write of this size takes ten times a round trip.
-# With half as much, payloads of 4 KB would no longer fill a chunk.
+# Three chunks are in memory at a time, each as Python objects and as the bytes of a command. A write of this
+# size takes ten times a round trip.
 _MOST_BYTES = 4 * 1024 * 1024
+
+
+OnProgress: TypeAlias = Callable[[int], object]
+"""Called with how many jobs are stored so far; it may be async."""
+
+
+async def enqueue_many(
+    storing: Storing,
+    jobs: object,
+    session: Session | None,
+    *,
+    return_jobs: bool,
+    on_progress: OnProgress | None,
+    call: Call = here,
+) -> list[Job[Any]] | int:
+    """Store many jobs, in chunks; return them, or how many they are.
+
+    *call* calls what is the user's: a plain iterable and *on_progress*.
+    """
+    _check(return_jobs, on_progress)
+    own = storing.opening.here().store
+    store, joined = (own, None) if session is None else own.join(session)
+    chunker = Chunker(storing.workers, own.options, own.clock, return_jobs, call)
+
+    async def write(chunk: Chunk) -> list[Job[Any]]:
+        documents = chunk.documents
+        with driver_errors("store the jobs"), storing.telemetry.storing(documents) as count:
+            if needed := own.uses.needed_by(documents):
+                await storing.begin(own, needed, joined)
+            if chunk.waiting:
+                await storing.expect_batches(own, store, chunk.waiting, joined)
+            lines = await storing.line_up(own, documents, joined) if chunk.has_lines else ()
+            answers = await _insert(store, chunk, joined) if chunk.has_keys else None
+            if answers is None:
+                await store.inserter.insert_all(documents, joined)
+            if count is not None:
+                count(documents if answers is None else [there for there, _ in answers])
+            if chunk.waiting:
+                labels = {document["afterBatch"] for document, _ in chunk.waiting}
+                await storing.look_at_batches(own, labels, joined)
+        if lines:
+            await storing.hand_over(own, lines)
+        if answers is None:
+            return _all_new(storing, chunk, own, joined)
+        return _answered(storing, chunk, answers, own, joined)
+
+    async def report(stored: int) -> None:
+        if on_progress is not None and inspect.isawaitable(answer := await call(on_progress, stored)):
+            await answer
+
+    loading = Loading(write, report, in_session=joined is not None)
+    await loading.load(chunker.chunks(jobs))
+    return loading.jobs if return_jobs else loading.stored
+
+
+def _all_new(
+    storing: Storing, chunk: Chunk, store: Store, session: AsyncClientSession | None
+) -> list[Job[Any]]:
+    """Return the jobs of a chunk without keys: every job of it is new."""
+    storing.processing.wake(chunk.documents, session)
+    pairs = zip(chunk.news, chunk.documents, strict=False)  # no *news* if the jobs are not wanted
+    return [to_job(document, store.read, data=new.data, enqueued=Enqueued.NEW) for new, document in pairs]
+
+
+def _answered(
+    storing: Storing,
+    chunk: Chunk,
+    answers: Sequence[Answered],
+    store: Store,
+    session: AsyncClientSession | None,
+) -> list[Job[Any]]:
+    """Return the jobs of a chunk with keys: some jobs may have been there."""
+    storing.processing.wake([there for there, how in answers if how not in NOT_WAITING], session)
+    storing.report([to_job(there, store.read, enqueued=how) for there, how in answers], session)
+    pairs = zip(chunk.news, answers, strict=False)
+    return [storing.job(new, *answer, store.read) for new, answer in pairs]
+
+
+async def _insert(store: Store, chunk: Chunk, session: AsyncClientSession | None) -> Sequence[Answered]:
+    if chunk.terms:
+        return await store.inserter.insert_all_on_terms(chunk.documents, chunk.terms, session)
+    stored = await store.inserter.insert_all(chunk.documents, session)
+    return list(map(plainly, chunk.documents, stored))
+
+
+def _check(return_jobs: object, on_progress: object) -> None:
+    check_flag("return_jobs", return_jobs)
+    if on_progress is not None and not callable(on_progress):
+        raise ConfigurationError(
+            f"on_progress must be a function that takes how many jobs are stored, got {on_progress!r}"
+        )
 
 
 @dataclass(slots=True)
@@ -46,16 +147,29 @@ class Chunk:
 
     documents: list[Document] = field(default_factory=list)
     news: list[NewJob[Any]] = field(default_factory=list)
-    """What they were made of, if the caller wants the jobs."""
+    """The calls that they were made of, if the caller wants the jobs."""
     size: int = 0
     has_keys: bool = False
+    has_lines: bool = False
+    """Some of the jobs have a limit by key."""
     terms: dict[int, Terms] = field(default_factory=dict)
-    """What some of the calls want if a job with their key is there, by place."""
+    """The terms of some of the calls, by place."""
+    batches: set[str] = field(default_factory=set)
+    """The batches that jobs of the chunk belong to."""
+    waiting: list[tuple[Document, bool]] = field(default_factory=list)
+    """The jobs of the chunk that wait for a batch, and whether that may be empty."""
+    is_ended: bool = False
+    """The next job waits for a batch of this chunk: it must be stored afterwards."""
 
     @property
     def is_full(self) -> bool:
-        """Whether it is time to write it."""
-        return len(self.documents) >= _MOST_JOBS or self.size >= _MOST_BYTES
+        """True if it is time to write it."""
+        return len(self.documents) >= _MOST_JOBS or self.size >= _MOST_BYTES or self.is_ended
+
+    @property
+    def waits(self) -> bool:
+        """True if all chunks before it are to be stored first."""
+        return self.has_keys or self.has_lines or bool(self.waiting)
 
     def close(self) -> Chunk:
         """No more jobs come: see whether some of them have keys."""
@@ -76,6 +190,10 @@ class Chunker:
     clock: Clock
     returns_jobs: bool
     call: Call
+    begun: list[Chunk] = field(default_factory=list)
+    """The next chunk, if its first job has ended the one before."""
+    keyless: bool = False
+    """The jobs have no keys, whatever their workers say."""
 
     def chunks(self, jobs: object) -> AsyncGenerator[Chunk, None]:
         """Return all chunks, in order. A list or tuple is checked whole before the first chunk comes."""
@@ -113,7 +231,7 @@ class Chunker:
             yield chunk
 
     def _take(self, rest: Iterator[object], now: datetime) -> Chunk:
-        chunk = Chunk()
+        chunk = self._begin()
         for job in rest:
             self._add(job, chunk, now)
             if chunk.is_full:
@@ -131,7 +249,7 @@ class Chunker:
                 await rest.aclose()
 
     async def _take_async(self, rest: AsyncIterator[object]) -> Chunk:
-        chunk, now = Chunk(), self.clock.now()
+        chunk, now = self._begin(), self.clock.now()
         async for job in rest:
             self._add(job, chunk, now)
             if chunk.is_full:
@@ -141,13 +259,31 @@ class Chunker:
     def _add(self, job: object, chunk: Chunk, now: datetime) -> None:
         if not isinstance(job, NewJob):
             raise ConfigurationError(f"enqueue_many takes NewJob(...) values, got {job!r}")
-        document, size, terms = build(job, self.workers, self.options, now=now)
+        document, size, terms = build(job, self.workers, self.options, now=now, keyless=self.keyless)
+        if job.batch is not None or job.after_batch is not None:
+            chunk = self._in_order(job, document, chunk)
         if terms is not None:
             chunk.terms[len(chunk.documents)] = _checked(terms)
+        chunk.has_lines |= is_lined_up(document)
         chunk.documents.append(document)
         chunk.size += size
         if self.returns_jobs:
             chunk.news.append(job)
+
+    def _begin(self) -> Chunk:
+        return self.begun.pop() if self.begun else Chunk()
+
+    def _in_order(self, job: NewJob[Any], document: Document, chunk: Chunk) -> Chunk:
+        """Return the chunk for a job of a batch, or for one that waits: behind the jobs that it waits for."""
+        if job.after_batch in chunk.batches:
+            chunk.is_ended = True
+            chunk = Chunk()
+            self.begun.append(chunk)
+        if job.after_batch is not None:
+            chunk.waiting.append((document, bool(job.allow_empty)))
+        if job.batch is not None:
+            chunk.batches.add(job.batch)
+        return chunk
 
 
 def _checked(terms: Terms) -> Terms:
@@ -157,6 +293,38 @@ def _checked(terms: Terms) -> Terms:
             "keep what is there, and ask Job.enqueued of each job that is returned"
         )
     return terms
+
+
+# A parent waits for every job that it runs, so no key may let one of them be another job, or none.
+_NOT_FOR_CHILDREN = ("unique_key", "unique", "debounce", "batch", "after_batch", "if_failed", "allow_empty")
+
+
+async def child_documents(
+    workers: Workers, store: Store, on_stored: Callable[[list[Document]], None], jobs: object
+) -> AsyncGenerator[list[Document], None]:
+    """The documents of the jobs of `Job.run_jobs`, in chunks; all of them are checked before the first.
+
+    Whoever asks for the next chunk has stored the one before.
+    """
+    chunker = Chunker(workers, store.options, store.clock, returns_jobs=False, call=here, keyless=True)
+    async with aclosing(chunker.chunks(check_children(jobs))) as chunks:
+        async for chunk in chunks:
+            yield chunk.documents
+            on_stored(chunk.documents)
+
+
+def check_children(jobs: object) -> tuple[NewJob[Any], ...]:
+    """The jobs of `Job.run_jobs`, if they are no others and not too many."""
+    if isinstance(jobs, str) or not isinstance(jobs, Sequence) or len(jobs) > MOST_CHILDREN:
+        many = f"{len(jobs):,} jobs" if isinstance(jobs, list | tuple) else repr(jobs)[:80]
+        raise ConfigurationError(f"run_jobs takes a list of at most {MOST_CHILDREN:,} jobs, got {many}")
+    for place, job in enumerate(jobs):
+        if not isinstance(job, NewJob):
+            raise ConfigurationError(f"run_jobs takes NewJob(...) values, got {job!r}")
+        for setting in _NOT_FOR_CHILDREN:
+            if getattr(job, setting, None) is not None:
+                raise ConfigurationError(f"{setting} does not apply to a job of run_jobs (see job {place})")
+    return tuple(jobs)
 
 
 # How many writes are in progress at a time. A second one keeps the server busy while the answer of the first
@@ -209,10 +377,11 @@ class Loading:
         """Begin to write a chunk while the one before may still be written.
 
         With unique keys it waits for all chunks before: of two jobs with the same key, the first is stored.
+        So does one with a job that waits for a batch, or with lines, whose first jobs get the first turns.
         In a session it is waited for: the iterable may use the same session, and a session does one thing at
         a time.
         """
-        await self._wait_for_writes(besides=0 if chunk.has_keys else _AT_ONCE - 1)
+        await self._wait_for_writes(besides=0 if chunk.waits else _AT_ONCE - 1)
         write = asyncio.create_task(self.write(chunk), name="monque-write")
         self._writes.append((len(chunk.documents), write))
         if self.in_session:

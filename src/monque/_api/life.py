@@ -17,22 +17,23 @@ import pymongo
 from bson import ObjectId
 from pymongo.asynchronous.client_session import AsyncClientSession
 
-from monque._birth import refuse_while_importing
 from monque._connect.connector import Connection, Connector
 from monque._engine.context import Context
 from monque._engine.hooks import Life
-from monque._engine.interrupts import Abandoned
-from monque._engine.recovery import recover
+from monque._engine.recovery import keeps_of, recover
 from monque._engine.runner import Runner
-from monque._engine.threads import Places
+from monque._engine.threads import ThreadPool
+from monque._importing import refuse_while_importing
 from monque._ops import register
 from monque._signals import install, on_signals
-from monque._store.document import Document, any_urgent, earliest_due
+from monque._store.document import Document, Key, any_urgent, earliest_due
+from monque._store.lines import has_lines
 from monque._store.pauses import Settings
 from monque._store.store import Store, wrong_shard_key
 from monque._values.errors import ConfigurationError, InstanceConflictError, NotOpenError, driver_errors
 from monque._values.options import Options
-from monque._workers.home import Bond
+from monque._workers.home import Owner
+from monque._workers.middleware import AnyMiddleware, Around
 from monque._workers.signature import is_async, is_generator_function, name_of
 from monque._workers.workers import Workers
 
@@ -41,8 +42,8 @@ Lifespan: TypeAlias = Callable[[M], AbstractAsyncContextManager[Mapping[str, Any
 """Takes the Monque and returns what is entered before the first job and left after the last one."""
 
 
-def bind_lifespan(lifespan: Callable[[Any], object] | None, bond: Bond) -> Callable[[], object] | None:
-    """Check a lifespan, and return it as a function without arguments, for the Monque of *bond*.
+def bind_lifespan(lifespan: Callable[[Any], object] | None, owner: Owner) -> Callable[[], object] | None:
+    """Check a lifespan, and return it as a function without arguments, for the Monque of *owner*.
 
     The function does not keep that alive. A `SyncMonque` may take its place later.
 
@@ -52,7 +53,7 @@ def bind_lifespan(lifespan: Callable[[Any], object] | None, bond: Bond) -> Calla
     if lifespan is None:
         return None
     _check(lifespan)
-    return lambda: lifespan(bond.owner())
+    return lambda: lifespan(owner.monque())
 
 
 def _check(lifespan: Any) -> None:
@@ -85,20 +86,19 @@ _OLDEST_WIRE_VERSION = 17
 # From 7.0 on, a mongos can find and change one document of a sharded collection without the shard key.
 _OLDEST_SHARDING_WIRE_VERSION = 21
 
-# How long to recover jobs before an instance is open, in seconds; the rest follows with its heartbeats. Half
-# of it leaves more jobs to instances that run; with twice of it, jobs that cannot be changed, of which each
-# takes a second, keep an instance from opening for a minute.
+# How long to recover jobs before an instance is open, in seconds; the rest follows with its heartbeats. Jobs
+# that cannot be changed take half a second each, and must not keep an instance from opening.
 _LONGEST_RECOVERY = 30.0
 
 
-async def prepare(context: Context, *, timeout: float | None, own_claims: list[ObjectId]) -> None:
+async def prepare(context: Context, *, timeout: float | None, own_claims: Mapping[Key, Any]) -> None:
     """Make a collection ready for use.
 
     Args:
         context: Of the instance that is being opened.
         timeout: How long the first contact may take.
-        own_claims: Jobs whose handlers outlived the last stop of this very instance: their claims are alive,
-            but not elsewhere.
+        own_claims: The ids of the jobs whose handlers outlived a stop of this very instance: their claims are
+            alive, but not elsewhere.
     """
     store, options = context.store, context.store.options
     with driver_errors("open the database"):
@@ -113,10 +113,12 @@ async def prepare(context: Context, *, timeout: float | None, own_claims: list[O
             await store.uses.read()
         for use in options.uses:
             await store.uses.begin(use)
-        if options.instance_id and await store.is_alive_elsewhere(besides=own_claims):
+        if options.instance_id and await store.is_alive_elsewhere(besides=own_claims.values()):
             await _take_over(context)
         if options.recover_stale_jobs:
-            await recover(context, within=_LONGEST_RECOVERY)
+            await recover(context, own=own_claims, within=_LONGEST_RECOVERY, is_opening=not own_claims)
+        if options.instance_id:
+            await register.forget(context.companions.register, store.instance_id)
 
 
 async def _take_over(context: Context) -> None:
@@ -126,8 +128,8 @@ async def _take_over(context: Context) -> None:
         InstanceConflictError: It may be alive.
     """
     store, described = context.store, context.companions.register
-    now, tolerance = store.clock.now(), store.options.heartbeat_tolerance
-    if not await register.is_gone(described, store.instance_id, now=now, tolerance=tolerance):
+    now, tolerance = store.clock.now(), store.options.tolerance
+    if not await register.gone_among(described, [store.instance_id], now=now, tolerance=tolerance):
         raise InstanceConflictError(store.instance_id)
     logger.warning("the earlier process of instance %r is gone; this one takes its place", store.instance_id)
 
@@ -179,7 +181,7 @@ _OTHER_LOOP = (
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What exists between `open()` and `close()`."""
+    """The parts that exist between `open()` and `close()`."""
 
     connection: Connection
     context: Context
@@ -190,15 +192,15 @@ class Opened:
 class Opening:
     """The connection of one `Monque`. It belongs to the event loop in which it was opened."""
 
-    def __init__(self, connector: Connector, bond: Bond) -> None:
+    def __init__(self, connector: Connector, owner: Owner) -> None:
         self.connector = connector
-        self._bond = bond
+        self._owner = owner
         self._opened: Opened | None = None
         self._lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
 
     @property
     def is_open(self) -> bool:
-        """Whether it is open, in a loop that has not ended."""
+        """True if it is open, in a loop that has not ended."""
         return self.loop is not None
 
     @property
@@ -249,13 +251,13 @@ class Opening:
                     await connection.close()
                     raise
                 self._opened = Opened(connection, context, context.store, loop)
-                self._bond.is_closed = False
+                self._owner.is_closed = False
 
     async def close(self) -> None:
         """Disconnect, if it is open."""
         async with self._one_at_a_time():
             opened, self._opened = self._opened, None
-            self._bond.is_closed = True
+            self._owner.is_closed = True
             if opened is not None:
                 opened.context.waits.close()
                 await opened.connection.close()
@@ -279,45 +281,57 @@ def running_loop() -> asyncio.AbstractEventLoop:
         ) from error
 
 
+# The uses that settings of workers need.
+_USES = {"on_failure": "follow_up", "keep": "keep"}
+
+
 class Processing:
     """The runner of one `Monque`: a new one each time that processing begins."""
 
     def __init__(
-        self, opening: Opening, workers: Workers, lifespan: Callable[[], object] | None = None
+        self,
+        opening: Opening,
+        workers: Workers,
+        lifespan: Callable[[], object] | None = None,
+        middleware: tuple[AnyMiddleware, ...] = (),
     ) -> None:
         self._opening = opening
         self._workers = workers
         self._lifespan = lifespan
+        self.middleware = middleware
+        """In order; that of the workers comes inside of it."""
         self._runner: Runner | None = None
         self._life: Life | None = None
         """The hooks of the runner, or of the one that is about to be."""
-        self._places = Places()
-        self._abandoned = Abandoned()
+        self._threads = ThreadPool()
         self.active: Counter[str] = Counter()
-        """How many jobs of each name run here, also those that outlived a stop."""
+        """The number of jobs of each name that run here, also those that outlived a stop."""
 
     @property
     def has_begun(self) -> bool:
-        """Whether there is a runner, be it one that has stopped, or start hooks run."""
+        """True if there is a runner, be it one that has stopped, or start hooks run."""
         return self._runner is not None or self._life is not None
 
     @property
     def is_running(self) -> bool:
-        """Whether jobs are being processed."""
+        """True if jobs are being processed."""
         return self._runner is not None and self._runner.is_running
 
     @property
     def is_healthy(self) -> bool:
-        """Whether jobs are being processed, the database answers and no slot is lost; any thread may ask."""
+        """True if jobs are being processed and the database answers; any thread may ask."""
         runner = self._runner
-        if runner is None or not runner.is_running:
-            return False
-        return runner.contact.is_good and not runner.has_lost_slots
+        return runner is not None and runner.is_running and runner.contact.is_good
+
+    def look_for_dead(self) -> None:
+        """Look at once for jobs of dead owners, if jobs are being processed; any thread may ask."""
+        if (runner := self._runner) is not None and runner.is_running:
+            runner.look_for_dead()
 
     @property
-    def claims(self) -> list[ObjectId]:
-        """The jobs whose claims are alive here: after a stop, those whose handlers outlived it."""
-        return [] if self._runner is None else self._runner.claims
+    def claims(self) -> Mapping[Key, Any]:
+        """The ids of the jobs whose claims are alive here: after a stop, those whose handlers outlived it."""
+        return {} if self._runner is None else self._runner.claims
 
     async def start(self, options: Options) -> None:
         """Process jobs until `stop` is called."""
@@ -404,10 +418,10 @@ class Processing:
 
     def forget(self) -> object:
         """Return what there is, and be as new: nothing of a loop that will never run again can be awaited."""
-        self._places.kill_children()
-        left = self._runner, self._life, self._places, self._abandoned
-        self._runner, self._life, self._places, self.active = None, None, Places(), Counter()
-        self._abandoned = Abandoned()
+        left = self._runner, self._life
+        if self._runner is not None:
+            self._runner.abandon()
+        self._runner, self._life, self._threads, self.active = None, None, ThreadPool(), Counter()
         return left
 
     def wake(
@@ -438,10 +452,21 @@ class Processing:
         if self._runner is not None and self._runner.is_running:
             self._runner.claiming.wake(urgent=urgent)
 
+    def wake_name(self, name: str) -> None:
+        """Poll for a name: jobs of it became due."""
+        if self._runner is not None and self._runner.is_running and self._workers.serves(name):
+            self._runner.claiming.wake(name)
+
+    def look_at_lines(self, document: Document | None) -> None:
+        """Hand over the turn that a job may have had, which an operator has changed; None: of many jobs."""
+        if self._runner is not None and self._runner.is_running and any(map(has_lines, self._workers)):
+            name = None if document is None else document.get("name")
+            self._runner.claiming.lines.on_changed(name, document)
+
     def wake_for_new_worker(self) -> None:
         """Poll, now that a worker was registered, in whatever thread."""
         if self._runner is not None and self._runner.is_running:
-            self._runner.claiming.bell.ring_from_any_thread()
+            self._runner.on_worker()
 
     async def _ensure_runner(self, options: Options) -> Runner | None:
         """Return the runner that runs; make one if there is none, after the start hooks.
@@ -449,6 +474,13 @@ class Processing:
         None if `stop` was called meanwhile: there is nothing to run any more.
         """
         self._refuse_hooks()
+        if self._workers.has_limits:
+            with driver_errors("begin the use"):
+                for use in ("limit", "parked") if any(map(has_lines, self._workers)) else ("limit",):
+                    await self._opening.here().store.uses.begin(use)
+        if not self.is_running:
+            self._around()
+            await self._begin_uses()
         while not self.is_running:
             if self._runner is not None and not self._runner.ended.is_set():
                 await self._wait_for_end(self._runner, options)
@@ -459,6 +491,23 @@ class Processing:
                 if await self._life.started() or not was_ending:
                     return self._runner if self.is_running else None
         return self._runner
+
+    def _around(self) -> Around:
+        """The middleware of the next runner; it is known when it starts, as its hooks are."""
+        around = Around.of((*self.middleware, *self._workers.middleware))
+        if any(worker.address is not None for worker in self._workers.served):
+            around.addresses()  # an error is one of the start, not of each run
+        return around
+
+    async def _begin_uses(self) -> None:
+        """Begin what the settings of workers need, and let all instances know how long jobs are kept."""
+        store, served = self._opening.anywhere().store, self._workers.served
+        with driver_errors("begin to process jobs"):
+            for setting, use in _USES.items():
+                if any(setting in worker.settings for worker in served):
+                    await store.uses.begin(use)
+            if store.uses.is_noted("keep"):
+                await store.control.keep(keeps_of(served), [worker.name for worker in served])
 
     async def _wait_for_end(self, runner: Runner, options: Options) -> None:
         """A runner that is still stopping must be gone before the next one starts."""
@@ -476,7 +525,7 @@ class Processing:
             self._life = None
             self._make_runner(context)
             return
-        self._life = Life(context, hooks, self._lifespan, self._places.threads)
+        self._life = Life(context, hooks, self._lifespan, self._threads)
         # Handlers see the context variables of whoever has started, not those that a hook has set for itself.
         variables = contextvars.copy_context()
         self._life.begin(lambda: variables.run(self._make_runner, context), self._on_lost)
@@ -484,10 +533,10 @@ class Processing:
     def _make_runner(self, context: Context) -> None:
         before, end_life = self._runner, None if self._life is None else self._life.end
         self._runner = Runner(
-            context, self._workers, self.active, self._places, self._abandoned, end_life=end_life
+            context, self._workers, self.active, self._threads, around=self._around(), end_life=end_life
         )
         if before is not None:
-            before.successor = self._runner
+            self._runner.follow(before)
         self._runner.start()
 
     def _on_lost(self, error: BaseException) -> None:

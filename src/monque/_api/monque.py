@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 import weakref
-from collections.abc import AsyncIterable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterable, Iterable
 from datetime import datetime, timedelta, tzinfo
 from functools import partial
 from types import TracebackType
@@ -14,10 +14,10 @@ from typing import Any, Literal, Self, TypeVar, Unpack, overload
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.database import AsyncDatabase
 
+from monque._api.enqueue import NewJob, Storing
+from monque._api.enqueue_many import OnProgress, child_documents, enqueue_many
 from monque._api.life import Lifespan, Opening, Processing, bind_lifespan, prepare
 from monque._api.management import Management
-from monque._api.newjob import NewJob
-from monque._api.storing import OnProgress, Storing
 from monque._connect.connector import Connection, Connector
 from monque._connect.sessions import Session
 from monque._engine.context import Context
@@ -38,8 +38,9 @@ from monque._values.settings import JobSettings, WorkerSettings, check_job_setti
 from monque._values.state import State
 from monque._workers.home import EnqueueOptions, ScheduleOptions
 from monque._workers.hooks import HookT
+from monque._workers.middleware import Middleware, SyncMiddleware, check_middleware
 from monque._workers.subscribe import EventKind, subscribe, subscribes
-from monque._workers.workers import Handler, Registers, Worker, Workers
+from monque._workers.workers import Handler, Worker, Workers, registers
 
 T = TypeVar("T")
 
@@ -61,6 +62,8 @@ class Monque(Management):
         lifespan: Takes this Monque and returns an async context manager, as an `@asynccontextmanager`
             function does. It is entered before the first job is claimed and left after the last one has
             ended, once a start. What it yields, a mapping or nothing, updates `state`.
+        middleware: Hooks around each run, the outermost first: see `Middleware` and `SyncMiddleware`. Those
+            of *workers* come inside of them.
 
     Examples:
         >>> monque = Monque("mongodb://localhost:27017/shop")
@@ -79,6 +82,7 @@ class Monque(Management):
         options: Options = Options(),
         workers: Workers | None = None,
         lifespan: Lifespan[Monque] | None = None,
+        middleware: Iterable[Middleware | SyncMiddleware] = (),
     ) -> None:
         self._options = _check_options(options)
         if workers is not None and not isinstance(workers, Workers):
@@ -86,13 +90,19 @@ class Monque(Management):
         connector = Connector(database)
         self._workers = workers if workers is not None else Workers()
         self._state = State()
-        self._bond = self._workers._home.bind(self, self._state)
+        self._owner = self._workers._home.bind(self, self._state)
         self._bus = EventBus()
         self._workers._listeners.join(self._bus)
         self._telemetry = Telemetry()
-        self._opening = Opening(connector, self._bond)
-        self._processing = Processing(self._opening, self._workers, bind_lifespan(lifespan, self._bond))
+        self._opening = Opening(connector, self._owner)
+        self._processing = Processing(
+            self._opening,
+            self._workers,
+            bind_lifespan(lifespan, self._owner),
+            check_middleware(middleware),
+        )
         self._storing = Storing(self._opening, self._workers, self._telemetry, self._processing, self._bus)
+        self._enqueue_many = partial(enqueue_many, self._storing)
         self._instance_id = options.instance_id or str(uuid.uuid4())
         _instances.add(self)
 
@@ -112,7 +122,7 @@ class Monque(Management):
 
     @property
     def instance_id(self) -> str:
-        """What this instance writes into the jobs it claims."""
+        """The id that this instance writes into the jobs it claims."""
         return self._instance_id
 
     @property
@@ -278,8 +288,19 @@ class Monque(Management):
         """
         return self._workers.on_stop(hook)
 
+    def add_middleware(self, middleware: Middleware | SyncMiddleware) -> None:
+        """Put one more middleware around all others, from the next start on; see `Middleware`.
+
+        Raises:
+            ConfigurationError: It cannot be called with a job and `call_next`.
+
+        Examples:
+            >>> monque.add_middleware(Timing())
+        """
+        self._processing.middleware = (*check_middleware([middleware]), *self._processing.middleware)
+
     def is_healthy(self) -> bool:
-        """Whether it is open, running and in contact with the database: for a readiness probe.
+        """Return whether it is open, running and in contact with the database: for a readiness probe.
 
         It becomes false within five seconds after the connection is refused or reset, and within fifteen
         after the server or the network went silent. It becomes true again soon after the database is back.
@@ -288,39 +309,16 @@ class Monque(Management):
         """
         return self._opening.is_open and self._processing.is_healthy
 
-    @overload
-    def worker(
-        self,
-        name: str,
-        handler: None = None,
-        *,
-        concurrency: int | None = None,
-        replace: bool = False,
-        **settings: Unpack[WorkerSettings],
-    ) -> Registers: ...
+    def look_for_dead(self) -> None:
+        """Look at once for jobs whose owners have died: for a supervisor that has seen a process die.
 
-    @overload
-    def worker(
-        self,
-        name: str,
-        handler: Callable[[Job[T]], Coroutine[Any, Any, R]],
-        *,
-        concurrency: int | None = None,
-        replace: bool = False,
-        **settings: Unpack[WorkerSettings],
-    ) -> Worker[T, R]: ...
+        A running instance looks by itself, every half minute and whenever an owner may have been silent for
+        too long. This lets the next look come now, and does nothing if it does not run. It may be called from
+        any thread.
+        """
+        self._processing.look_for_dead()
 
-    @overload
-    def worker(
-        self,
-        name: str,
-        handler: Callable[[Job[T]], R],
-        *,
-        concurrency: int | None = None,
-        replace: bool = False,
-        **settings: Unpack[WorkerSettings],
-    ) -> Worker[T, R]: ...
-
+    @registers
     def worker(
         self,
         name: str,
@@ -478,9 +476,7 @@ class Monque(Management):
             >>> jobs = (NewJob(send_email, Email(to=to)) for to in addresses)
             >>> await monque.enqueue_many(jobs, return_jobs=False, on_progress=print)
         """
-        return await self._storing.enqueue_many(
-            jobs, session, return_jobs=return_jobs, on_progress=on_progress
-        )
+        return await self._enqueue_many(jobs, session, return_jobs=return_jobs, on_progress=on_progress)
 
     @overload
     async def now(
@@ -631,8 +627,9 @@ class Monque(Management):
             database, self._options, Clock(), self._instance_id, lender=lender, workers=self._workers
         )
         tally = None if self._options.trends is None else Tally(store.clock)
-        beside = Companions.of(store)
-        context = Context(store, self._bus, self._telemetry, self._state, Waits(store), beside, tally)
+        beside = Companions(store)
+        new = partial(child_documents, self._workers, store, self._processing.wake)
+        context = Context(store, self._bus, self._telemetry, self._state, Waits(store), beside, new, tally)
         await prepare(context, timeout=connection.open_timeout, own_claims=self._processing.claims)
         return context
 

@@ -29,14 +29,12 @@ logger = logging.getLogger("monque")
 DEFAULT_DATABASE = "monque"
 
 # An unreachable server is reported within this many seconds, unless the user has set a time. The driver's
-# default of thirty seconds is right for a failover, not for a wrong address. With half of it a slow start of
-# the server would be an error; with twice as much a developer would wait ten seconds for a typing error.
+# default of thirty seconds is right for a failover, not for a wrong address.
 OPEN_TIMEOUT = 5.0
 _DRIVER_DEFAULT_SELECTION = 30
 
 # Seconds for the driver's last commands, which end its sessions on the server, and for all of its closing. A
-# healthy server needs milliseconds. With half of it a busy server would keep sessions until they expire; with
-# twice as much a program would end later during an outage.
+# healthy server needs milliseconds; in an outage a program must still end.
 _LAST_COMMANDS_TIMEOUT = 2.0
 _CLOSE_TIMEOUT = 5.0
 
@@ -63,7 +61,7 @@ class Connection:
 
     @property
     def open_timeout(self) -> float | None:
-        """How long the first contact may take; None leaves it to the client's own setting."""
+        """Seconds that the first contact may take; None leaves it to the client's own setting."""
         chosen = self.database.client.options.server_selection_timeout
         return None if self.own_timeout or chosen != _DRIVER_DEFAULT_SELECTION else OPEN_TIMEOUT
 
@@ -181,7 +179,7 @@ def _check_uri(uri: str) -> None:
 
 
 def _has_stray_password(uri: str) -> bool:
-    """Whether a part of the password would be taken for a port, a database or an option, and be shown."""
+    """Return whether a part of the password would be taken for a port, database or option, and be shown."""
     place, _, options = uri.partition("://")[2].partition("?")
     hosts, slash, database = place.partition("/")
     return "@" in database or (not slash and "@" in options and "@" not in hosts)

@@ -1,4 +1,4 @@
-"""Whether the database answers.
+"""The contact with the database: good, or lost.
 
 Two sources cost nothing: whether the loops' own commands succeed, and the driver's monitors, which notice at
 once that a connection is refused or reset. Neither notices in time that a server hangs with its connections
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -22,29 +23,30 @@ from monque._values.words import driver_reason
 logger = logging.getLogger("monque")
 
 # How often to check, without a command, whether the driver knows a writable server. Two checks in a row must
-# fail, because the driver forgets the server for a moment after any network error. At half of the interval an
-# idle instance would wake up four times a second; at twice, a refused connection would be noticed a second
-# later.
+# fail, because the driver forgets the server for a moment after any network error.
 _CHECK_INTERVAL = 0.5
 _FAILED_CHECKS = 2
 
 # After this many seconds without an answer the server is asked, and has as long to answer. So a hanging
-# server is noticed after at most twice as long, as `is_healthy` promises. At half of it an idle instance
-# would send a command every other second; at twice, the promise would not hold.
+# server is noticed after at most twice as long, as `is_healthy` promises.
 _QUIET = 5.0
 
 # After this many seconds without an answer or a failure nothing is known, because the event loop was blocked
-# or the machine was suspended. At half of it a slow answer to the question above would count as no answer; at
-# twice, a resumed machine would count as healthy for longer.
+# or the machine was suspended. It is longer than a slow answer to the question above takes.
 _OLDEST_FACTS = 15.0
 
 
 class Contact:
     """The contact of one instance with the database; all of its loops report to it."""
 
-    def __init__(self, client: AsyncMongoClient[Any], ping: Callable[[], Awaitable[object]]) -> None:
+    def __init__(
+        self, client: AsyncMongoClient[Any], ping: Callable[[], Awaitable[object]], *, gap: float
+    ) -> None:
         self._client = client
         self._ping = ping
+        self._gap = gap
+        self.gap_ended = -math.inf
+        """The time (`elapsed`) of the first answer after *gap* seconds without one."""
         self._heard = elapsed()
         self._work_fails = False
         self._no_answer = False
@@ -52,21 +54,22 @@ class Contact:
 
     @property
     def is_good(self) -> bool:
-        """Whether commands succeed and the database answered a moment ago; any thread may ask."""
+        """Return whether commands succeed and the database answered a moment ago; any thread may ask."""
         return not self._work_fails and not self._no_answer and elapsed() - self._heard < _OLDEST_FACTS
 
     @property
     def is_lost(self) -> bool:
-        """Whether nothing reaches the database at present."""
+        """Return whether nothing reaches the database at present."""
         return self._lost_since is not None
 
     def worked(self) -> None:
         """Record that a loop did its work."""
-        self._work_fails = self._no_answer = False
-        if self._lost_since is None:
-            self._heard = elapsed()
-        else:
-            self._answered()
+        self._work_fails = False
+        self._answered()
+
+    def doubt(self) -> None:
+        """Take what was said of others' silence for a gap of ours: something could not be written."""
+        self.gap_ended = elapsed()
 
     def failed(self, error: BaseException) -> None:
         """Record that a loop could not do its work."""
@@ -105,7 +108,10 @@ class Contact:
         if self._lost_since is not None and not self._work_fails:
             logger.info("the database is back; it had not answered for %.1f s", elapsed() - self._lost_since)
             self._lost_since = None
-        self._heard = elapsed()
+        now = elapsed()
+        if now - self._heard > self._gap:
+            self.gap_ended = now
+        self._heard = now
 
     def _went_silent(self, reason: object) -> None:
         if not self._no_answer:

@@ -18,7 +18,7 @@ try:
 except ImportError:  # not public: we must work with a driver that has no such module
     _csot = None  # type: ignore[assignment]  # mypy sees a module there
 
-# What the driver raises in an outage beside its own errors. RuntimeError: a wait for a server or a connection
+# Errors of the driver in an outage beside its own classes. RuntimeError: a wait for a server or a connection
 # was cancelled twice ("Lock is not acquired": Python 3.11 waits in a task of its own, which the second
 # cancellation leaves behind). The others: a connection, a pool or a client was closed by one
 # task while another used it. Not TypeError and ValueError: these say that the driver was called wrongly.
@@ -33,13 +33,13 @@ _IN_AN_OUTAGE = (
 
 
 # Bounds each command of the background loops, in seconds, so that a connection which died silently (a cut
-# cable, a firewall) is noticed and replaced. With twice as much, two heartbeats in a row that nobody answers
-# use up the default heartbeat tolerance of 90 s; with half as much, a large batch on a busy server may fail.
+# cable, a firewall) is noticed and replaced. With half as much, a large batch on a busy server may fail.
+# Heartbeats have less, see `Upkeep`.
 OPERATION_TIMEOUT = 20.0
 
 
 def under_deadline() -> bool:
-    """Whether the caller has set a deadline."""
+    """Return whether the caller has set a deadline."""
     return _csot is not None and _csot.get_timeout() is not None
 
 
@@ -78,7 +78,7 @@ class limited:  # noqa: N801 - used as a function
 
 
 def is_outage(error: BaseException) -> bool:
-    """Whether an error is one of the driver, and not a bug of ours.
+    """Return whether an error is one of the driver, and not a bug of ours.
 
     An error that is no `PyMongoError` counts if it was raised inside the driver, or in what that called.
     """

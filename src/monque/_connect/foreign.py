@@ -60,6 +60,19 @@ def derive(database: Database[Any]) -> AsyncDatabase[Any]:
     return client[database.name]
 
 
+def blocking(database: AsyncDatabase[Any]) -> Database[Any] | None:
+    """The same database through a new blocking client, for threads; None where PyMongo does not tell how."""
+    made_with = getattr(database.client, "_init_kwargs", None)
+    if not isinstance(made_with, dict):
+        return None
+    # Listeners of the user are not meant for another thread, and what is written needs no encryption.
+    kept = {key: value for key, value in made_with.items() if key not in _OF_ONE_CLIENT}
+    return MongoClient[Any](**kept, connect=False)[database.name]
+
+
+_OF_ONE_CLIENT = ("auto_encryption_opts", "connect", "event_listeners")
+
+
 def _of_motor(given: object) -> object:
     """Return what a Motor database or client wraps, and anything else as it is."""
     core: Any = sys.modules.get("motor.core")

@@ -78,6 +78,10 @@ class _Awaited:
         self._collection = collection
         self._call = call
 
+    def with_options(self, **options: Any) -> _Awaited:
+        """The same collection, read or written in another way; this is no call of the server."""
+        return _Awaited(self._collection.with_options(**options), self._call)
+
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         method = getattr(self._collection, name)
 

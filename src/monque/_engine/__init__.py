@@ -1,1 +1,1 @@
-"""What goes on between `start()` and `stop()`."""
+"""The work between `start()` and `stop()`."""

@@ -5,45 +5,49 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 from pymongo.client_session import ClientSession
 from pymongo.errors import PyMongoError
 
 from monque._connect.deadlines import limited
 from monque._connect.sessions import here
-from monque._engine.claimed import Completion, Run, Settlement
+from monque._engine.claimed import Completion, Run, Settlement, check_outside_step
 from monque._engine.context import Context
 from monque._engine.decide import Outcome
-from monque._engine.insist import Tries, gives_up
+from monque._engine.insist import until_free
 from monque._observe.logs import about
-from monque._store.document import Document
 from monque._store.progress import report
-from monque._store.settle import settle_in
+from monque._store.settle import LOST, Lost, Settled, settle_in
 from monque._store.store import Store
 from monque._store.transitions.run import heartbeat as still_alive
 from monque._store.transitions.transition import Transition, is_owned, take_over, was_settled
 from monque._time.clock import elapsed
 from monque._values.errors import ClaimLostError, ConfigurationError, NotCommittedError, driver_errors
 from monque._values.events import JobError
+from monque._values.history import Report
 from monque._values.words import bounded
 from monque._workers.results import Kept, keep
 
 logger = logging.getLogger("monque")
 
-# A heartbeat may have to wait for a transaction that we believe to be over and the server does not yet. With
-# half of it, such heartbeats fail on a busy server; with twice, they delay the rest of the heartbeat round.
-_HEARTBEAT_LIMIT = 1.0
+# A heartbeat may have to wait for a transaction that we believe to be over and the server does not yet. It
+# must not delay the rest of the heartbeat round for long.
+HEARTBEAT_LIMIT = 1.0
+
+Unwritten: TypeAlias = Callable[[Run], Report | None]
+"""Returns what a run has reported and is not written yet."""
 
 
 def complete_in(
-    session: object, result: object, run: Run, context: Context
+    context: Context, unwritten: Unwritten, run: Run, session: object, result: object
 ) -> Coroutine[Any, Any, None] | None:
     """Settle a running job as part of a transaction: at once in a blocking session, else when awaited."""
-    if run.is_abandoned:
-        raise _given_up(run)
+    # The step could not be stored any more: the job would have ended before it.
+    check_outside_step("complete_in", run.claim.id)
     blocking = isinstance(session, ClientSession)
     store, joined = context.store.join(session, call=here if blocking else asyncio.to_thread)
     if not joined.in_transaction:
@@ -55,8 +59,12 @@ def complete_in(
     # transaction's end, or make it abort.
     limit = context.store.options.max_result_size
     kept = None if result is ... else keep(result, job_name=run.worker.name, limit=limit)
-    run.completion = Completion(_success(run, kept, context), joined, kept)
-    settling = _settle_in(run.completion, run, store, context)
+    completion, earlier = Completion(_success(run, kept, context), joined, kept), run.completion
+    if earlier is None:
+        # The first of all: it may find that the job is completed, and nothing else may be written then.
+        run.finish_with(partial(_conclude, run, context), first=True)
+    run.completion = completion
+    settling = _settle_in(completion, run, store, context, unwritten, is_again=earlier is not None)
     if not blocking:
         return settling
     _finish(settling)
@@ -65,15 +73,29 @@ def complete_in(
 
 def _success(run: Run, kept: Kept | None, context: Context) -> Transition:
     outcome = Outcome(time.perf_counter() - run.started, kept=kept)
-    return Settlement.of(run, outcome, context.store).transition
+    return Settlement.decided(run, outcome, context.store, context.bus, may_remove=False).transition
 
 
-async def _settle_in(completion: Completion, run: Run, store: Store, context: Context) -> None:
+async def _settle_in(
+    completion: Completion,
+    run: Run,
+    store: Store,
+    context: Context,
+    unwritten: Unwritten,
+    *,
+    is_again: bool,
+) -> None:
     session = completion.session
+    if is_again:
+        await _beat_between(run, store)
     with driver_errors("complete the job"):
-        await _report_in(completion, run, store)
+        # The transaction holds the document from now on, so it writes what the handler has reported, too.
+        # That is kept in case that the transaction does not commit.
+        if (reported := unwritten(run)) is not None:
+            written = report([run.claim], [reported])
+            await settle_in(store.collection, run.claim, written, session, store.clock)
         while not await settle_in(store.collection, run.claim, completion.transition, session, store.clock):
-            seen = await store.get(run.claim["_id"], session)
+            seen = await store.get(run.claim.id, session)
             if (changed := take_over(run.claim, seen)) is not None:
                 run.claim, completion.transition = changed, _success(run, completion.kept, context)
                 continue
@@ -81,19 +103,21 @@ async def _settle_in(completion: Completion, run: Run, store: Store, context: Co
                 raise _lost(run)
             # Settled: by an earlier call in this very transaction, which nobody else can see yet, or by an
             # earlier transaction. Then this one would add its writes to those of the earlier one.
-            if not is_owned(run.claim, await store.get(run.claim["_id"])):
+            if not is_owned(run.claim, await store.get(run.claim.id)):
                 raise _completed_before(run)
             return
 
 
-async def _report_in(completion: Completion, run: Run, store: Store) -> None:
-    """Write what the handler has reported as part of its transaction, which holds the document from now on.
+async def _beat_between(run: Run, store: Store) -> None:
+    """Mark a job as alive before another transaction holds it: the earlier one was rolled back.
 
-    It is kept in case that the transaction does not commit.
+    At most once in an interval: if this transaction has read already, the heartbeat makes it abort.
     """
-    if (reported := run.lent.reporting.unwritten(run)) is not None:
-        transition = report([run.claim], [reported])
-        await settle_in(store.collection, run.claim, transition, completion.session, store.clock)
+    sent = elapsed()
+    if sent - run.last_write > store.options.heartbeat_interval.total_seconds():
+        with suppress(PyMongoError), limited(HEARTBEAT_LIMIT):
+            if await store.change(run.claim.id, still_alive(run.claim), read=run.claim.document) is not None:
+                run.last_write = sent
 
 
 def _finish(settling: Coroutine[Any, Any, None]) -> None:
@@ -111,14 +135,6 @@ def _lost(run: Run) -> ClaimLostError:
     )
 
 
-def _given_up(run: Run) -> ClaimLostError:
-    return ClaimLostError(
-        f"this run of job {run.job.id} ({run.job.name!r}) was given up at its hard time limit, and another "
-        "run may do its work; let the transaction abort",
-        job_id=run.job.id,
-    )
-
-
 def _completed_before(run: Run) -> ClaimLostError:
     return ClaimLostError(
         f"an earlier transaction of this run has completed job {run.job.id} ({run.job.name!r}) already; let "
@@ -132,40 +148,31 @@ async def heartbeat(completion: Completion, run: Run, store: Store) -> bool:
 
     Nothing is written while the transaction is open: it holds the document, so nobody can take the job.
     """
-    if completion.is_done or completion.session.in_transaction:
+    if completion.is_done or completion.is_open:
         return True
     sent = elapsed()
-    with suppress(PyMongoError), limited(_HEARTBEAT_LIMIT):
+    with suppress(PyMongoError), limited(HEARTBEAT_LIMIT):
         if await store.settler.heartbeat([run.claim]):
-            document = await store.get(run.claim["_id"])
+            document = await store.get(run.claim.id)
             completion.is_done = was_settled(run.claim, completion.transition, document)
             return completion.is_done
         run.last_write = sent
     return True
 
 
-async def conclude_transaction(
-    completion: Completion, run: Run, outcome: Outcome, context: Context
-) -> tuple[Settlement, Document] | Outcome | None:
-    """Find out whether the transaction has completed the job.
-
-    Return the settlement and the document if it has, the outcome that is left to settle if it has not, and
-    None if the claim is lost.
-    """
-    tries = Tries(context.store.silence)
-    while True:
-        tries.begin()
-        try:
-            document = await _committed(completion, run, context.store)
-            break
-        except PyMongoError as error:
-            if gives_up(run, error, tries, context):
-                return None
-            await tries.rest()
+async def _conclude(
+    run: Run, context: Context, outcome: Outcome
+) -> Outcome | tuple[Settlement, Settled | Lost]:
+    """Find out whether the last transaction of the handler has completed the job: its finisher."""
+    completion = run.completion
+    assert completion is not None  # noqa: S101 - set with the finisher
+    document = await until_free(run, context, partial(was_settled, run.claim, completion.transition))
+    if isinstance(document, Lost):
+        return Settlement(run.claim, completion.transition, run, outcome), LOST
     if document is not None:
         _report_late_failure(run, outcome, context)
         success = Outcome(outcome.seconds, ended=outcome.ended, kept=completion.kept)
-        return Settlement(run.claim, completion.transition, run, success), document
+        return Settlement(run.claim, completion.transition, run, success), Settled(document)
     if outcome.error is not None:
         return outcome
     return Outcome(
@@ -177,25 +184,6 @@ async def conclude_transaction(
         ),
         ended=outcome.ended,
     )
-
-
-async def _committed(completion: Completion, run: Run, store: Store) -> Document | None:
-    """The document, if the transaction has completed the job; None if it has not and never will.
-
-    The document is the truth, whatever the driver believes: the answer to a commit may be lost.
-    """
-    claim = run.claim
-    with limited():
-        while True:
-            document = await store.get_majority(claim["_id"])
-            if was_settled(claim, completion.transition, document):
-                return document
-            if not is_owned(claim, document):
-                return None
-            # A commit may still be on its way. A write waits until the transaction has ended, one way or
-            # the other; if it finds the claim then, nobody but us can complete the job any more.
-            if await store.change(claim["_id"], still_alive(claim)) is not None:
-                return None
 
 
 def _report_late_failure(run: Run, outcome: Outcome, context: Context) -> None:

@@ -1,4 +1,4 @@
-"""From what a handler did to the transition that records it, and to the event that reports it. No I/O."""
+"""From what a handler did to the transition that records it. No I/O."""
 
 from __future__ import annotations
 
@@ -9,30 +9,21 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from monque._observe.observer import Ending
-from monque._store import planning
 from monque._store.document import (
     Claim,
     Document,
-    as_settled,
-    attempt_of,
     cancel_reason_of,
-    cancelled_occurrence,
     carried,
-    expires_at_of,
     failed_occurrence,
-    failures_with,
-    has_again,
-    is_cancel_requested,
-    is_recurring,
     policy_of,
 )
-from monque._store.job import Read, completed, reader, to_job
-from monque._store.planning import time_after_run
-from monque._store.transitions import calls, occurrences, run
-from monque._store.transitions.transition import Transition
+from monque._store.job import reader, to_job
+from monque._store.schedules import time_after_run
+from monque._store.transitions import calls, flows, occurrences, run
+from monque._store.transitions.flows import Waiting
+from monque._store.transitions.transition import Transition, recent_run
 from monque._time.backoff import backoff
 from monque._values.errors import ConfigurationError, JobInterrupted, JobTimeoutError
-from monque._values.events import Event, JobCancelled, JobCompleted, JobFailed, JobSnoozed
 from monque._values.history import AttemptOutcome, HistoryEntry, entry_of
 from monque._values.job import Job
 from monque._values.options import Options
@@ -49,25 +40,27 @@ _NO_SETTINGS = WorkerSettings()
 
 @dataclass(slots=True, eq=False)
 class Outcome:
-    """What the handler did."""
+    """The result of a call: what the handler did."""
 
     seconds: float
     error: BaseException | None = None
     interruption: Interruption | None = None
     """The handler was told to stop and ended by that, or was never called."""
     ended: datetime | None = None
-    """When the handler returned, by the server's clock; only if somebody observes the run."""
+    """The time at which the handler returned, by the server's clock; only if somebody observes the run."""
     kept: Kept | None = None
-    """What is stored of what the handler returned; None if nothing is to be stored."""
+    """The part of the returned value that is stored; None if nothing is to be stored."""
+    wait: Waiting | None = None
+    """The wait in which the handler ended, see `Job.sleep`; a later run goes on."""
 
     @property
     def duration(self) -> timedelta:
-        """How long the handler ran."""
+        """The time that the handler ran."""
         return timedelta(seconds=self.seconds)
 
     @property
     def interrupted(self) -> bool:
-        """Whether the handler was told to stop and ended by that, and this is no failure of the job."""
+        """Return whether the handler was told to stop and ended by that, which is no failure of the job."""
         return self.interruption not in (None, "timeout")
 
     @classmethod
@@ -82,12 +75,12 @@ class Outcome:
 
     @property
     def was_gated(self) -> bool:
-        """Whether the handler was not called because the job had ended: see `of_gated`."""
+        """Return whether the handler was not called because the job had ended: see `of_gated`."""
         return self.interruption == "requested" and not self.seconds
 
     def is_released(self, claim: Claim) -> bool:
-        """Whether the job is put back as if nobody had claimed it."""
-        return self.interruption in _RELEASING and not is_cancel_requested(claim)
+        """Return whether the job is put back as if nobody had claimed it."""
+        return self.interruption in _RELEASING and not claim.is_cancel_requested
 
 
 # What follows from these has nothing to do with the job: it runs again, here or elsewhere.
@@ -97,7 +90,7 @@ _RELEASING: tuple[Interruption, ...] = ("shutdown", "lost")
 def ended_by(
     why: Interruption, error: BaseException, *, can_be_ended: bool, is_cancel_requested: bool
 ) -> Interruption | None:
-    """Why the handler was told to stop, if it has ended by that.
+    """The reason for which the handler was told to stop, if it has ended by that.
 
     A cancelled coroutine, or a child process that was told to end, may end with any error. A thread only sees
     a flag, so it ended by that only if it says so; any other error is its own. After a request to cancel, no
@@ -122,53 +115,64 @@ def decide(
     *settings* are those of the worker. *job* is given to the worker's own function of the wait.
     """
     if outcome.error is None:
-        if not is_recurring(claim):
-            if has_again(claim):
-                requested = is_cancel_requested(claim)
-                return run.cancel_run(claim) if requested else calls.run_again(claim)
+        if not claim.is_recurring:
+            if claim.has_again:
+                return run.cancel_run(claim) if claim.is_cancel_requested else calls.run_again(claim)
             return run.complete(claim, ran=outcome.seconds, kept=outcome.kept)
-        if is_cancel_requested(claim):
+        if claim.is_cancel_requested:
             return run.cancel_run(claim, ended=_run("completed", outcome, now()))
         return _repeat(claim, outcome, now())
-    if is_cancel_requested(claim):
+    if claim.is_cancel_requested:
         return _cancel_asked(claim, outcome, outcome.error, options, now)
+    if outcome.wait is not None:
+        return _suspend(claim, outcome.wait, outcome, now)
     if outcome.is_released(claim):
         return run.release(claim)
     if outcome.was_gated:
         # A schedule that was changed under its gate comes to it again with its next claim.
-        return run.release(claim) if is_recurring(claim) else run.expire(claim)
+        return run.release(claim) if claim.is_recurring else run.expire(claim)
 
     if isinstance(outcome.error, Snooze):
         return _snooze(claim, outcome.error, now)
     if isinstance(outcome.error, Cancel):
         return _cancel(claim, outcome, outcome.error, options, now)
-    rules = resolve(policy_of(claim), settings, options)
-    job = job or to_job(claim, reader(lambda _: rules.max_attempts))
-    delay = wait_after(outcome.error, failures_with(claim), rules, options, job)
-    if delay is not None and _expires_within(claim, delay, now):
+    rules = resolve(policy_of(claim.document), settings, options)
+    job = job or to_job(claim.document, reader(lambda _: rules.max_attempts))
+    delay = wait_after(outcome.error, claim.fails, rules, options, job)
+    if delay is not None and _expires_before(claim, delay, None, now):
         delay = None  # a retry would come too late to be worth anything
     return _fail(claim, outcome, outcome.error, delay, options, now)
+
+
+def _suspend(claim: Claim, wait: Waiting, outcome: Outcome, now: Callable[[], datetime]) -> Transition:
+    """Let the job wait; for a sleep past its expiry, there is nothing to wait for."""
+    delay = None if wait.delay is None else timedelta(milliseconds=wait.delay)
+    if wait.kind == "sleep" and _expires_before(claim, delay, wait.until, now):
+        return run.expire(claim)
+    return flows.suspend(claim, wait, ran=outcome.seconds)
 
 
 def _snooze(claim: Claim, verdict: Snooze, now: Callable[[], datetime]) -> Transition:
     """Put the job off; if that is past its expiry, there is nothing to wait for.
 
     If a later call is noted, that one runs: it need not wait for what this run waits for, and a job that
-    snoozes each time would starve it.
+    snoozes each time would starve it. A job that has steps goes on with them first.
     """
-    if has_again(claim):
+    if claim.has_again and not claim.has_steps:
         return calls.run_again(claim)
-    until, expires_at = verdict.until, expires_at_of(claim)
-    too_late = until is not None and expires_at is not None and until >= expires_at
-    if too_late or (verdict.delay is not None and _expires_within(claim, verdict.delay, now)):
+    if _expires_before(claim, verdict.delay, verdict.until, now):
         return run.expire(claim)
-    return run.snooze(claim, delay=verdict.delay, until=until)
+    return run.snooze(claim, delay=verdict.delay, until=verdict.until)
 
 
-def _expires_within(claim: Claim, delay: timedelta, now: Callable[[], datetime]) -> bool:
-    """Whether the job will have expired after this wait."""
-    expires_at = expires_at_of(claim) if "policy" in claim else None
-    return expires_at is not None and now() + delay >= expires_at
+def _expires_before(
+    claim: Claim, delay: timedelta | None, until: datetime | None, now: Callable[[], datetime]
+) -> bool:
+    """Return whether the job will have expired after this wait, or at this time."""
+    if (expires_at := claim.expires_at) is None:
+        return False
+    end = until if delay is None else now() + delay
+    return end is not None and end >= expires_at
 
 
 def _fail(
@@ -183,11 +187,12 @@ def _fail(
     reason = reason_of(error)
     how: AttemptOutcome = "failed" if delay is None else "retried"
     entry = _entry(error, "timed_out" if isinstance(error, JobTimeoutError) else how, outcome, options)
-    if has_again(claim):
+    goes_on = delay is not None and claim.has_steps  # then the call that is noted waits for the end of these
+    if claim.has_again and not goes_on:
         return _again(claim, reason, entry, None if delay is not None else now())
     if delay is not None:
         return run.retry(claim, delay=delay, reason=reason, entry=entry)
-    if is_recurring(claim):
+    if claim.is_recurring:
         return _give_up(claim, outcome, reason, entry, now())
     return run.fail(claim, reason=reason, entry=entry)
 
@@ -197,15 +202,15 @@ def _cancel(
 ) -> Transition:
     """The handler says that its job is not needed any more; of a schedule that ends this run only."""
     entry = _entry(verdict, "cancelled", outcome, options)
-    if is_recurring(claim):
+    if claim.is_recurring:
         return _repeat(claim, outcome, now(), entry)
     reason = None if verdict.reason is None else text_of(verdict)
     return run.cancel_run(claim, by="handler", reason=reason, entry=entry)
 
 
 def _run(how: RunOutcome, outcome: Outcome, now: datetime) -> Document:
-    """What a schedule keeps of a run that has ended."""
-    return planning.run(how, now, outcome.duration)
+    """The record that a schedule keeps of a run that has ended."""
+    return recent_run(how, now, outcome.duration)
 
 
 def _cancel_asked(
@@ -219,9 +224,9 @@ def _cancel_asked(
     if not outcome.seconds:
         return run.cancel_run(claim)
     is_stopped = isinstance(error, asyncio.CancelledError | JobInterrupted)
-    message = cancel_reason_of(claim) or "an operator has asked for it"
+    message = cancel_reason_of(claim.document) or "an operator has asked for it"
     entry = _entry(error, "cancelled", outcome, options, message=message if is_stopped else None)
-    ended = _run("cancelled", outcome, now()) if is_recurring(claim) else None
+    ended = _run("cancelled", outcome, now()) if claim.is_recurring else None
     return run.cancel_run(claim, entry=entry, ended=ended)
 
 
@@ -233,7 +238,7 @@ def _entry(
     *,
     message: str | None = None,
 ) -> HistoryEntry | None:
-    """What the job's history keeps: of a verdict that was raised from an error, the error."""
+    """The entry for the job's history: of a verdict that was raised from an error, the error."""
     shown = error
     if isinstance(error, Verdict) and error.__cause__ is not None:
         shown = error.__cause__
@@ -243,7 +248,7 @@ def _entry(
 
 
 def reason_of(error: BaseException) -> str:
-    """Why a run failed, as it is stored: the reason of a `Fail`, else the type and text of the error."""
+    """The reason of a failure as it is stored: that of a `Fail`, else the type and text of the error."""
     if isinstance(error, Fail):
         return text_of(error)
     if isinstance(error, RetryAfter) and error.__cause__ is not None:
@@ -254,7 +259,7 @@ def reason_of(error: BaseException) -> str:
 def wait_after(
     error: BaseException, failures: int, rules: Rules, options: Options, job: Job[Any]
 ) -> timedelta | None:
-    """How long a job waits after this failure, one of so many; None if it has failed for good."""
+    """The wait after this failure, one of so many; None if the job has failed for good."""
     if isinstance(error, Fail) or failures >= rules.max_attempts:
         return None
     if isinstance(error, RetryAfter):
@@ -277,7 +282,7 @@ def wait_after(
 def _ask(
     delay: Callable[[Job[Any], BaseException], timedelta | None], job: Job[Any], error: BaseException
 ) -> timedelta | None:
-    """What the worker's own function says about the wait; the default if it fails or returns nonsense."""
+    """The wait that the worker's own function asks for; the default if it fails or returns nonsense."""
     try:
         wait = delay(job, error)
         if wait is not None:
@@ -296,7 +301,7 @@ def _repeat(claim: Claim, outcome: Outcome, now: datetime, entry: HistoryEntry |
     """Let the schedule wait for its next time; if none comes, it has ended."""
     ended = _run("completed" if outcome.error is None else "cancelled", outcome, now)
     try:
-        run_at = time_after_run(claim, now)
+        run_at = time_after_run(claim.document, now)
     except ConfigurationError as unreadable:
         reason = f"its schedule cannot be continued: {unreadable}"
         return run.fail(claim, reason=reason, ended=ended)
@@ -313,11 +318,11 @@ def _give_up(
     """Keep the failed run of a schedule as a job of its own, and let the schedule continue."""
     ended = _run("failed", outcome, now)
     try:
-        run_at = time_after_run(claim, now)
+        run_at = time_after_run(claim.document, now)
     except ConfigurationError:
         return run.fail(claim, reason=reason, entry=entry, ended=ended)
-    copy = failed_occurrence(claim, reason=reason, fail_count=failures_with(claim), now=now)
-    leaves = carried(copy, claim, entry, now)
+    copy = failed_occurrence(claim.document, reason=reason, fail_count=claim.fails, now=now)
+    leaves = carried(copy, claim.document, entry, now)
     if run_at is None:
         return occurrences.end_schedule(claim, ran=outcome.seconds, entry=entry, leaves=leaves, ended=ended)
     return occurrences.give_up_occurrence(claim, run_at=run_at, leaves=leaves, entry=entry, ended=ended)
@@ -327,66 +332,28 @@ def _again(claim: Claim, reason: str, entry: HistoryEntry | None, failed_at: dat
     """Run once more for a later call, at once; a run that failed for good is kept as a job of its own."""
     if failed_at is None:
         return calls.run_again(claim, entry=entry)
-    copy = failed_occurrence(claim, reason=reason, fail_count=failures_with(claim), now=failed_at)
-    return calls.run_again(claim, entry=entry, leaves=carried(copy, claim, entry, failed_at))
+    copy = failed_occurrence(claim.document, reason=reason, fail_count=claim.fails, now=failed_at)
+    return calls.run_again(claim, entry=entry, leaves=carried(copy, claim.document, entry, failed_at))
+
+
+def is_removed(claim: Claim, outcome: Outcome, transition: Transition, settings: WorkerSettings) -> bool:
+    """Return whether the job is deleted now that it is completed, see `Keep`."""
+    keep = settings.get("keep")
+    if keep is None or keep.completed != timedelta(0) or transition.to is not JobStatus.COMPLETED:
+        return False
+    return outcome.error is None and outcome.kept is None and run.is_removable(claim)
 
 
 def ending(outcome: Outcome, transition: Transition) -> Ending:
-    """How the run ended, for logs and metrics."""
+    """The end of a run in a word, for logs and metrics."""
     if transition.to is JobStatus.CANCELLED:
         return "cancelled"
-    if transition.to is JobStatus.FAILED or transition.leaves is not None:
+    if transition.fails:
         return "failed"
     if isinstance(outcome.error, Snooze):
         return "snoozed"
     if isinstance(outcome.error, Cancel):
         return "cancelled"
+    if outcome.wait is not None:
+        return "waiting"
     return "completed" if outcome.error is None else "retried"
-
-
-def report_unread(job: Job[Any], outcome: Outcome, now: datetime) -> Event:
-    """The event for a completion that was not read back, because it was one of a batch."""
-    return JobCompleted(job=completed(job, now, outcome.kept), duration=outcome.duration)
-
-
-def report(
-    job: Job[Any],
-    claim: Claim,
-    outcome: Outcome,
-    transition: Transition,
-    document: Document,
-    read: Read,
-) -> Event:
-    """The event for a settlement, with the job as the *document* shows it after it."""
-    to, error = transition.to, outcome.error
-    if attempt_of(document) > attempt_of(claim) or document["status"] != to.value:
-        # Others changed the job before we read it: report it as this run left it.
-        failed = error is not None and not isinstance(error, Snooze | Cancel)
-        document = as_settled(claim, to, reason_of(error) if error is not None and failed else None, document)
-    after = to_job(transition.leaves or document, read, data=job.data)
-    if to is JobStatus.CANCELLED:
-        return JobCancelled(job=after)
-    if to is JobStatus.FAILED and (error is None or isinstance(error, Cancel)):
-        # The run did not fail, but its schedule cannot be continued.
-        return JobFailed(job=after, error=ConfigurationError(after.fail_reason), will_retry=False)
-    if error is None:
-        return JobCompleted(job=after, duration=outcome.duration)
-    if isinstance(error, Snooze):
-        delay = _left(after.next_run_at, after) if has_again(claim) else _delay(error, after)
-        return JobSnoozed(job=after, delay=delay)
-    if isinstance(error, Cancel):
-        if is_recurring(claim):
-            reason = None if error.reason is None else text_of(error)
-            after = to_job(cancelled_occurrence(claim, reason, document), read, data=job.data)
-        return JobCancelled(job=after)
-    return JobFailed(job=after, error=error, will_retry=after.status is JobStatus.PENDING)
-
-
-def _delay(verdict: Snooze, after: Job[Any]) -> timedelta:
-    if verdict.delay is not None or verdict.until is None:
-        return verdict.delay or timedelta(0)
-    return _left(verdict.until, after)
-
-
-def _left(run_at: datetime | None, after: Job[Any]) -> timedelta:
-    return timedelta(0) if run_at is None else max(run_at - after.updated_at, timedelta(0))

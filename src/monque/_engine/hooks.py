@@ -20,8 +20,8 @@ Enter: TypeAlias = Callable[[], Awaitable[Any]]
 Leave: TypeAlias = Callable[[BaseException | None], Awaitable[Any]]
 """Called with the error that ended the start, if one did."""
 
-# How long a stop hook may still take when the shutdown timeout is over, and a cancelled hook to end. Half of
-# it is short for closing a connection; twice of it makes a second Ctrl-C feel ignored.
+# How long a stop hook may still take when the shutdown timeout is over, and a cancelled hook to end: time
+# enough to close a connection, and a second Ctrl-C does not feel ignored.
 _GRACE = 3.0
 
 
@@ -67,17 +67,17 @@ class Life:
 
     @property
     def is_starting(self) -> bool:
-        """Whether the start hooks have not all returned."""
+        """Return whether the start hooks have not all returned."""
         return not self._started.done()
 
     @property
     def is_ending(self) -> bool:
-        """Whether `end` was called."""
+        """Return whether `end` was called."""
         return self._over.is_set()
 
     @property
     def is_caller(self) -> bool:
-        """Whether the hook that runs now calls this, itself or in a task or thread that it has started."""
+        """Return whether the hook that runs now calls this, itself or in a task or thread that it started."""
         return self._call is not None and calling.get() is self._call
 
     async def started(self) -> bool:
@@ -162,7 +162,7 @@ class Life:
                 await self._during(self._call_hook(hook))
 
     def _manager(self, manager: Any) -> tuple[Enter, Leave]:
-        """How to enter the context manager of a lifespan, and how to leave it: in a thread if that blocks."""
+        """Return functions that enter and leave a lifespan's context manager: in a thread if it blocks."""
         if hasattr(manager, "__aenter__"):
             return manager.__aenter__, lambda error: manager.__aexit__(*_as_arguments(error))
         if hasattr(manager, "__enter__"):
@@ -221,7 +221,7 @@ class Life:
         if isinstance(error, asyncio.CancelledError):
             # Not by `end`. A task group of the lifespan that has failed cancels the task around it, and
             # raises its error when it is left.
-            error = failures[-1] if failures else _cancelled_from_inside(error)
+            error = failures[-1] if failures else _as_failure(error)
         if self.is_starting:
             self._started.set_exception(error)
             self._started.exception()  # everybody who waited may have been cancelled
@@ -236,8 +236,8 @@ class Undo(NamedTuple):
     act: Leave
 
 
-def _cancelled_from_inside(cancelled: asyncio.CancelledError) -> RuntimeError:
-    """What to raise in its place: a `CancelledError` would tell the caller that it was cancelled itself."""
+def _as_failure(cancelled: asyncio.CancelledError) -> RuntimeError:
+    """Return the error to raise instead: a `CancelledError` would say that the caller was cancelled."""
     error = RuntimeError("the lifespan or a hook was cancelled, not by Monque but by code that it uses")
     error.__cause__ = cancelled
     return error

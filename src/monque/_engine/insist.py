@@ -1,25 +1,35 @@
-"""What happens if the first write of a result does not succeed: write it again until the answer is known."""
+"""Writes a result again, after a first write that did not succeed, until the answer is known.
+
+The same for a transaction whose commit was not answered (`until_free`).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from pymongo.errors import InvalidOperation, PyMongoError
 
 from monque._connect import deadlines
+from monque._connect.deadlines import limited
 from monque._engine.claimed import Run, Settlement
 from monque._engine.context import Context
+from monque._engine.decide import Outcome
 from monque._observe.logs import about
-from monque._store.document import is_recurring, unique_key_of
+from monque._store.document import Claim, Document, unique_key_of
 from monque._store.settle import LOST, Answer, Doubtful, Lost, Settled
-from monque._store.transitions.transition import take_over
-from monque._time.clock import elapsed
-from monque._time.waiting import Pauses
+from monque._store.store import Store
+from monque._store.transitions.run import heartbeat
+from monque._store.transitions.transition import is_owned, take_over
+from monque._time.clock import Backoff, elapsed
 from monque._values.events import ClaimLost, JobError
 from monque._values.words import driver_reason
 
 logger = logging.getLogger("monque")
+
+R = TypeVar("R")
 
 
 async def insist(
@@ -30,12 +40,12 @@ async def insist(
     If the schedule has changed under the run, or a later call with the same key was noted, the settlement is
     decided again: it may be another one.
 
-    A failed write is not a failed job: the outcome is kept and written again for as long as an owner may be
-    silent. Whether the claim is lost is for the database to say, also if the process stood still in between:
+    A failed write is not a failed job: the outcome is kept and written again, for 90 seconds by default.
+    Whether the claim is lost is for the database to say, also if the process stood still in between:
     the write applies only to a claim that still holds. Heartbeats do not cover the run any more, so its claim
     cannot look alive for ever.
     """
-    run, tries = settlement.run, Tries(context.store.silence)
+    run, tries = settlement.run, Tries(context)
     while not isinstance(answer, Settled):
         if isinstance(answer, Doubtful):
             if gives_up(run, answer.error, tries, context):
@@ -44,26 +54,28 @@ async def insist(
         tries.begin()
         if isinstance(answer, Lost):
             try:
-                changed = await _says_more(run, context)
+                changed = await _says_more(run, settlement.outcome, context)
             except PyMongoError as error:
                 answer = Doubtful(error)
                 continue
             if not changed:
                 lose(run, "its result was not stored", context)
                 return settlement, LOST
-            settlement = Settlement.of(run, settlement.outcome, context.store)
+            settlement = Settlement.decided(run, settlement.outcome, context.store, context.bus)
         answer = await context.store.settler.settle(settlement.claim, settlement.transition)
     return settlement, answer
 
 
-async def _says_more(run: Run, context: Context) -> bool:
-    """Whether the claim still holds and the document says more than the run knew; then it takes that over.
+async def _says_more(run: Run, outcome: Outcome, context: Context) -> bool:
+    """Return whether the claim holds and the document says more than the run knew; take that over then.
 
-    Somebody changed the schedule, or a later call with the same key was noted in the job.
+    Somebody changed the schedule, a later call with the same key was noted in the job, or its end was asked
+    for before it could wait.
     """
-    if not is_recurring(run.claim) and unique_key_of(run.claim) is None:
+    is_plain = not run.claim.is_recurring and unique_key_of(run.claim.document) is None
+    if is_plain and outcome.wait is None:
         return False
-    claim = take_over(run.claim, await context.store.get(run.claim["_id"]))
+    claim = take_over(run.claim, await context.store.get(run.claim.id))
     run.claim = claim or run.claim
     return claim is not None
 
@@ -75,46 +87,107 @@ def lose(run: Run, consequence: str, context: Context) -> None:
     context.bus.emit(ClaimLost(job=run.job))
 
 
+# How long a result is written again, in times that an owner may be silent.
+_SILENCES = 3
+
+
 class Tries:
-    """How long to try again to write one result.
+    """The time that is left to write one result.
 
     Counts the time spent on trying: of each try at most the time limit of a command. Time in which the
     process stood still proves nothing, because nobody asked the database.
     """
 
-    def __init__(self, limit: float) -> None:
-        self._left = limit
+    def __init__(self, context: Context) -> None:
+        # Longer than others wait before they take the job: they may be away, too.
+        self._left = _SILENCES * context.store.silence
         # The first pause is longer than a failover's shortest error burst and too short to be noticed; the
-        # longest one bounds how late a result is stored after an outage. Twice or half of either changes
-        # only how many attempts an outage sees.
-        self._pauses = Pauses(first=0.05, longest=2.0)
+        # longest one bounds how late a result is stored after an outage.
+        self._backoff = Backoff(first=0.05, longest=2.0)
         self._began = elapsed()
 
     def begin(self) -> None:
-        """A try begins."""
+        """Measure the next try from now on."""
         self._began = elapsed()
 
     def is_last(self) -> bool:
-        """Whether no time is left, now that this try has failed."""
+        """Count a try that has failed; return whether no time is left."""
         self._left -= min(elapsed() - self._began, deadlines.OPERATION_TIMEOUT)
         return self._left <= 0
 
     async def rest(self) -> None:
         """Wait before the next try, each time longer."""
-        pause = self._pauses.next()
+        pause = self._backoff.next()
         await asyncio.sleep(pause)
         self._left -= pause
 
 
-def gives_up(run: Run, error: Exception, tries: Tries, context: Context) -> bool:
-    """Whether it is too late to try again; log which."""
+def gives_up(run: Run, error: Exception, tries: Tries, context: Context, doing: str = "settling") -> bool:
+    """Return whether it is too late to try again; log which."""
     # InvalidOperation: the client was closed, so no later try can succeed.
     if tries.is_last() or isinstance(error, InvalidOperation):
-        message = "gave up settling job %s (%s): %s"
-        logger.error(message, run.job.id, run.job.name, driver_reason(error), extra=about(run.job))
+        message = "gave up %s job %s (%s): %s"
+        logger.error(message, doing, run.job.id, run.job.name, driver_reason(error), extra=about(run.job))
         context.bus.emit(JobError(error=error, job=run.job))
         lose(run, "its result was not stored", context)
         return True
-    message = "settling job %s (%s) failed, trying again: %s"
-    logger.warning(message, run.job.id, run.job.name, driver_reason(error), extra=about(run.job))
+    message = "%s job %s (%s) failed, trying again: %s"
+    logger.warning(message, doing, run.job.id, run.job.name, driver_reason(error), extra=about(run.job))
     return False
+
+
+async def until_free(
+    run: Run, context: Context, is_done: Callable[[Document | None], bool]
+) -> Document | Lost | None:
+    """The document, if a transaction of this run has done its work; None if it has not and never will.
+
+    The document is the truth, whatever the driver believes: the answer to a commit may be lost.
+    """
+    return await keep_trying(run, context, lambda: _once_free(context.store, run.claim, is_done))
+
+
+async def keep_trying(run: Run, context: Context, work: Callable[[], Coroutine[Any, Any, R]]) -> R | Lost:
+    """Do *work* before a run is settled; again while the database fails, as long as a result is written."""
+    tries = Tries(context)
+    while True:
+        tries.begin()
+        try:
+            return await work()
+        except PyMongoError as error:
+            if gives_up(run, error, tries, context):
+                return LOST
+            await tries.rest()
+
+
+async def _once_free(
+    store: Store, claim: Claim, is_done: Callable[[Document | None], bool]
+) -> Document | None:
+    with limited():
+        while True:
+            document = await store.get_majority(claim.id)
+            if is_done(document):
+                return document
+            if not is_owned(claim, document):
+                return None
+            # A commit may still be on its way. A write waits until the transaction has ended, one way or
+            # the other; if it finds the claim then, nobody but us can do that work any more.
+            if await store.change(claim.id, heartbeat(claim), read=document) is not None:
+                return None
+
+
+async def to_the_end(work: Coroutine[Any, Any, R]) -> R:
+    """Await *work* through cancellations, so that none cuts it in half; raise the last one afterwards.
+
+    A deadline that the caller has set for the driver does not count for it either.
+    """
+    task, cancelled = asyncio.create_task(work, context=deadlines.without_deadline()), None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is None:
+        return task.result()
+    if not task.cancelled():
+        task.exception()  # nobody else asks for it
+    raise cancelled

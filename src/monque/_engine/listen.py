@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from pymongo.errors import PyMongoError
 
@@ -15,7 +15,7 @@ from monque._connect.contact import Contact
 from monque._connect.deadlines import limited
 from monque._engine.context import Context
 from monque._store.hints import CancelHint, Hint, Watch, WatchUnavailableError
-from monque._time.waiting import Pauses, happens
+from monque._time.clock import Backoff, happens
 from monque._values.errors import ConfigurationError
 from monque._values.events import JobError, WatchClosed, WatchConnected, WatchFailed, WatchUnavailable
 from monque._values.words import driver_reason
@@ -23,29 +23,19 @@ from monque._values.words import driver_reason
 logger = logging.getLogger("monque")
 
 # The server pays for each write that passes a change stream. After this long with always more work at hand,
-# nobody needs hints: the stream is closed until the backlog is gone. With half of it, a short burst closes
-# the stream; with twice, every drain pays for it longer.
+# nobody needs hints: the stream is closed until the backlog is gone. A short burst must not close it.
 _BACKLOG_SECONDS = 0.2
 
 # At the start the stream is not opened before it is known whether there is a backlog, or for this long: long
-# jobs may take all slots at once, and then no poll tells. Half of it opens a stream into many backlogs; twice
-# of it delays the first hints.
+# jobs may take all slots at once, and then no poll tells.
 _DECISION_SECONDS = 1.0
 
-# Between attempts to open a stream. With half of them a failover sees more attempts; with twice, hints are
-# missing for longer, and polling takes their place.
+# Between attempts to open a stream. Meanwhile hints are missing, and polling takes their place.
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
 
 ANYTHING = Hint(name=None, run_at=None)
 """The hint to poll for all names, and to look for requests to cancel: the stream may have missed some."""
-
-
-class HintReceiver(Protocol):
-    """Whoever acts on hints."""
-
-    def on_hint(self, hint: Hint | CancelHint) -> None:
-        """Poll, claim the job that the hint names, or find out whether it is to be cancelled."""
 
 
 class Listening:
@@ -58,12 +48,12 @@ class Listening:
     def __init__(
         self,
         context: Context,
-        receiver: HintReceiver,
+        on_hint: Callable[[Hint | CancelHint], None],
         contact: Contact,
         on_collection_gone: Callable[[], Awaitable[None]],
     ) -> None:
         self._context = context
-        self._receiver = receiver
+        self._on_hint = on_hint
         self._contact = contact
         self._on_collection_gone = on_collection_gone
         self._stream_limit: asyncio.Timeout | None = None
@@ -75,12 +65,12 @@ class Listening:
 
     @property
     def closed_for_backlog(self) -> bool:
-        """Whether there is so much to do that the stream is not needed."""
+        """Return whether there is so much to do that the stream is not needed."""
         return not self._caught_up.is_set()
 
     def note_backlog(self, backlog: bool) -> None:
         """Record whether a poll left due jobs behind."""
-        now = time.monotonic()
+        now = time.perf_counter()
         if not backlog:
             self._backlog_since = None
             self._caught_up.set()
@@ -96,7 +86,7 @@ class Listening:
 
     async def run(self) -> None:
         """Listen until cancelled, or until the server says that it has no change streams."""
-        pauses = Pauses(first=_FIRST_PAUSE, longest=_LONGEST_PAUSE, jitter=0.5)
+        backoff = Backoff(first=_FIRST_PAUSE, longest=_LONGEST_PAUSE, jitter=0.5)
         await happens(self._decided, _DECISION_SECONDS)
         while True:
             await self._caught_up.wait()
@@ -109,11 +99,11 @@ class Listening:
             except PyMongoError as error:
                 self._failed(error)
             else:
-                opened = time.monotonic()
+                opened = time.perf_counter()
                 # A stream that opens and breaks at once must not be opened in a busy loop.
-                if await self._listen(watch) or time.monotonic() - opened > _LONGEST_PAUSE:
-                    pauses.reset()
-            await asyncio.sleep(pauses.next())
+                if await self._listen(watch) or time.perf_counter() - opened > _LONGEST_PAUSE:
+                    backoff.reset()
+            await asyncio.sleep(backoff.next())
 
     async def _listen(self, watch: Watch) -> bool:
         """Pass on hints until the stream ends; False if it broke."""
@@ -121,11 +111,11 @@ class Listening:
         self.live = True
         self._contact.worked()
         self._context.bus.emit(WatchConnected())
-        self._receiver.on_hint(ANYTHING)  # for whatever was stored before the stream was open
+        self._on_hint(ANYTHING)  # for whatever was stored before the stream was open
         try:
             async with asyncio.timeout(None) as self._stream_limit:
                 async for hint in watch.hints():
-                    self._receiver.on_hint(hint)
+                    self._on_hint(hint)
             gone = True
             self._context.bus.emit(WatchClosed())
         except (TimeoutError, asyncio.CancelledError) as ending:
@@ -139,7 +129,7 @@ class Listening:
             self._stream_limit = None
             self.live = False
             # From now on the short poll interval counts, not the long one that the claim loop waits for.
-            self._receiver.on_hint(ANYTHING)
+            self._on_hint(ANYTHING)
             with suppress(PyMongoError):
                 await watch.close()
         if gone:
@@ -153,15 +143,14 @@ class Listening:
 
 
 # How long to wait for missing indexes before work continues: to build them for millions of jobs takes
-# minutes. Half of it polls a large collection without an index sooner; twice of it delays all work longer.
+# minutes, and polling a large collection without an index is slow.
 _PATIENCE = 20.0
 
 # After this long the connection must have died. The server needs at most half an hour for a hundred million
-# jobs; twice of it would only leave a dead task around for longer.
+# jobs.
 _LIMIT = 3600.0
 
-# More than one at a time, because the connection of one may be dead. The server builds each index once, so
-# twice as many cost nothing but tasks; with half as many, a dead connection blocks the repair for its limit.
+# More than one at a time, because the connection of one may be dead. The server builds each index once.
 _MOST_AT_ONCE = 3
 
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]

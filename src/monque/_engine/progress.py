@@ -10,17 +10,18 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 from pymongo.errors import OperationFailure, PyMongoError
 
-from monque._engine.claimed import Run, key_of_claim
+from monque._engine.claimed import Run
 from monque._engine.context import Context
+from monque._engine.decide import Outcome
 from monque._store.batching import Batching
 from monque._time.clock import elapsed
 from monque._values.history import LogLine, Progress, Report, check_line, check_progress
 
-# How many seconds lie between two writes. Half doubles the commands; with twice, a progress bar begins to
-# stutter.
+# How many seconds lie between two writes. With more, a progress bar begins to stutter.
 _INTERVAL = 1.0
 
 # How many seconds a write waits for more reports. Jobs that end earlier need no write but the last one.
@@ -45,7 +46,7 @@ class Reporting:
         self._on_bug = on_bug
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
-        self.reports: dict[Run, Report] = {}
+        self._reports: dict[Run, Report] = {}
         """Of each run that has ever reported anything, what is not written yet; empty if nobody reports."""
         self._is_awake = False
         self._wake = asyncio.Event()
@@ -53,13 +54,13 @@ class Reporting:
         self._batching: Batching[Run, bool] = Batching(self._send, many=_AT_ONCE, at_once=1)
 
     def unwritten(self, run: Run) -> Report | None:
-        """What a run has reported and is not written yet; None if there is nothing."""
-        report = self.reports.get(run)
+        """Return what a run has reported and is not written yet; None if there is nothing."""
+        report = self._reports.get(run)
         return None if report is None or report.is_empty else report
 
     def forget(self, run: Run) -> None:
-        """The run is over."""
-        self.reports.pop(run, None)
+        """Drop what a run has reported: it is over."""
+        self._reports.pop(run, None)
 
     def add_progress(self, run: Run, done: object, total: object, message: object) -> None:
         """Remember how far a run is."""
@@ -71,10 +72,11 @@ class Reporting:
 
     def _add(self, run: Run, told: Progress | LogLine) -> None:
         if not run.is_running:
-            return  # the run was given up while its handler goes on
+            return  # a thread that the handler has left behind, or its child process, reports too late
         with self._lock:
-            if (report := self.reports.get(run)) is None:
-                report = self.reports[run] = Report()
+            if (report := self._reports.get(run)) is None:
+                report = self._reports[run] = Report()
+                run.finish_with(partial(self._write_last, run))
             if isinstance(told, Progress):
                 report.progress = told
             else:
@@ -92,16 +94,17 @@ class Reporting:
             with self._lock:
                 self._wake.clear()
                 self._is_awake = False  # whoever reports from now on wakes us again
-                runs = [run for run in self.reports if _may_write(run)]
+                runs = [run for run in self._reports if _may_write(run)]
             for run in runs:
                 self._batching.put(run, self._written)
             await asyncio.sleep(_INTERVAL - _COLLECTING)
 
-    async def write_last(self, run: Run) -> None:
+    async def _write_last(self, run: Run, outcome: Outcome) -> Outcome:
         """Write what is left of a run whose handler has ended. If that fails, the job is settled without."""
         with suppress(PyMongoError):
             await self._batching.add(run)
         self.forget(run)
+        return outcome
 
     def _written(self, run: Run, is_owned: bool | BaseException) -> None:
         if isinstance(is_owned, Exception) and not isinstance(is_owned, PyMongoError):
@@ -123,27 +126,27 @@ class Reporting:
             if not isinstance(error, OperationFailure):
                 self._put_back(reports)
             return [error] * len(runs)
-        gone = {key_of_claim(claim) for claim in lost}
+        gone = {claim.key for claim in lost}
         for run in reports:
-            run.last_write = run.last_write if run.key in gone else sent
-        return [run.key not in gone for run in runs]
+            run.last_write = run.last_write if run.claim.key in gone else sent
+        return [run.claim.key not in gone for run in runs]
 
     def _take(self, run: Run) -> Report | None:
-        """What is to be written of a run; None if there is nothing, or its transaction is open."""
+        """Take out what is to be written of a run; None if there is nothing, or its transaction is open."""
         with self._lock:
             if (report := self.unwritten(run)) is None or not _may_write(run):
                 return None
-            self.reports[run] = Report()
+            self._reports[run] = Report()
             return report
 
     def _put_back(self, reports: dict[Run, Report]) -> None:
         with self._lock:
             for run, report in reports.items():
-                if run in self.reports:
-                    self.reports[run].put_back(report)
+                if run in self._reports:
+                    self._reports[run].put_back(report)
             self._is_awake = True
         self._wake.set()
 
 
 def _may_write(run: Run) -> bool:
-    return run.completion is None or not run.is_running
+    return (run.completion is None and not run.in_transaction) or not run.is_running

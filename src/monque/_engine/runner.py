@@ -6,32 +6,41 @@ import asyncio
 import contextvars
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
-from bson import ObjectId
-
 from monque._connect.contact import Contact
 from monque._connect.deadlines import without_deadline
-from monque._engine.bookkeeping import Bookkeeping, Register
+from monque._engine.callers import Callers
 from monque._engine.claim import Claiming
-from monque._engine.claimed import Run
+from monque._engine.claimed import Gate, JobServices, Listener, Run
+from monque._engine.complete_in import complete_in
 from monque._engine.context import Context
-from monque._engine.interrupts import Abandoned, Interrupts
+from monque._engine.follow_ups import note_on_failure
+from monque._engine.gates import tell_step
+from monque._engine.interrupts import Interrupts
 from monque._engine.listen import IndexRepair
 from monque._engine.pauses import Control
 from monque._engine.progress import Reporting
+from monque._engine.report import count_run, tell_run
 from monque._engine.run import answered, execute
 from monque._engine.runs import Runs
+from monque._engine.steps import Steps
 from monque._engine.stop import Stopping
-from monque._engine.threads import Places
-from monque._engine.upkeep import Upkeep
-from monque._observe import notices
+from monque._engine.threads import ThreadPool
+from monque._engine.upkeep import Upkeep, doubtful_gap
+from monque._observe import logs
 from monque._observe.logs import current_job
+from monque._ops.companions import Bookkeeping
+from monque._ops.register import Load
+from monque._store.document import Key
 from monque._store.pauses import Settings
+from monque._store.store import Store
 from monque._values.events import JobError
-from monque._values.settings import Timeout
+from monque._values.job import Durable
+from monque._values.records import InstanceWorker
+from monque._workers.middleware import Around
 from monque._workers.workers import Workers
 
 R = TypeVar("R")
@@ -56,12 +65,12 @@ class Loops:
 
     @property
     def have_begun(self) -> bool:
-        """Whether loops can be spawned."""
+        """Return whether loops can be spawned."""
         return self._group is not None
 
     @property
     def are_cancelled(self) -> bool:
-        """Whether they have ended, or somebody has cancelled them."""
+        """Return whether they have ended, or somebody has cancelled them."""
         return self._supervisor.done() or self._supervisor.cancelling() > 0
 
     def spawn(
@@ -118,35 +127,37 @@ class Runner:
         context: Context,
         workers: Workers,
         active: Counter[str],
-        places: Places,
-        abandoned: Abandoned,
+        threads: ThreadPool,
         *,
+        around: Around,
         end_life: EndLife | None = None,
     ) -> None:
         self._context = context
         self._workers = workers
+        self._active = active
         store = context.store
-        self.contact = Contact(store.collection.database.client, store.server.ping)
+        self.contact = Contact(store.collection.database.client, store.server.ping, gap=doubtful_gap(store))
         self._loops = Loops(self.on_bug)
-        control = Control(
-            context, workers, self._loops.spawn, lambda: self.is_running, self._on_pauses_changed
+        control = Control(  # on a change: release what is held of a paused name, poll for a resumed one
+            context, workers, self._loops.spawn, lambda: self.is_running, lambda: self.claiming.wake()
         )
-        self.reporting = Reporting(context, self._on_lost, self.on_bug)
-        self._runs = Runs(
-            context, workers, active, places, control, owner=self, execute=execute, on_answer=answered
+        interrupts = Interrupts(context)
+        self._reporting = Reporting(context, interrupts.lose, self.on_bug)
+        steps = Steps(context, interrupts, threads, lambda worker: self._runs.capacity.slots_of(worker))
+        services, listeners = services_of(context, self._reporting, steps.of), listeners_of(context)
+        limit = interrupts.limit
+        self._runs = runs = Runs(
+            context, workers, active, control, self, services, listeners, limit, execute, answered
         )
+        self.callers = runs.callers = Callers(runs, threads, around)
         repair = IndexRepair(context, self._loops.spawn, lambda: self.is_running)
-        self.claiming = Claiming(context, workers, self._runs, self.contact, repair)
-        interrupts = Interrupts(self._runs, abandoned)
-        self._upkeep = Upkeep(context, workers, interrupts, self.contact, on_recovered=self.claiming.wake)
+        self.claiming = Claiming(context, workers, runs, self.contact, repair)
+        self._upkeep = Upkeep(context, workers, runs, interrupts, self.contact, self.claiming.wake)
         self.claiming.on_cancel_hint = self._upkeep.requests.hint
-        register = Register(
-            context, workers, active, self.claiming, self._runs, lambda: self._watching, self._upkeep.over
-        )
-        self._books = Bookkeeping(context, register, self.contact, self._upkeep.over)
-        self._stopping = Stopping(
-            context, partial(self._end_rest, end_life), interrupts, self.claiming, self._upkeep, self.contact
-        )
+        closing, over = self.claiming.closing, self._upkeep.over
+        self._books = Bookkeeping(context.companions, context.tally, self._load, self.contact, closing, over)
+        end = partial(self._end_rest, end_life)
+        self._stopping = Stopping(context, end, runs, interrupts, self.claiming, self._upkeep, self.contact)
         self._watching = False
         self.lasting = False
         """`start()` was called: it runs until it is stopped."""
@@ -156,9 +167,17 @@ class Runner:
         """The runner that a later start made, if there was one."""
         self.failure: BaseException | None = None
 
+    def follow(self, before: Runner) -> None:
+        """Come after the runner of an earlier start, whose handlers may have outlived its stop."""
+        before.successor = self
+        self._runs.earlier = before._runs.outlived
+
     def start(self) -> None:
         """Begin to work, in the background of the running loop."""
+        self.on_worker()
+        self._context.waits.leaving = lambda: self._runs.leaving
         self._loops.start(self._begin_loops, lambda: self.claiming.end_idle_waits(self.failure))
+        self._upkeep.sweeps.append(("parked", self.claiming.lines.sweep))
         self._upkeep.start()
 
     def announce(self) -> None:
@@ -167,7 +186,7 @@ class Runner:
         options = store.options
         served = [worker for worker in self._workers if self._workers.serves(worker.name)]
         by_stream = self._watching and store.server.has_change_streams
-        text = notices.starts(
+        text = logs.starts(
             {worker.name: self._runs.capacity.slots_of(worker) for worker in served},
             place=store.collection.full_name,
             instance_concurrency=options.instance_concurrency,
@@ -181,6 +200,20 @@ class Runner:
             self._watching = True
             if self._loops.have_begun:
                 self._loops.spawn(self.claiming.listening.run())
+
+    def on_worker(self) -> None:
+        """Take in what workers need between a claim and its start; any thread may register another one."""
+        self.claiming.gates = gates_of(self._context.store, self._workers)
+        self.claiming.bell.ring_from_any_thread()
+
+    def look_for_dead(self) -> None:
+        """Look at once for jobs of dead owners; any thread may ask."""
+        self._upkeep.look()
+
+    def abandon(self) -> None:
+        """End what does not end with an event loop: child processes, and the thread that watches the loop."""
+        self.callers.kill()
+        self._upkeep.abandon()
 
     async def stop(self, timeout: float) -> None:
         """Stop in order. A handler that calls this waits for all other jobs, but not for its own."""
@@ -204,7 +237,7 @@ class Runner:
 
     @property
     def is_called_by_handler(self) -> bool:
-        """Whether a handler that runs here calls this, itself or in a task or thread that it has started."""
+        """Return whether a handler that runs here calls this, itself or in a task or thread of its own."""
         return self._own_run() is not None
 
     def _own_run(self) -> Run | None:
@@ -216,37 +249,55 @@ class Runner:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started, is not stopping, and no bug has ended it."""
+        """Return whether it was started, is not stopping, and no bug has ended it."""
         return not self.claiming.closing.is_set() and self.failure is None
 
     @property
-    def claims(self) -> list[ObjectId]:
-        """The jobs claimed here that are not settled; after a stop, those that outlived it."""
-        return [claimed.claim["_id"] for claimed in self._runs.all.values()]
+    def claims(self) -> Mapping[Key, Any]:
+        """The ids of the jobs claimed here that are not settled; after a stop, those that outlived it."""
+        return self._runs.claims
 
     def _begin_loops(self) -> None:
         self.claiming.task = self._loops.spawn(self.claiming.loop())
         self._loops.spawn(self._upkeep.heartbeats())
+        self._loops.spawn(self._upkeep.look_for_dead())
         self._loops.spawn(self._upkeep.requests.loop(self.claiming.relies_on_stream))
-        self._loops.spawn(self.reporting.loop())
+        self._loops.spawn(self._reporting.loop())
         self._loops.spawn(self.contact.watch())
         self._loops.spawn(self._upkeep.survey())
         self._loops.spawn(self._upkeep.prune_regularly())
+        self._loops.spawn(self._upkeep.sweep_regularly())
         for loop in self._books.loops():
             self._loops.spawn(loop)
         if self._watching:
             self._loops.spawn(self.claiming.listening.run())
 
+    def _load(self) -> Load:
+        """The work of this instance at the moment, for the register."""
+        store, capacity, listening = self._context.store, self._runs.capacity, self.claiming.listening
+        workers = [
+            InstanceWorker(
+                name=worker.name,
+                concurrency=capacity.slots_of(worker),
+                active=self._active[worker.name],
+                off=not self._workers.serves(worker.name),
+            )
+            for worker in sorted(self._workers, key=lambda worker: worker.name)
+        ]
+        slots = sum(each.concurrency for each in workers if not each.off)
+        limit, is_live = store.options.instance_concurrency, listening.live or listening.closed_for_backlog
+        return Load(
+            slots=slots if limit is None else min(slots, limit),
+            busy=self._active.total(),
+            claimed_ahead=capacity.waiting,
+            settling=sum(not run.is_running for run in self._runs.unsettled),
+            change_stream="off" if not self._watching else "live" if is_live else "polling",
+            workers=workers,
+        )
+
     def learn(self, settings: Settings, sent: float) -> None:
         """Somebody has changed the control document here, at *sent* or later."""
-        self._runs.capacity.control.learn_written(settings, sent)
-
-    def _on_lost(self, run: Run) -> None:
-        """A write has shown that the job of this run is not ours any more."""
-        self._upkeep.interrupts.lose(run)
-
-    def _on_pauses_changed(self) -> None:
-        self.claiming.on_pauses_changed()
+        self._runs.control.learn_written(settings, sent)
 
     def on_bug(self, bug: BaseException) -> None:
         """A bug of ours was met: end loudly."""
@@ -272,21 +323,8 @@ class Runner:
         if self.successor is not None:
             self.successor.on_put_back(name)
 
-    def limit(self, run: Run, timeout: Timeout) -> None:
-        """Watch how long the handler of this run takes, from now on."""
-        self._upkeep.interrupts.limit(run, timeout)
-
-    def on_late_end(self, run: Run) -> None:
-        """The handler of a run has ended that was given up before."""
-        self._upkeep.interrupts.on_late_end(run)
-
-    @property
-    def has_lost_slots(self) -> bool:
-        """Whether runs that were given up hold slots."""
-        return self._upkeep.interrupts.has_lost_slots
-
     def is_loop_ending(self) -> bool:
-        """Whether the tasks of the event loop are being cancelled because it is about to be closed.
+        """Return whether the tasks of the event loop are being cancelled because it is about to be closed.
 
         `asyncio.run` cancels all of them before any of them can react. While handlers run that we have not
         interrupted ourselves, nobody else has a reason to cancel the supervisor.
@@ -296,7 +334,35 @@ class Runner:
     async def _end_rest(self, end_life: EndLife | None, late: asyncio.Event) -> None:
         """The last job has ended: end the loops, and then what hooks have made."""
         await self._books.close()
+        await self.claiming.lines.close()
         await self._loops.end()
-        await self._runs.places.end_children()
+        await self.callers.end()
         if end_life is not None:
             await end_life(late)
+
+
+def services_of(
+    context: Context, reporting: Reporting, durable: Callable[[Run, str], Durable]
+) -> JobServices:
+    """The features that handlers use through their jobs."""
+    return JobServices(
+        read=context.store.read,
+        state=context.state,
+        complete_in=partial(complete_in, context, reporting.unwritten),
+        add_progress=reporting.add_progress,
+        add_line=reporting.add_line,
+        forget=reporting.forget,
+        durable=durable,
+    )
+
+
+def gates_of(store: Store, workers: Workers) -> tuple[Gate, ...]:
+    """The gates that settings of workers need, in their order; none for plain workers."""
+    has_follow_ups = any(worker.settings.get("on_failure") for worker in workers)
+    return (partial(note_on_failure, store, workers),) if has_follow_ups else ()
+
+
+def listeners_of(context: Context) -> tuple[Listener, ...]:
+    """The listeners of settlements, in their order. Each costs a plain job one short call."""
+    trends = () if context.tally is None else (partial(count_run, context.tally),)
+    return (*trends, partial(tell_run, context), partial(tell_step, context), context.waits.on_settled)

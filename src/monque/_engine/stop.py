@@ -1,4 +1,4 @@
-"""How a runner stops, in order: intake, drain (heartbeats continue), cancel and release, upkeep, hooks."""
+"""The stop of a runner, in order: intake, drain (heartbeats continue), cancel and release, upkeep, hooks."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ from monque._engine.context import Context
 from monque._engine.interrupts import Interrupts
 from monque._engine.runs import Runs
 from monque._engine.upkeep import Upkeep
-from monque._observe import notices
+from monque._observe import logs
 from monque._signals import is_listening
-from monque._time.waiting import happens
+from monque._time.clock import happens
 from monque._values.ended import ShutdownTimeoutError
 from monque._values.events import JobError
 
-# How long cancelled handlers get to clean up, and releases to be written, after the shutdown timeout. Half of
-# it is short for a slow database; twice of it makes a second Ctrl-C feel ignored.
+# Seconds for cancelled handlers to clean up, and for releases to be written, after the shutdown timeout. With
+# half of it a slow database is too late; with twice, a second Ctrl-C feels ignored.
 _GRACE = 3.0
 
 # While stopping: how often to check whether the database is gone, so that waiting for its answer is in vain.
-# Twice of it delays such a stop by as much; half of it gains nothing that anybody notices.
 _CONTACT_CHECK = 0.5
 
 
@@ -38,6 +37,7 @@ class Stopping:
         self,
         context: Context,
         end_rest: Callable[[asyncio.Event], Awaitable[None]],
+        runs: Runs,
         interrupts: Interrupts,
         claiming: Claiming,
         upkeep: Upkeep,
@@ -45,16 +45,17 @@ class Stopping:
     ) -> None:
         self._context = context
         self._end_rest = end_rest
+        self._runs = runs
         self._interrupts = interrupts
         self._claiming = claiming
         self._upkeep = upkeep
         self._contact = contact
         self._late = asyncio.Event()
         self._deadline = math.inf
-        """When running jobs are cancelled, by the clock of the loop."""
+        """The time when running jobs are cancelled, by the clock of the loop."""
         self._timer: asyncio.Handle | None = None
         self._timeout = 0.0
-        """How many seconds running jobs were given to finish, in the end."""
+        """Seconds that running jobs were given to finish, in the end."""
         self._task: asyncio.Task[None] | None = None
         self._callers: set[asyncio.Task[Any]] = set()
         # A handler may call stop(): what follows from it has nothing to do with the job that it runs.
@@ -62,10 +63,6 @@ class Stopping:
         self.others_over = asyncio.Event()
         """No job runs any more but those whose handlers called `stop()`."""
         self.ended = asyncio.Event()
-
-    @property
-    def _runs(self) -> Runs:
-        return self._interrupts.runs
 
     def begin(self, timeout: float) -> asyncio.Task[None]:
         """Take no new jobs from now on; the task that ends with the last one, or soon after *timeout*."""
@@ -86,12 +83,12 @@ class Stopping:
 
     async def wait_for_others(self, own: Run, timeout: float) -> None:
         """As `wait`, for the handler of a run: it would wait for itself, so it waits for all other jobs."""
-        self._runs.excuse(own)
+        self._runs.ignore_on_stop(own)
         self.begin(timeout)
         await self.others_over.wait()
 
     def _hurry(self, timeout: float) -> None:
-        """The earliest deadline counts."""
+        """Move the deadline to this timeout, unless an earlier one counts."""
         loop = asyncio.get_running_loop()
         when = loop.time() + timeout
         if when < self._deadline:
@@ -104,8 +101,8 @@ class Stopping:
     def _log_begin(self, timeout: float) -> None:
         hears = is_listening(self._context.store.instance_id)
         names = [run.worker.name for run in self._runs.awaited]
-        by_job = bool(self._runs.excused)
-        text = notices.stops(names, timeout=timeout, hears_signals=hears, by_job=by_job)
+        by_job = bool(self._runs.ignored)
+        text = logs.stops(names, timeout=timeout, hears_signals=hears, by_job=by_job)
         self._context.log(logging.INFO, text)
 
     async def _stop(self) -> None:
@@ -114,7 +111,7 @@ class Stopping:
         await _first_of(self._runs.empty.wait(), self._late.wait())
         await self._interrupt(self._runs.awaited)
         self.others_over.set()
-        await self._end_excused()
+        await self._end_ignored()
         self._upkeep.stop()
         await self._end_rest(self._late)
         remaining = self._deadline - asyncio.get_running_loop().time()
@@ -128,7 +125,7 @@ class Stopping:
     def _log_end(self, seconds: float) -> None:
         still_running = sum(run.is_running for run in self._runs.unsettled)
         not_stored = len(self._runs) - still_running
-        self._context.log(logging.INFO, notices.stopped(seconds, still_running, not_stored))
+        self._context.log(logging.INFO, logs.stopped(seconds, still_running, not_stored))
 
     async def _end_intake(self) -> None:
         """Release what has not started; wait for a claim in progress: what it takes is released, too.
@@ -150,9 +147,9 @@ class Stopping:
             pass
         await asyncio.sleep(_GRACE)
 
-    async def _end_excused(self) -> None:
+    async def _end_ignored(self) -> None:
         """See to the end of the runs whose handlers called `stop()`: that has just returned there."""
-        if not (callers := self._runs.excused):
+        if not (callers := self._runs.ignored):
             return
         await _first_of(self._runs.wait_over(callers), self._late.wait())
         # The others may have taken all the time that was given.
@@ -160,13 +157,19 @@ class Stopping:
         await self._interrupt([run for run in self._runs.unsettled if run in callers])
 
     async def _interrupt(self, runs: list[Run]) -> None:
-        """The time is up: tell everything to stop, and report what could not be finished."""
+        """Tell these runs to stop, give them time to be released, and report what could not be finished.
+
+        Threads without checkpoints, and handlers that swallow the cancellation, keep their claims and
+        continue; what they come to is still settled if the claim holds by then.
+        """
         if not runs:
             return
-        await self._interrupts.shut_down(runs, _GRACE)
+        for run in runs:
+            self._interrupts.tell(run, "shutdown")
+        await self._runs.wait_over(runs, within=_GRACE)
         error = ShutdownTimeoutError([run.job for run in runs], timeout=self._timeout)
         left = self._runs.unsettled
-        unfinished = notices.unfinished(
+        unfinished = logs.unfinished(
             put_back=[run.title for run in runs if run not in left and run.was_released],
             still_running=[run.title for run in runs if run in left and run.is_running],
             not_stored=[run.title for run in runs if run in left and not run.is_running],

@@ -1,4 +1,4 @@
-"""Threads, and child processes, for handlers that must not block the loop.
+"""Threads for handlers that must not block the loop.
 
 The standard pool joins its threads when the interpreter ends, so that one handler which never
 returns would keep the process alive for ever. These threads are daemons: after `stop()` gave up on
@@ -9,29 +9,40 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import errno
 import inspect
-import logging
 import queue
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, NamedTuple, TypeVar, cast
 
-from monque._connect.deadlines import without_deadline
-from monque._engine.claimed import Run
 from monque._unawaited import Noted, call_noting, refuse_unawaited
-from monque._values.history import remote_trace_of
-from monque._values.options import Options
-
-if TYPE_CHECKING:
-    from monque._engine.process import Child
-    from monque._engine.processes import Children
-
 
 R = TypeVar("R")
 _Work = Callable[[], None]
 
 _IDLE_SECONDS = 30.0
+
+
+class Begun(NamedTuple):
+    """Work of a handler or a hook, and the async methods that it has called in its thread."""
+
+    work: Awaitable[Any]
+    calls: list[Noted]
+
+    async def end(self, *, leaves_rest: bool = False) -> Any:
+        """Await the work; if that *leaves_rest*, an awaitable that it returns is the next to be ended."""
+        try:
+            result = await self.work
+        except asyncio.CancelledError:
+            raise  # the thread may still run, and await what it has called
+        except BaseException as error:
+            refuse_unawaited(self.calls, error)
+            raise
+        if leaves_rest and result is not None and inspect.isawaitable(result):
+            return Begun(result, self.calls)
+        # What the thread has sent to the loop by now was begun before this task was woken.
+        refuse_unawaited(self.calls)
+        return result
 
 
 class ThreadPool:
@@ -51,19 +62,13 @@ class ThreadPool:
         Raises:
             ConfigurationError: It has called an async method, and nobody has awaited that.
         """
+        result = await self.begin(function, *args)
+        return await result.end() if isinstance(result, Begun) else result
+
+    def begin(self, function: Callable[..., Any], *args: Any) -> Coroutine[Any, Any, Any]:
+        """As `call`, but leave to the caller what can be awaited: it is returned as a `Begun`."""
         calls: list[Noted] = []
-        try:
-            result = await self.run(call_noting, calls, function, *args)
-            if result is not None and inspect.isawaitable(result):
-                result = await result
-        except asyncio.CancelledError:
-            raise  # the thread may still run, and await what it has called
-        except BaseException as error:
-            refuse_unawaited(calls, error)
-            raise
-        # What the thread has sent to the loop by now was begun before this task was woken.
-        refuse_unawaited(calls)
-        return result
+        return Begun(self.run(call_noting, calls, function, *args), calls).end(leaves_rest=True)
 
     async def run(self, function: Callable[..., R], *args: Any) -> R:
         """Call *function* in a thread, with the caller's context variables, and await its result."""
@@ -131,71 +136,3 @@ def _resolve(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], value
     except RuntimeError:
         # The loop was closed while the thread still ran: nobody waits for the result any more.
         return
-
-
-logger = logging.getLogger("monque")
-
-# Seconds before a job is put back for which no child could be started. Half would claim and put back twice as
-# often, to no avail; with twice, jobs wait longer when there is room again.
-_PAUSE = 1.0
-
-# This process, or the machine, has too many open files or processes, or too little memory.
-_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
-
-
-class Places:
-    """The threads and the child processes of one instance.
-
-    Threads outlive a stop if their handlers do. Children end with the runner; the next one starts others.
-    """
-
-    def __init__(self) -> None:
-        self.threads = ThreadPool()
-        self.children: Children | None = None
-        """Made by the first job that needs one."""
-        # What children do beside runs must not see the context variables of the run that started them.
-        self._variables = without_deadline()
-        self._is_short = False
-        """The last child could not be started, and the log says so."""
-
-    async def child_for(self, run: Run, options: Options) -> Child | None:
-        """A child that has imported the handler of a run; None if none can be started now.
-
-        That is a trouble of this machine, not of the job. It returns after a pause, so that a job which is
-        put back is not claimed again at once.
-
-        Raises:
-            BaseException: See `Children.take`.
-        """
-        try:
-            child = await self._need_children(options).take(run)
-        except OSError as error:
-            if error.errno not in _SHORTAGES or remote_trace_of(error) is not None:
-                raise
-            if not self._is_short:
-                message = "no child process can be started (%s); jobs that need one are put back until it can"
-                logger.warning(message, error.strerror)
-            self._is_short = True
-            await asyncio.sleep(_PAUSE)
-            return None
-        self._is_short = False
-        return child
-
-    def _need_children(self, options: Options) -> Children:
-        """The child processes; who has no handler for them does not import what they need."""
-        if self.children is None:
-            from monque._engine.processes import Children
-
-            self.children = Children(options, self._variables.copy())
-        return self.children
-
-    async def end_children(self) -> None:
-        """No handler runs any more: end the child processes."""
-        children, self.children = self.children, None
-        if children is not None:
-            await children.end()
-
-    def kill_children(self) -> None:
-        """The event loop is gone, and nothing of it can be awaited: end the child processes at once."""
-        if self.children is not None:
-            self.children.kill()

@@ -1,1 +1,1 @@
-"""What the integrations of web frameworks share."""
+"""Code that the integrations of web frameworks share."""

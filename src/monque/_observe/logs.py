@@ -1,17 +1,22 @@
-"""Which job a log line is about: fields on our own lines, and on those that handlers write."""
+"""Log lines: the job that one is about, on our own lines and on those of handlers; starts and stops."""
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from monque._values.errors import JobStateError
 from monque._values.verdicts import Fail
+from monque._values.views import Pause
 from monque._values.words import bounded
 
 if TYPE_CHECKING:
     from monque._values.job import Job
+
 
 logger = logging.getLogger("monque")
 
@@ -98,6 +103,19 @@ def log_snoozed(job: Job[Any], duration: timedelta, when: str) -> None:
         logger.debug(message, job.id, job.name, when, extra=about(job, duration))
 
 
+def log_waiting(job: Job[Any], duration: timedelta, name: str) -> None:
+    """Log that a handler waits, and in which step."""
+    if logger.isEnabledFor(logging.DEBUG):
+        logger.debug("job %s (%s) waits in %r", job.id, job.name, name, extra=about(job, duration))
+
+
+def log_step(job: Job[Any], duration: timedelta, name: str) -> None:
+    """Log that a durable step is done, after that is stored."""
+    if logger.isEnabledFor(logging.DEBUG):
+        message = "step %r of job %s (%s) is done"
+        logger.debug(message, name, job.id, job.name, extra=about(job, duration))
+
+
 def log_failure(
     job: Job[Any], duration: timedelta, reason: str, error: BaseException | None, *, will_retry: bool
 ) -> None:
@@ -113,3 +131,97 @@ def log_failure(
         fields = about(job, duration)
         shown = None if error is None else bounded(error)
         logger.log(level, message, job.id, job.name, then, reason, exc_info=shown, extra=fields)
+
+
+class JobLogHandler(logging.Handler):
+    """Adds what handlers log to the log of their job (`Job.log`); add it to any logger.
+
+    Records written outside of a job, or after its handler has ended, are ignored.
+
+    Args:
+        level: The least level of records, as in `logging`: a number or a name.
+
+    Examples:
+        >>> logging.getLogger("shop").addHandler(JobLogHandler(logging.INFO))
+    """
+
+    DONE = "monque_in_job_log"
+    """Set on a record of a child process that a handler there has added to the log of its job."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Add the formatted record to the log of the job that runs here."""
+        if (job := running.get()) is None or hasattr(record, self.DONE):
+            return
+        try:
+            job.add_log(self.format(record), record.levelname.lower()[:20] or "info")
+        except JobStateError:
+            return  # the handler has ended; a task that it left behind logs
+        except Exception:  # noqa: BLE001 - as every handler of `logging`: a bad record must not end a job
+            self.handleError(record)
+
+
+# An instance may have a thousand names; a log line should not.
+_MOST_NAMES = 20
+
+
+def starts(
+    concurrency: Mapping[str, int], *, place: str, instance_concurrency: int | None, poll: float | None
+) -> str:
+    """Say what an instance works on, where, and how it finds jobs: every *poll* seconds, or by a stream."""
+    names = [f"{name} ({count} at once)" for name, count in concurrency.items()]
+    what = _listed(names) or "no jobs yet (no worker is registered)"
+    most = "" if instance_concurrency is None else f", at most {instance_concurrency} at once in all,"
+    how = "woken by a change stream" if poll is None else f"looking for new jobs every {poll:g} s"
+    return f"works on {what}{most} in {place}, {how}"
+
+
+def stops(running: Iterable[str], *, timeout: float, hears_signals: bool, by_job: bool) -> str:
+    """Say what a stopping instance does, given the names of the jobs that it waits for."""
+    counts = Counter(running)
+    if not counts:
+        return (
+            "stops, as a job asked for it; no other job is running" if by_job else "stops; no job is running"
+        )
+    names = _listed([f"{count} {name}" for name, count in sorted(counts.items())])
+    jobs = f"{counts.total()} running job(s) ({names})"
+    if timeout <= 0:
+        return f"stops and gives back {jobs} at once"
+    hint = "; a second signal gives them back at once" if hears_signals else ""
+    return f"stops and waits at most {timeout:g} s for {jobs}{hint}"
+
+
+def unfinished(*, put_back: list[str], still_running: list[str], not_stored: list[str]) -> str:
+    """Say what became of the jobs that were not finished in time, given as "name id"."""
+    fates = {
+        "put back": put_back,
+        "still running, because they could not be cancelled": still_running,
+        "ended, but the database has not confirmed that yet": not_stored,
+    }
+    said = [f"{fate}: {_listed(jobs)}" for fate, jobs in fates.items() if jobs]
+    return "; ".join(said) or "all of them have ended since"
+
+
+def stopped(seconds: float, still_running: int, not_stored: int) -> str:
+    """The last line of an instance."""
+    running = f"; {still_running} job(s) still run here" if still_running else ""
+    ended = f"; the end of {not_stored} job(s) is not stored yet" if not_stored else ""
+    return f"stopped after {seconds:.1f} s{running}{ended}"
+
+
+def paused(pause: Pause) -> str:
+    """Say that a pause has begun to count here."""
+    what = "any name" if pause.name is None else pause.name
+    until = "" if pause.until is None else f" until {pause.until:%Y-%m-%d %H:%M:%S} UTC"
+    why = "" if pause.reason is None else f": {pause.reason}"
+    return f"starts no job of {what}{until}, as it is paused{why}"
+
+
+def resumed(name: str | None) -> str:
+    """Say that a pause does not count here any more."""
+    what = "all names but those that are paused by themselves" if name is None else name
+    return f"starts jobs of {what} again"
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

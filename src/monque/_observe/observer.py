@@ -8,9 +8,9 @@ from typing import Literal
 
 from monque._values.views import QueueDepth
 
-Ending = Literal["completed", "retried", "failed", "cancelled", "snoozed"]
-"""How a run ended: it succeeded, it failed and is tried again, it failed for good, the job was cancelled, or
-its handler put it off (snoozed)."""
+Ending = Literal["completed", "retried", "failed", "cancelled", "snoozed", "waiting"]
+"""The end of a run: it succeeded, it failed and is tried again, it failed for good, the job was cancelled,
+its handler put it off (snoozed), or it waits in a durable step and goes on in a later run."""
 
 
 class Observer:
@@ -39,11 +39,12 @@ class Observer:
 
         Args:
             name: The job name.
-            ending: completed, retried (it failed and is tried again), failed (for good), cancelled or
-                snoozed. Later releases may have more.
+            ending: completed, retried (it failed and is tried again), failed (for good), cancelled, snoozed
+                or waiting: then the job goes on in a later run, and metrics count no run. Later releases may
+                have more.
             waited: From the time it was due to the call of the handler.
-            ran: How long the handler took.
-            error: What it raised; None if it was cancelled or snoozed.
+            ran: How long the handler took; of a completed job that has waited, all of its runs together.
+            error: What it raised; None if it was cancelled, snoozed or waits.
         """
 
     def surveyed(self, depths: Sequence[QueueDepth], *, collection: str) -> None:

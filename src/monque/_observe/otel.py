@@ -7,12 +7,13 @@ to the providers that the user has configured. Whatever these raise is logged an
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from opentelemetry import metrics, trace
 from opentelemetry.context import Context, attach, detach
@@ -20,7 +21,6 @@ from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 from opentelemetry.trace import Link, NoOpTracer, Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from monque._observe import semconv
 from monque._observe.observer import Ending, Observer
 from monque._store.document import Document, put_trace, trace_of
 from monque._values.job import Job
@@ -39,15 +39,15 @@ _IDLE = ("opentelemetry.trace", "opentelemetry.metrics")
 
 
 class Result(Protocol):
-    """What the call of a handler came to, as far as a span shows it."""
+    """The end of a handler's call, as far as a span shows it."""
 
     @property
     def error(self) -> BaseException | None:
-        """What the handler raised."""
+        """The error that the handler raised."""
 
     @property
     def interrupted(self) -> bool:
-        """Whether the handler was told to stop and ended by that, which is no failure of the job."""
+        """Return whether the handler was told to stop and ended by that, which is no failure of the job."""
 
 
 ResultT = TypeVar("ResultT", bound=Result)
@@ -55,14 +55,14 @@ ResultT = TypeVar("ResultT", bound=Result)
 
 @dataclass(frozen=True, slots=True)
 class OpenTelemetry:
-    """What is configured: one or both of tracing and metrics."""
+    """The configured parts: one or both of tracing and metrics."""
 
     tracing: Tracing | None
     metrics: Metrics | None
 
 
 def configured() -> OpenTelemetry | None:
-    """What is configured in this process, or None if nothing is."""
+    """Return the parts that are configured in this process, or None if nothing is."""
     global _known
     providers = (_provider(trace.get_tracer_provider), _provider(metrics.get_meter_provider))
     if providers != _known[0]:
@@ -70,9 +70,7 @@ def configured() -> OpenTelemetry | None:
         with _undisturbed:
             tracing = None if _is_idle(providers[0]) else _tracing()
         with _undisturbed:
-            measuring = (
-                None if _is_idle(providers[1]) else Metrics(metrics.get_meter(semconv.MONQUE, __version__))
-            )
+            measuring = None if _is_idle(providers[1]) else Metrics(metrics.get_meter(MONQUE, __version__))
         nothing = tracing is None and measuring is None
         _known = (providers, None if nothing else OpenTelemetry(tracing, measuring))
     return _known[1]
@@ -112,7 +110,7 @@ def _is_idle(provider: object) -> bool:
 
 
 def _tracing() -> Tracing | None:
-    tracer = trace.get_tracer(semconv.MONQUE, __version__)
+    tracer = trace.get_tracer(MONQUE, __version__)
     return None if isinstance(tracer, NoOpTracer) else Tracing(tracer)
 
 
@@ -141,16 +139,14 @@ class Tracing:
                 _end(span)
 
     def _begin_sending(self, name: str, documents: list[Document]) -> Span | None:
-        attributes = _attributes(semconv.SEND, name)
+        attributes = _attributes(SEND, name)
         if len(documents) == 1:
-            attributes[semconv.MESSAGE_ID] = str(documents[0]["_id"])
+            attributes[MESSAGE_ID] = str(documents[0]["_id"])
         else:
-            attributes[semconv.BATCH_COUNT] = len(documents)
+            attributes[BATCH_COUNT] = len(documents)
         span: Span | None = None
         with _undisturbed:
-            span = self._tracer.start_span(
-                f"{semconv.SEND} {name}", kind=SpanKind.PRODUCER, attributes=attributes
-            )
+            span = self._tracer.start_span(f"{SEND} {name}", kind=SpanKind.PRODUCER, attributes=attributes)
             carrier: dict[str, str] = {}
             _PROPAGATOR.inject(carrier, trace.set_span_in_context(span))
             for document in documents:
@@ -169,7 +165,7 @@ class Tracing:
             result = await call
             if result.interrupted:
                 with _undisturbed:
-                    span.set_attribute(semconv.JOB_INTERRUPTED, True)
+                    span.set_attribute(JOB_INTERRUPTED, True)
             elif result.error is not None and not isinstance(result.error, Snooze | Cancel):
                 _fail(span, result.error)
         finally:
@@ -178,17 +174,37 @@ class Tracing:
             _end(span)
         return result
 
+    @contextmanager
+    def stepping(self, job: Job[Any], name: str, kind: str) -> Iterator[None]:
+        """Make a span for a durable step, below that of its run; a cancellation is no error of it."""
+        attributes = {SYSTEM: MONQUE, DESTINATION: job.name, MESSAGE_ID: str(job.id), STEP_KIND: kind}
+        span, token = None, None
+        with _undisturbed:
+            span = self._tracer.start_span(f"{kind} {name}", attributes=attributes)
+            token = attach(trace.set_span_in_context(span))
+        try:
+            yield
+        except Exception as error:
+            if span is not None:
+                _fail(span, error)
+            raise
+        finally:
+            if token is not None:
+                detach(token)
+            if span is not None:
+                _end(span)
+
     def _begin_processing(self, job: Job[Any], carrier: dict[str, str]) -> Span | None:
-        attributes = _attributes(semconv.PROCESS, job.name) | {
-            semconv.MESSAGE_ID: str(job.id),
-            semconv.JOB_ATTEMPT: job.attempt,
-            semconv.CLIENT_ID: job.claimed_by or "",
+        attributes = _attributes(PROCESS, job.name) | {
+            MESSAGE_ID: str(job.id),
+            JOB_ATTEMPT: job.attempt,
+            CLIENT_ID: job.claimed_by or "",
         }
         with _undisturbed:
             sent = _PROPAGATOR.extract(carrier, Context())
             producer = trace.get_current_span(sent).get_span_context()
             return self._tracer.start_span(
-                f"{semconv.PROCESS} {job.name}",
+                f"{PROCESS} {job.name}",
                 context=sent if _is_direct(job) else Context(),
                 kind=SpanKind.CONSUMER,
                 attributes=attributes,
@@ -219,10 +235,13 @@ def continued(carrier: Mapping[str, str]) -> Iterator[None]:
 
 
 def _is_direct(job: Job[Any]) -> bool:
-    """Whether this run belongs to the trace that stored the job: the first one, of a job due at once.
+    """Return whether this run belongs to the trace that stored the job: the first one, of a job due at once.
 
-    A later run gets a trace of its own, with a link: the trace that stored the job may have ended long ago.
+    So do all runs that go on behind durable steps: they are one piece of work. Any other later run gets a
+    trace of its own, with a link: the trace that stored the job may have ended long ago.
     """
+    if job.attempt > 1 and job.steps:
+        return True
     created: datetime | None = job.created_at  # None if somebody else wrote the document, as is the other
     due = job.next_run_at
     is_first = job.cron is None and job.attempt <= 1
@@ -231,10 +250,10 @@ def _is_direct(job: Job[Any]) -> bool:
 
 def _attributes(operation: str, name: str) -> dict[str, str | int]:
     return {
-        semconv.SYSTEM: semconv.MONQUE,
-        semconv.OPERATION_TYPE: operation,
-        semconv.OPERATION_NAME: operation,
-        semconv.DESTINATION: name,
+        SYSTEM: MONQUE,
+        OPERATION_TYPE: operation,
+        OPERATION_NAME: operation,
+        DESTINATION: name,
     }
 
 
@@ -243,7 +262,7 @@ def _fail(span: Span, error: BaseException) -> None:
     with _undisturbed:
         span.record_exception(bounded(error))
     with _undisturbed:
-        span.set_attribute(semconv.ERROR_TYPE, kind)
+        span.set_attribute(ERROR_TYPE, kind)
         span.set_status(Status(StatusCode.ERROR, f"{kind}: {text}" if text else kind))
 
 
@@ -261,54 +280,61 @@ class Metrics(Observer):
     """Counts for all instances of this process."""
 
     def __init__(self, meter: Meter) -> None:
-        self._sent = meter.create_counter(semconv.SENT, "{message}", "Jobs stored.")
+        self._sent = meter.create_counter(SENT, "{message}", "Jobs stored.")
         self._consumed = meter.create_counter(
-            semconv.CONSUMED,
+            CONSUMED,
             "{message}",
             "Runs that ended: completed, retried, failed, cancelled or snoozed.",
         )
-        self._ran = _seconds(meter, semconv.PROCESS_DURATION, "How long handlers ran.")
-        self._waited = _seconds(meter, semconv.JOB_WAIT, "From the time a job was due to its handler's call.")
-        self._stalls = _seconds(
-            meter, semconv.STALL, "How long the event loop stood still, if over a second."
-        )
+        self._ran = _seconds(meter, PROCESS_DURATION, "How long handlers ran.")
+        self._waited = _seconds(meter, JOB_WAIT, "From the time a job was due to its handler's call.")
+        self._stalls = _seconds(meter, STALL, "How long the event loop stood still, if over a second.")
         self._depths: dict[str, Sequence[QueueDepth]] = {}
+        self._surveyed_at: dict[str, float] = {}
         meter.create_observable_gauge(
-            semconv.QUEUE_DEPTH, [self._observe_depths], "{message}", "Jobs that wait or run."
+            QUEUE_DEPTH, [self._observe_depths], "{message}", "Jobs that wait or run."
+        )
+        meter.create_observable_gauge(JOBS_WAITING, [self._observe_waits], "{message}", "Jobs that wait.")
+        meter.create_observable_gauge(
+            OLDEST_DUE, [self._observe_oldest], "s", "How long the first due job has been waiting."
         )
         meter.create_observable_gauge(
-            semconv.OLDEST_DUE, [self._observe_oldest], "s", "How long the first due job has been waiting."
+            LAST_SURVEY, [self._observe_survey], "s", "When the waiting jobs were last counted here."
         )
         meter.create_observable_gauge(
-            semconv.NAME_PAUSED, [self._observe_paused], "1", "Whether the name is paused: 1 if so, else 0."
+            NAME_PAUSED, [self._observe_paused], "1", "Whether the name is paused: 1 if so, else 0."
         )
 
         self._stuck: dict[str, int] = {}
         meter.create_observable_gauge(
-            semconv.STUCK, [self._observe_stuck], "{message}", "Handlers that do not stop though told to."
+            STUCK, [self._observe_stuck], "{message}", "Handlers that do not stop though told to."
         )
 
     def enqueued(self, name: str, count: int) -> None:
         """Count the jobs."""
-        self._sent.add(count, _labels(semconv.SEND, name))
+        self._sent.add(count, _labels(SEND, name))
 
     def ended(
         self, name: str, ending: Ending, *, waited: timedelta, ran: timedelta, error: BaseException | None
     ) -> None:
         """Count the run, and record how long it waited and took."""
-        labels = _labels(semconv.PROCESS, name)
+        if ending == "waiting":
+            return  # the run goes on later: it is counted once, with its end
+        labels = _labels(PROCESS, name)
         is_measured = bool(ran)  # else no handler was called here, or nobody knows for how long
         if is_measured:
             self._waited.record(waited.total_seconds(), labels)
         if error is not None:
-            labels = {**labels, semconv.ERROR_TYPE: _type_of(error)}
+            labels = {**labels, ERROR_TYPE: _type_of(error)}
         if is_measured:
             self._ran.record(ran.total_seconds(), labels)
-        self._consumed.add(1, {**labels, semconv.JOB_ENDING: ending})
+        self._consumed.add(1, {**labels, JOB_ENDING: ending})
 
     def surveyed(self, depths: Sequence[QueueDepth], *, collection: str) -> None:
         """Keep the numbers for the reader, which asks for them in a thread."""
         self._depths = {**self._depths, collection: depths}
+        times = {**self._surveyed_at, collection: time.time()}
+        self._surveyed_at = {each: at for each, at in times.items() if self._depths[each]}
 
     def stuck(self, name: str, count: int) -> None:
         """Keep the number for the reader, which asks for it in a thread."""
@@ -316,20 +342,29 @@ class Metrics(Observer):
 
     def _observe_stuck(self, _options: CallbackOptions) -> Iterable[Observation]:
         for name, count in self._stuck.items():
-            yield Observation(count, {semconv.SYSTEM: semconv.MONQUE, semconv.DESTINATION: name})
+            yield Observation(count, {SYSTEM: MONQUE, DESTINATION: name})
 
     def stalled(self, duration: timedelta) -> None:
         """Record the duration."""
-        self._stalls.record(duration.total_seconds(), {semconv.SYSTEM: semconv.MONQUE})
+        self._stalls.record(duration.total_seconds(), {SYSTEM: MONQUE})
 
     def _observe_depths(self, _options: CallbackOptions) -> Iterable[Observation]:
         for depth, labels in self._surveyed():
             for state in ("due", "later", "processing"):
-                yield Observation(getattr(depth, state), {**labels, semconv.JOB_STATE: state})
+                yield Observation(getattr(depth, state), {**labels, JOB_STATE: state})
+
+    def _observe_waits(self, _options: CallbackOptions) -> Iterable[Observation]:
+        for depth, labels in self._surveyed():
+            for reason, count in (depth.waiting or {}).items():
+                yield Observation(count, {**labels, WAIT_REASON: reason})
 
     def _observe_oldest(self, _options: CallbackOptions) -> Iterable[Observation]:
         for depth, labels in self._surveyed():
             yield Observation(depth.oldest_due.total_seconds(), labels)
+
+    def _observe_survey(self, _options: CallbackOptions) -> Iterable[Observation]:
+        for collection, at in self._surveyed_at.items():
+            yield Observation(at, {SYSTEM: MONQUE, COLLECTION: collection})
 
     def _observe_paused(self, _options: CallbackOptions) -> Iterable[Observation]:
         for depth, labels in self._surveyed():
@@ -338,22 +373,59 @@ class Metrics(Observer):
     def _surveyed(self) -> Iterator[tuple[QueueDepth, dict[str, str]]]:
         for collection, depths in self._depths.items():
             for depth in depths:
-                labels = {semconv.SYSTEM: semconv.MONQUE, semconv.DESTINATION: depth.name}
-                yield depth, {**labels, semconv.COLLECTION: collection}
+                labels = {SYSTEM: MONQUE, DESTINATION: depth.name}
+                yield depth, {**labels, COLLECTION: collection}
 
 
 def _labels(operation: str, name: str) -> Mapping[str, str]:
     return {
-        semconv.SYSTEM: semconv.MONQUE,
-        semconv.OPERATION_NAME: operation,
-        semconv.DESTINATION: name,
+        SYSTEM: MONQUE,
+        OPERATION_NAME: operation,
+        DESTINATION: name,
     }
 
 
 def _seconds(meter: Meter, name: str, description: str) -> Histogram:
     try:
         return meter.create_histogram(
-            name, "s", description, explicit_bucket_boundaries_advisory=list(semconv.SECONDS)
+            name, "s", description, explicit_bucket_boundaries_advisory=list(SECONDS)
         )
     except TypeError:  # an older API, where only a view of the user can set the buckets
         return meter.create_histogram(name, "s", description)
+
+
+SYSTEM: Final = "messaging.system"
+OPERATION_TYPE: Final = "messaging.operation.type"
+OPERATION_NAME: Final = "messaging.operation.name"
+DESTINATION: Final = "messaging.destination.name"
+MESSAGE_ID: Final = "messaging.message.id"
+BATCH_COUNT: Final = "messaging.batch.message_count"
+CLIENT_ID: Final = "messaging.client.id"
+ERROR_TYPE: Final = "error.type"
+COLLECTION: Final = "db.collection.name"
+
+MONQUE: Final = "monque"
+SEND: Final = "send"
+PROCESS: Final = "process"
+
+JOB_ATTEMPT: Final = "monque.job.attempt"
+STEP_KIND: Final = "monque.step.kind"
+JOB_INTERRUPTED: Final = "monque.job.interrupted"
+JOB_ENDING: Final = "monque.job.ending"
+JOB_STATE: Final = "monque.job.state"
+WAIT_REASON: Final = "monque.wait.reason"
+
+SENT: Final = "messaging.client.sent.messages"
+CONSUMED: Final = "messaging.client.consumed.messages"
+PROCESS_DURATION: Final = "messaging.process.duration"
+JOB_WAIT: Final = "monque.job.wait"
+QUEUE_DEPTH: Final = "monque.queue.depth"
+JOBS_WAITING: Final = "monque.jobs.waiting"
+OLDEST_DUE: Final = "monque.queue.oldest_due"
+LAST_SURVEY: Final = "monque.queue.last_survey"
+NAME_PAUSED: Final = "monque.name.paused"
+STALL: Final = "monque.event_loop.stall"
+STUCK: Final = "monque.job.stuck"
+
+# Of the conventions, in seconds; waits and runs of jobs may take longer than the requests they were made for.
+SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)

@@ -85,6 +85,10 @@ class Audience:
         log_start(job)
         return await (call if self._tracing is None else self._tracing.processing(job, claim, call))
 
+    def stepping(self, job: Job[Any], name: str, kind: str) -> AbstractContextManager[None]:
+        """Wrap a durable step of a run, in a span if there is a tracer."""
+        return nullcontext() if self._tracing is None else self._tracing.stepping(job, name, kind)
+
     def ended(
         self, job: Job[Any], ending: Ending, *, ran: timedelta, error: BaseException | None, at: datetime
     ) -> None:

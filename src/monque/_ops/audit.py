@@ -3,9 +3,13 @@
 It is a collection of its own beside the jobs:
 
     {_id, at, actor, via, action, outcome, jobId?, jobIds?, name?, filter?, count?, errors?, before?, after?,
-     note?, address?, requestId?, expireAt}
+     note?, address?, requestId?, open?, expireAt}
 
-`jobIds` are the jobs of one piece of an action on many: what was done to a job is found by either.
+An action on many jobs is one entry, also if it comes in pieces: each adds to its counts, and `open` is there
+until the last one has. `jobIds` are the jobs of the first piece. Those of each later piece stand beside it,
+in a document without a time, so that it is in no list:
+
+    {_id, of, jobIds, expireAt}
 
 The trail is a service, never a condition: whoever may not write to it still acts. The first write creates the
 collection, and its indexes unless `Options.create_indexes` is False.
@@ -13,57 +17,57 @@ collection, and its indexes unless `Options.create_indexes` is False.
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
-import json
 import logging
 import struct
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from bson import Binary, Decimal128, Int64, ObjectId
 from pymongo import DESCENDING, IndexModel
 from pymongo.asynchronous.collection import AsyncCollection
-from pymongo.errors import OperationFailure, PyMongoError
+from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError
 
 from monque._connect.deadlines import limited
+from monque._ops import lists
 from monque._store import decoding
-from monque._store.document import EARLIEST, Document, milliseconds, time_of
-from monque._time.clock import elapsed
-from monque._values.errors import InvalidCursorError
+from monque._store.document import EARLIEST, Document, key_of, milliseconds, time_of
+from monque._store.transitions.transition import counter
+from monque._time.clock import Refusals
+from monque._values.errors import ConfigurationError, ConnectionError, InvalidCursorError, MonqueError
+from monque._values.filter import FILTERS, JobFilter
 from monque._values.job import Job
-from monque._values.records import AuditEntry
+from monque._values.records import AuditEntry, Outcome
 from monque._values.rules import ids_meant
 from monque._values.schedule import Schedule
-from monque._values.views import JobFilter
-from monque._values.words import driver_reason, storable
+from monque._values.views import BulkResult
+from monque._values.words import camel, driver_reason, storable
+
+R = TypeVar("R")
 
 SUFFIX = "_audit"
-"""What the name of the collection has behind the name of the jobs collection."""
+"""The end of the name of the collection, behind the name of the jobs collection."""
 
-# How long an entry is kept. Half would be gone before a yearly audit asks for the last quarter; twice keeps
-# names of people for longer than most companies may.
+# How long an entry is kept: a quarter, and names of people no longer than most companies may.
 _KEPT = timedelta(days=90)
 
-# How long the caller waits for the write, in seconds: the action is done by then. With half of it a failover
-# would cost entries; with twice, an operator waits for ten seconds for an answer that is there.
+# How long the caller waits for the write, in seconds: the action is done by then. A failover fits into it.
 _LIMIT = 5.0
+# The same for an action that failed because the database is away: its caller waits for the error.
+_LIMIT_IN_AN_OUTAGE = 1.0
 
-# How long nothing is written after the server has refused an entry. With half of it there are more writes in
-# vain; with twice, a trail whose disk has room again stays silent for longer.
+# How long nothing is written after the server has refused an entry.
 _REST = 60.0
 
 # What will be refused again: no right (13), a name that is too long (73), a full disk (14031), a collection
 # that is a view (166) or is capped.
-_REFUSALS = (13, 73, 166, 14031)
+_UNAUTHORIZED = 13
+_REFUSALS = (_UNAUTHORIZED, 73, 166, 14031)
 
-# Bounds of what is kept of one value. Half would cut the notes that `check_reason` allows; twice would let
-# an entry grow beyond what a page of them should weigh.
+# Bounds of what is kept of one value. The notes that `check_reason` allows fit.
 _LONGEST_TEXT = 1_000
 _DEEPEST = 6
 _MOST_VALUES = 200
@@ -99,6 +103,7 @@ INDEXES = [
 ]
 
 logger = logging.getLogger("monque")
+_actions_logger = logging.getLogger("monque.audit")
 
 
 class AuditTrail:
@@ -107,34 +112,77 @@ class AuditTrail:
     def __init__(self, collection: AsyncCollection[Document], *, create_indexes: bool) -> None:
         self._collection = collection
         self._indexes_wanted = create_indexes
-        self._refused_at: float | None = None
+        self._refusals = Refusals()
 
     @property
     def is_on(self) -> bool:
-        """Whether entries are stored, as far as the last write has shown."""
-        return self._refused_at is None
+        """True if entries are stored, as far as the last write has shown."""
+        return not self._refusals
 
     async def write(self, entry: Document) -> None:
         """Store an entry, by the server's clock. It never fails: what cannot be stored is logged once."""
-        if self._refused_at is not None and elapsed() - self._refused_at < _REST:
-            return
+        stored = {"$mergeObjects": ["$$ROOT", {"$literal": entry}, {"at": "$$NOW", "expireAt": _EXPIRES}]}
+        await self._try(
+            lambda: self._collection.update_one({"_id": ObjectId()}, [{"$replaceWith": stored}], upsert=True)
+        )
+
+    async def add(
+        self, entry_id: ObjectId, piece: Document, *, is_open: bool
+    ) -> tuple[ObjectId, Document | None] | None:
+        """Add a piece to the entry of its action, or store it as that entry; it never fails.
+
+        Return the id of the entry, and its counts before, which are None if it is new. None if nothing could
+        be stored.
+        """
+        return await self._try(lambda: self._add(entry_id, piece, is_open))
+
+    async def _add(
+        self, entry_id: ObjectId, piece: Document, is_open: bool
+    ) -> tuple[ObjectId, Document | None]:
+        ours = {field: {"$eq": piece[field]} for field in ("actor", "via", "action")}
+        # Twice, because two pieces may store the entry at the same time. After that it is somebody else's:
+        # whoever has a place can write another one, and nobody may add to the entry of another actor.
+        for each in (entry_id, entry_id):
+            with suppress(DuplicateKeyError):
+                return each, await self._add_to({"_id": each, **ours}, piece, is_open)
+        fresh = ObjectId()
+        return fresh, await self._add_to({"_id": fresh, **ours}, piece, is_open)
+
+    async def _add_to(self, entry: Document, piece: Document, is_open: bool) -> Document | None:
+        update, counts = _added(piece, is_open=is_open), {"count": 1, "errors": 1, "open": 1}
+        before = await decoding.find_one_and_update(
+            self._collection, entry, update, upsert=True, before=counts
+        )
+        if before is not None and "jobIds" in piece:
+            jobs = {"$literal": {"of": entry["_id"], "jobIds": piece["jobIds"]}}
+            stored = {"$mergeObjects": ["$$ROOT", jobs, {"expireAt": _EXPIRES}]}
+            await self._collection.update_one({"_id": ObjectId()}, [{"$replaceWith": stored}], upsert=True)
+        return before
+
+    async def _try(self, write: Callable[[], Awaitable[R]]) -> R | None:
+        """Write, unless the server has refused that a moment ago; None if it failed, which is logged."""
+        if not self._refusals.allow_after(_REST):
+            return None
         try:
             with limited(_LIMIT):
                 await self._create_indexes()
-                await self._collection.update_one({"_id": ObjectId()}, _stamped(entry), upsert=True)
+                written = await write()
         except PyMongoError as error:
             self._failed(error)
-        else:
-            self._refused_at = None
+            return None
+        self._refusals.clear()
+        return written
 
     async def read(
         self, which: Which, place: Place | None, limit: int
     ) -> tuple[list[AuditEntry], Place | None]:
         """At most *limit* entries, the newest first, and the place of the last one if there are more."""
-        look = partial(self._look, which, limit + 1)
+        look = partial(self._look, which.query(await self._of_pieces(which)), limit + 1)
         found = [] if place is None else await look({"$eq": place.at}, below=place.id)
         if len(found) <= limit:
-            found += await look({"$gte": EARLIEST} if place is None else {"$gte": EARLIEST, "$lt": place.at})
+            before = which.until if place is None else place.at
+            up_to = {} if before is None else {"$lt": before}
+            found += await look({"$gte": which.since or EARLIEST, **up_to})
         if len(found) > limit:
             # The index has no order among entries of one time. Those of the last time are read by their ids.
             last = found[-1]["at"]
@@ -144,8 +192,15 @@ class AuditTrail:
         more = Place(page[-1]["at"], page[-1]["_id"]) if len(found) > limit else None
         return [to_entry(each) for each in page], more
 
+    async def _of_pieces(self, which: Which) -> list[Any]:
+        """The ids of the entries of which a later piece has changed the job that is meant."""
+        if which.job is None:
+            return []
+        pieces = {"jobIds": {"$in": ids_meant(which.job)}, "of": {"$exists": True}}
+        return [each["of"] for each in await decoding.find(self._collection, pieces, {"of": 1})]
+
     async def _look(
-        self, which: Which, limit: int, at: Document, *, below: ObjectId | None = None
+        self, query: Document, limit: int, at: Document, *, below: ObjectId | None = None
     ) -> list[Document]:
         """Entries of some times; if it is one time, by their ids."""
         is_one_time = "$eq" in at
@@ -153,7 +208,7 @@ class AuditTrail:
         return await decoding.find(
             self._collection,
             # What somebody wrote with another kind of id, or without a date, has no place in the order.
-            {**which.query(), "at": at, "_id": {"$type": "objectId", **ids}},
+            {**query, "at": at, "_id": {"$type": "objectId", **ids}},
             {"jobIds": 0},  # hundreds of them, which nobody reads
             sort={"_id": DESCENDING} if is_one_time else {"at": DESCENDING},
             limit=limit,
@@ -168,14 +223,12 @@ class AuditTrail:
     def _failed(self, error: PyMongoError) -> None:
         """Log it; after a refusal of the server only once, and rest for a while."""
         is_refusal = isinstance(error, OperationFailure) and error.code in _REFUSALS
-        if not is_refusal or self._refused_at is None:
+        if not is_refusal or self._refusals.add():
             logger.warning(
                 "cannot write to the audit trail %s, the action itself is not affected: %s",
                 self._collection.full_name,
                 driver_reason(error),
             )
-        if is_refusal:
-            self._refused_at = elapsed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,22 +245,27 @@ class Which:
 
     job: Any = None
     actor: str | None = None
-    action: str | None = None
+    actions: Sequence[str] | None = None
+    since: datetime | None = None
+    until: datetime | None = None
 
-    def query(self) -> Document:
-        """The query for them, without their time."""
+    def query(self, of_pieces: Sequence[Any] = ()) -> Document:
+        """The query for them, without their times; *of_pieces* are entries that name the job elsewhere."""
         meant = {"$in": [] if self.job is None else ids_meant(self.job)}
-        query: Document = {} if self.job is None else {"$or": [{"jobId": meant}, {"jobIds": meant}]}
+        elsewhere = [{"_id": {"$in": list(of_pieces)}}] if of_pieces else []
+        query: Document = (
+            {} if self.job is None else {"$or": [{"jobId": meant}, {"jobIds": meant}, *elsewhere]}
+        )
         if self.actor is not None:
             query["actor"] = {"$eq": self.actor}
-        if self.action is not None:
-            query["action"] = {"$in": _names_of(self.action)}
+        if self.actions is not None:
+            query["action"] = {"$in": [name for action in self.actions for name in _names_of(action)]}
         return query
 
     def write_cursor(self, place: Place) -> str:
         """Encode a place as text that only the same question accepts."""
         packed = _PLACE.pack(milliseconds(place.at - _EPOCH), place.id.binary)
-        return base64.urlsafe_b64encode(packed + self._seal(packed)).decode()
+        return lists.write_cursor(packed, self._described())
 
     def read_cursor(self, cursor: object) -> Place:
         """Decode the place that a cursor stands for.
@@ -215,34 +273,100 @@ class Which:
         Raises:
             InvalidCursorError: It was changed, or comes from another question.
         """
-        raw = b""
-        with suppress(binascii.Error, ValueError):
-            raw = base64.b64decode(cursor if isinstance(cursor, str) else "", altchars=b"-_", validate=True)
-        packed, seal = raw[: _PLACE.size], raw[_PLACE.size :]
-        if len(packed) != _PLACE.size or seal != self._seal(packed):
-            raise InvalidCursorError(
-                f"the cursor {str(cursor)[:60]!r} does not belong to these audit entries: it was changed on "
-                "the way, or it comes from another filter; start again without a cursor"
-            )
-        at, entry = _PLACE.unpack(packed)
-        return Place(_EPOCH + timedelta(milliseconds=at), ObjectId(entry))
+        described = self._described()
+        return lists.read_cursor(cursor, described, _read_place, of="these audit entries", other="filter")
 
-    def _seal(self, packed: bytes) -> bytes:
-        """Bind a place to this question. It guards against mistakes, not against attacks."""
-        described = json.dumps([str(self.job), self.actor, self.action]).encode()
-        return hashlib.blake2b(described + b"\0" + packed, digest_size=7).digest()
+    def _described(self) -> object:
+        actions = None if self.actions is None else sorted(self.actions)
+        return ["audit", str(self.job), self.actor, actions, str(self.since), str(self.until)]
+
+
+def _read_place(packed: bytes) -> Place | None:
+    if len(packed) != _PLACE.size:
+        return None
+    at, entry = _PLACE.unpack(packed)
+    return Place(_EPOCH + timedelta(milliseconds=at), ObjectId(entry))
 
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
-# Twenty bytes, and seven of the seal: their base64 needs no padding.
 _PLACE = struct.Struct(">q12s")
 
 
-def _stamped(entry: Document) -> list[Document]:
-    """The update that stores an entry with the times of the server."""
-    kept = Int64(milliseconds(_KEPT))
-    times = {"at": "$$NOW", "expireAt": {"$add": ["$$NOW", kept]}}
-    return [{"$replaceWith": {"$mergeObjects": ["$$ROOT", {"$literal": entry}, times]}}]
+_EXPIRES: Document = {"$add": ["$$NOW", Int64(milliseconds(_KEPT))]}
+
+
+def _added(piece: Document, *, is_open: bool) -> list[Document]:
+    """The update that adds a piece to an entry: its counts, and its outcome and note as they are now."""
+    changes: Document = {
+        "at": {"$ifNull": ["$at", "$$NOW"]},
+        "expireAt": {"$ifNull": ["$expireAt", _EXPIRES]},
+        **{field: {"$literal": piece[field]} for field in ("outcome", "note") if field in piece},
+        **{field: {"$add": [counter(f"${field}"), piece[field]]} for field in _COUNTS if field in piece},
+        **({"open": True} if is_open else {}),
+    }
+    if "jobIds" in piece:
+        is_new = {"$eq": [{"$type": "$at"}, "missing"]}
+        changes["jobIds"] = {"$cond": [is_new, {"$literal": piece["jobIds"]}, "$jobIds"]}
+    rest = {field: value for field, value in piece.items() if field not in changes}
+    gone = [field for field in ("note", "open") if field not in changes]
+    return [
+        {"$replaceWith": {"$mergeObjects": [{"$literal": rest}, "$$ROOT", changes]}},
+        *([{"$unset": gone}] if gone else []),
+    ]
+
+
+_COUNTS = ("count", "errors")
+
+
+class BulkEntry:
+    """The one entry of an action on many jobs, to which each piece adds."""
+
+    def __init__(self, trail: AuditTrail, **about: Any) -> None:
+        self._trail, self._about = trail, about
+        self.id = ObjectId()
+
+    async def add(self, result: BulkResult, *, is_last: bool) -> bool:
+        """Add a piece; return False if the action had ended before, and its last piece is sent once more."""
+        refused = {key_of(error.job_id) for error in result.errors}
+        piece = new_entry(
+            **self._about,
+            count=result.count + result.requested,
+            errors=len(result.errors),
+            job_ids=[job_id for job_id in result.job_ids if key_of(job_id) not in refused],
+        )
+        if (added := await self._trail.add(self.id, piece, is_open=not is_last)) is None:
+            log(piece)  # the log has it, whatever the trail has
+            return True
+        self.id, before = added
+        if before is None:
+            log(piece)
+        elif is_last:
+            known = {field: before[field] for field in _COUNTS if isinstance(before.get(field), int)}
+            log({**piece, **{field: piece[field] + count for field, count in known.items()}})
+        return before is None or before.get("open") is True
+
+    async def fail(self, error: Exception) -> None:
+        """Note that a piece has failed; the next one that succeeds makes up for it."""
+        texts = [each for each in (self._about["note"], _reason(error)) if each and isinstance(each, str)]
+        piece = new_entry(**{**self._about, "outcome": _outcome(error), "note": " ".join(texts) or None})
+        log(piece)
+        is_away = isinstance(error, ConnectionError) and piece["outcome"] == "failed"
+        with limited(_LIMIT_IN_AN_OUTAGE if is_away else _LIMIT):
+            await self._trail.add(self.id, piece, is_open=True)
+
+
+def _outcome(error: Exception) -> Outcome:
+    cause = error.__cause__
+    is_refused = isinstance(cause, OperationFailure) and cause.code == _UNAUTHORIZED
+    return "refused" if is_refused else "failed"
+
+
+def _reason(error: Exception) -> str | None:
+    """Return why it failed. Texts that may hold a unique key or part of a payload are not for the trail."""
+    if not isinstance(error, MonqueError):
+        return None
+    is_wrong = isinstance(error, ConfigurationError | InvalidCursorError)
+    return "what was given cannot be used" if is_wrong else str(error)
 
 
 def new_entry(**given: Any) -> Document:
@@ -308,8 +432,7 @@ def _meant(job_id: Any) -> Any:
 
 
 def _filter_fields(jobs: JobFilter) -> Document:
-    given = {field.name: getattr(jobs, field.name) for field in fields(jobs)}
-    return {_camel(name): value for name, value in given.items() if value is not None}
+    return {camel(name): value for name in FILTERS if (value := getattr(jobs, name)) is not None}
 
 
 def _job_fields(job: Job[Any]) -> Document:
@@ -334,18 +457,17 @@ def _schedule_fields(schedule: Schedule) -> Document:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(map(str.capitalize, others))
-
-
 def _without_secrets(given: Mapping[Any, Any]) -> Document:
     """A filter without values of payloads and keys: not everybody who reads the trail may see them."""
     return {name: _hidden(value) if _is_secret(str(name)) else value for name, value in given.items()}
 
 
 def _is_secret(name: str) -> bool:
-    return name in ("payload", "uniqueKey", "unique_key") or name.startswith("payload.")
+    return any(
+        name in (each.name, each.sent_as) or name.startswith(f"{each.sent_as}.")
+        for each in FILTERS.values()
+        if each.secret
+    )
 
 
 def _hidden(value: Any) -> Any:
@@ -378,3 +500,17 @@ def _key(name: object) -> str:
 def _text(value: object) -> str:
     text = storable(str(value))
     return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
+
+
+def log(entry: Mapping[str, Any]) -> None:
+    """Log an action. Texts stand in quotes, so that no line break of theirs begins another line."""
+    level = logging.INFO if entry["outcome"] == "done" else logging.WARNING
+    if _actions_logger.isEnabledFor(level):
+        told = {field: value for field, value in entry.items() if field != "jobIds"}  # hundreds of them
+        for state in ("before", "after"):
+            if state in told:  # people who may not see payloads read logs
+                told[state] = {field: value for field, value in told[state].items() if field != "payload"}
+        shown = " ".join(f"{field}={value!r}" for field, value in told.items())
+        _actions_logger.log(
+            level, "%s", shown, extra={f"audit_{field}": value for field, value in told.items()}
+        )

@@ -17,7 +17,7 @@ from pymongo.errors import BulkWriteError, OperationFailure
 
 from monque._connect.deadlines import limited
 from monque._store.document import Document
-from monque._time.clock import elapsed
+from monque._time.clock import Refusals
 from monque._values.words import driver_reason
 
 logger = logging.getLogger("monque")
@@ -25,14 +25,12 @@ logger = logging.getLogger("monque")
 R = TypeVar("R")
 
 # Nothing waits for such a write, so it may take its time; but one that hangs must not keep the next ones.
-# With half of it, a server that is busy for a moment looks slow; twice of it only delays the verdict.
 WRITE_LIMIT = 5.0
 
 # A server that was too slow so often in a row has better things to do.
 _MOST_SLOW = 3
 
-# How long nothing is written after the server has refused a write. With half of it there are more writes in
-# vain; with twice, what is possible again comes later.
+# How long nothing is written after the server has refused a write, which it is likely to do again.
 _REST = 600.0
 
 _TOO_SLOW = {50, 262}
@@ -57,7 +55,7 @@ class Companion:
     ) -> None:
         self.collection = collection.with_options(write_concern=WriteConcern(1))
         self._is_wanted = is_on
-        self._refused_at: float | None = None
+        self._refusals = Refusals()
         self._what = what
         self._missing = list(indexes) if creates_indexes else []
         """The indexes that are created before the first write."""
@@ -65,8 +63,8 @@ class Companion:
 
     @property
     def is_on(self) -> bool:
-        """Whether it is written: the options want it, and the server has not refused the last write."""
-        return self._is_wanted and self._refused_at is None
+        """True if it is written: the options want it, and the server has not refused the last write."""
+        return self._is_wanted and not self._refusals
 
     async def write(
         self, act: Callable[[AsyncCollection[Document]], Awaitable[R]], *, within: float = WRITE_LIMIT
@@ -87,16 +85,20 @@ class Companion:
         except OperationFailure as error:
             if not self._is_refused(error):
                 raise
-            self._turn_off(error)
+            if self._refusals.add():
+                message = (
+                    "%s cannot be stored in %s, so nothing more is written there for a while; jobs go on: %s"
+                )
+                logger.warning(message, self._what, self.collection.full_name, _text(error))
             return None
-        self._slow, self._refused_at = 0, None
+        self._slow = 0
+        self._refusals.clear()
         return result
 
     @property
     def may_write(self) -> bool:
-        """Whether it is on, or has rested for so long that it is tried again."""
-        rested = self._refused_at is None or elapsed() - self._refused_at >= _REST
-        return self._is_wanted and rested
+        """True if it is on, or has rested for so long that it is tried again."""
+        return self._is_wanted and self._refusals.allow_after(_REST)
 
     def _is_refused(self, error: OperationFailure) -> bool:
         codes = _codes(error)
@@ -104,14 +106,6 @@ class Companion:
             self._slow += 1
             return self._slow >= _MOST_SLOW
         return not codes <= _PASSING and not error.has_error_label("RetryableWriteError")
-
-    def _turn_off(self, error: OperationFailure) -> None:
-        if self._refused_at is None:
-            message = (
-                "%s cannot be stored in %s, so nothing more is written there for a while; jobs go on: %s"
-            )
-            logger.warning(message, self._what, self.collection.full_name, _text(error))
-        self._refused_at = elapsed()
 
 
 def _codes(error: OperationFailure) -> set[int | None]:

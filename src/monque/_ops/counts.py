@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
 from pymongo.asynchronous.collection import AsyncCollection
-from pymongo.errors import OperationFailure
+from pymongo.errors import ExecutionTimeout, OperationFailure
 
 from monque._store import decoding, indexes
 from monque._store.document import (
@@ -17,26 +17,65 @@ from monque._store.document import (
     EXACT_CODEC_OPTIONS,
     PARKED,
     Document,
+    beyond_id,
     count_of,
     name_of,
     status_of,
 )
-from monque._store.filters import beyond_id
 from monque._store.indexes import FAILED, USES
 from monque._store.store import Store
+from monque._values.errors import AggregationTimeoutError
+from monque._values.flows import WaitKind
 from monque._values.job import Job
+from monque._values.options import UseName
 from monque._values.status import JobStatus
-from monque._values.views import FailedJob, JobCounts, QueueDepth, QueueStats
+from monque._values.views import FailureRow, JobCounts, QueueDepth, QueueStats
+from monque._workers.workers import Workers
 
+_NO_SUCH_INDEX = 2
 _STATUSES = frozenset(status.value for status in JobStatus)
 
 # A run is measured only if both of its stamps lie between `EARLIEST` and this: the server fails on the
 # difference of other values, and on one that is too large. Nothing but a date sorts between two dates.
 _LATEST = datetime.max.replace(tzinfo=UTC)
 
+# Statistics walk through whole indexes. A shorter limit would fail on large collections.
+_STATISTICS_LIMIT = timedelta(seconds=30)
 
-def statistics(name: str | None = None, *, by_name: bool = False) -> list[Document]:
+
+async def aggregate(
+    collection: AsyncCollection[Document],
+    pipeline: list[Document],
+    *,
+    max_time: timedelta | None = None,
+    hint: str | None = None,
+) -> list[Document]:
+    """Run a pipeline within a time limit, by default that of statistics."""
+    limit = _STATISTICS_LIMIT if max_time is None else max_time
+    more: dict[str, Any] = {} if hint is None else {"hint": hint}
+    try:
+        within = max(limit // timedelta(milliseconds=1), 1)
+        return await decoding.aggregate(collection, pipeline, maxTimeMS=within, allowDiskUse=True, **more)
+    except ExecutionTimeout as error:
+        raise AggregationTimeoutError(
+            f"the statistics took longer than {limit.total_seconds():g} s; "
+            "ask for one name, or remove old jobs with Options(retention=...)"
+        ) from error
+
+
+async def estimate(collection: AsyncCollection[Document], *, max_time: timedelta | None = None) -> int:
+    """About how many documents there are, without counting them."""
+    limit = {} if max_time is None else {"maxTimeMS": max(max_time // timedelta(milliseconds=1), 1)}
+    try:
+        return await collection.estimated_document_count(**limit)
+    except ExecutionTimeout as error:
+        raise AggregationTimeoutError("the server took too long to say how many jobs it has") from error
+
+
+def statistics(name: str | None = None, *, batch: str | None = None, by_name: bool = False) -> list[Document]:
     """Count jobs by status (and by name), with the average duration of completed ones."""
+    of = {"name": name, "batch": batch}
+    matched = {field: {"$eq": value} for field, value in of.items() if value is not None}
     run = {"$subtract": ["$finishedAt", "$startedAt"]}
     dates = [
         condition
@@ -45,7 +84,7 @@ def statistics(name: str | None = None, *, by_name: bool = False) -> list[Docume
     ]
     measured = {"$and": [{"$eq": ["$status", "completed"]}, *dates]}
     return [
-        *([{"$match": {"name": {"$eq": name}}}] if name is not None else []),
+        *([{"$match": matched}] if matched else []),
         {
             "$group": {
                 "_id": {"status": "$status", **({"name": "$name"} if by_name else {})},
@@ -126,6 +165,47 @@ def depths_from(
     return [found[name] for name in sorted(found)]
 
 
+async def read_depths(
+    store: Store, workers: Workers, *, failures: bool = False, max_time: timedelta | None = None
+) -> list[QueueDepth]:
+    """The jobs that wait or run, by name, and whether it is paused; also names served here without jobs."""
+    now = store.clock.now()
+    groups = await aggregate(store.collection, depths(now), max_time=max_time)
+    settings = await store.control.read_if_allowed()
+    served = [worker.name for worker in workers if workers.serves(worker.name)]
+    found = depths_from(groups, besides=served, now=now)
+    if failures:
+        found = await _with_failures(store, found, max_time)
+    if "waiting" in settings.uses:
+        found = await _with_waits(store, found, max_time)
+    return [replace(depth, paused=settings.pause_of(depth.name, now) is not None) for depth in found]
+
+
+async def _with_failures(
+    store: Store, depths: list[QueueDepth], max_time: timedelta | None
+) -> list[QueueDepth]:
+    groups = await _by_index(store, "failures", badly_ended(), max_time)
+    return depths if groups is None else with_failures(depths, groups)
+
+
+async def _with_waits(store: Store, depths: list[QueueDepth], max_time: timedelta | None) -> list[QueueDepth]:
+    groups = await _by_index(store, "waiting", waits(), max_time)
+    return depths if groups is None else with_waits(depths, groups)
+
+
+async def _by_index(
+    store: Store, use: UseName, pipeline: list[Document], max_time: timedelta | None
+) -> list[Document] | None:
+    """The groups, read from the index of a use; None if that is not there."""
+    index = USES[use].index_name
+    try:
+        return await aggregate(store.collection, pipeline, max_time=max_time, hint=index)
+    except OperationFailure as error:
+        if error.code != _NO_SUCH_INDEX:
+            raise
+        return None
+
+
 def badly_ended() -> list[Document]:
     """Count the failed and the cancelled jobs by name, from the index of these alone."""
     return [
@@ -144,8 +224,26 @@ def with_failures(depths: Iterable[QueueDepth], groups: Iterable[Mapping[str, An
     return [found[name] for name in sorted(found)]
 
 
-# Ten thousand reasons of this length are 10 MB. Half would cut the first line of some; twice would take
-# twice the memory, for lines that nobody compares.
+def waits() -> list[Document]:
+    """Count the jobs that wait by name and reason, from the index of these alone."""
+    return [
+        {"$match": {"status": "pending", "parked.why": {"$in": [*get_args(WaitKind)]}}},
+        {"$group": {"_id": {"name": "$name", "why": "$parked.why"}, "count": {"$sum": 1}}},
+    ]
+
+
+def with_waits(depths: Iterable[QueueDepth], groups: Iterable[Mapping[str, Any]]) -> list[QueueDepth]:
+    """Add how many jobs of each name wait, by reason."""
+    found: dict[str, Counter[WaitKind]] = defaultdict(Counter)
+    for group in groups:
+        found[name_of(group["_id"].get("name"))][group["_id"]["why"]] += group["count"]
+    return [
+        replace(depth, waiting={why: found[depth.name][why] for why in get_args(WaitKind)})
+        for depth in depths
+    ]
+
+
+# Ten thousand reasons of this length are 10 MB.
 _LONGEST_REASON = 1_000
 
 # The server has no such index: the code of a hint that leads nowhere.
@@ -160,7 +258,7 @@ async def read_recent(
     since: datetime | None,
     cancelled: bool,
     limit: int,
-) -> list[FailedJob]:
+) -> list[FailureRow]:
     """The newest jobs that failed (or were *cancelled*).
 
     Raises:
@@ -217,10 +315,10 @@ def _text(field: str, shown: Any) -> Document:
     return {"$cond": [{"$eq": [{"$type": field}, "string"]}, shown, None]}
 
 
-def _row(document: Mapping[str, Any]) -> FailedJob:
+def _row(document: Mapping[str, Any]) -> FailureRow:
     reason, error = document.get("reason"), document.get("error")
     status: JobStatus = status_of(document)
-    return FailedJob(
+    return FailureRow(
         id=document["_id"],
         name=name_of(document.get("name")),
         status=status,

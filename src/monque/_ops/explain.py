@@ -1,7 +1,7 @@
 """The reasons why a job does not run: the facts, the rules, their order and their sentences; no I/O.
 
 The rules are asked one after the other; the first one that fits gives the answer. Nothing here talks to a
-database: `_api/explaining.py` gathers the facts.
+database: `surroundings.py` gathers the facts.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
-from monque._values.explanation import Certainty, Evidence, Explanation, Remedy
+from monque._values.flows import Wait
 from monque._values.job import Job
 from monque._values.records import Instance, InstanceWorker
 from monque._values.schedule import Schedule
 from monque._values.status import JobStatus
 from monque._values.trends import Histogram
-from monque._values.views import Pause
+from monque._values.views import Certainty, Evidence, Explanation, Pause, Remedy
 from monque._values.words import amount, clock, day, listed, ordinal, span
 
 
@@ -36,40 +36,46 @@ class Running:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """What is known of other jobs; what nobody asked for, or could read, is None or empty."""
+    """Facts about other jobs; what nobody asked for, or could read, is None or empty."""
 
     ahead: int | None = None
-    """How many due jobs of the name are before this one."""
+    """The number of due jobs of the name that are before this one."""
     urgent_ahead: int = 0
-    """How many of them have a higher priority."""
+    """The number of them with a higher priority."""
     is_capped: bool = False
-    """Whether there are more of these than were counted."""
+    """True if there are more of these than were counted."""
     longest: Running | None = None
     """The job of the name that has been running longest."""
     alike: int = 0
-    """How many others failed with the same error."""
+    """The number of others that failed with the same error."""
     per_minute: float | None = None
-    """How many runs of the name ended in a minute, lately."""
+    """The number of runs of the name that ended in a minute, lately."""
     ran: Histogram = field(default_factory=Histogram)
-    """How long runs of the name took."""
+    """The durations of runs of the name."""
     waited: Histogram = field(default_factory=Histogram)
-    """How long jobs of the name waited, once they were due."""
+    """The waits of jobs of the name, once they were due."""
+    batch: tuple[int, int] | None = None
+    """Of the batch that it waits for: the jobs that have not ended, and all that are stored."""
+    line: tuple[int, int] | None = None
+    """Of the line that it waits in: the jobs that run, and those that wait before it."""
+    turns: int = 0
+    """The number of jobs of the name that run and have a turn, if the name has a limit as a whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is known around a job. Which of these are needed depends on its state."""
+    """The facts around a job. Which of these are needed depends on its state."""
 
     now: datetime
     """The server's time."""
     silence: timedelta = timedelta(seconds=90)
-    """How long the owner of this job may be silent before others take it."""
+    """The longest silence of the owner of this job before others take it."""
     ran: timedelta | None = None
-    """How long its last run took."""
+    """The duration of its last run."""
     is_claimable: bool = True
-    """Whether a claim can be written into it. Others may have stored what the server cannot count on."""
+    """True if a claim can be written into it. Others may have stored what the server cannot count on."""
     schedule: Schedule | None = None
-    """What is known of a recurring job."""
+    """The schedule, if the job is one."""
     pause: Pause | None = None
     """The pause that keeps its name from running."""
     instances: tuple[Instance, ...] | None = ()
@@ -130,7 +136,7 @@ def with_claims(facts: Facts, claims: Counter[tuple[str, str]]) -> Facts:
 
 
 def is_full(job: Job[Any], facts: Facts) -> bool:
-    """Whether all slots for jobs of this name are taken, on the instances that serve it."""
+    """Return whether all slots for jobs of this name are taken, on the instances that serve it."""
     serving = facts.serving(job.name)
     return bool(serving) and all(
         worker.active >= worker.concurrency or each.busy >= each.slots > 0 for each, worker in serving
@@ -138,7 +144,7 @@ def is_full(job: Job[Any], facts: Facts) -> bool:
 
 
 def alike(reason: object, others: Iterable[str]) -> int:
-    """How many of these errors say the same, whatever numbers, ids and quoted texts they hold."""
+    """Return how many of these errors say the same, whatever numbers, ids and quoted texts they hold."""
     kind = _kind(str(reason))
     return sum(_kind(other) == kind for other in others)
 
@@ -202,8 +208,7 @@ def shortened(text: str) -> str:
     return line if len(line) <= LONGEST_REASON else line[: LONGEST_REASON - 1] + "…"
 
 
-# At most so much of an error's text. With half of it, the point of many messages is cut off; with twice, the
-# sentence is none any more.
+# At most so much of an error's text: the sentence must stay one.
 LONGEST_REASON = 200
 
 
@@ -213,7 +218,7 @@ def error_of(job: Job[Any]) -> str | None:
 
 
 def last_failure(job: Job[Any]) -> datetime | None:
-    """When it failed last; the history may be off."""
+    """Return when it failed last; the history may be off."""
     last = job.history[-1].finished_at if job.history else None
     return last or job.updated_at
 
@@ -251,8 +256,9 @@ def schedule_evidence(job: Job[Any], facts: Facts) -> tuple[Evidence, ...]:
     return (Evidence(label="schedule", value=rule, link=f"schedule:{job.id}"),)
 
 
-def id_of(job: Job[Any]) -> str:
-    return shlex.quote(str(job.id))
+def on_job(command: str, job: Job[Any], *options: str) -> str:
+    """A command for one job."""
+    return " ".join(("monque jobs", command, shlex.quote(str(job.id)), *options))
 
 
 def of_schedule(verb: str, job: Job[Any]) -> str:
@@ -261,22 +267,29 @@ def of_schedule(verb: str, job: Job[Any]) -> str:
 
 
 def retry(job: Job[Any]) -> Remedy:
-    return Remedy(label="Retry it", action="retry", command=f"monque jobs retry {id_of(job)}")
+    return Remedy(label="Retry it", action="retry", command=on_job("retry", job))
 
 
 def run_now(job: Job[Any]) -> Remedy:
-    command = (
-        of_schedule("trigger", job) if recurs(job) else f"monque jobs reschedule {id_of(job)} --delay 0s"
-    )
+    command = of_schedule("trigger", job) if recurs(job) else on_job("reschedule", job, "--delay 0s")
     return Remedy(label="Run it now", action="run-now", command=command)
 
 
 def delete(job: Job[Any]) -> Remedy:
-    return Remedy(label="Delete it", action="delete", command=f"monque jobs delete {id_of(job)}")
+    return Remedy(label="Delete it", action="delete", command=on_job("delete", job))
+
+
+def prioritize(job: Job[Any], label: str) -> Remedy:
+    return Remedy(label=label, action="priority", command=on_job("priority 9", job))
+
+
+def start_worker(job: Job[Any]) -> Remedy:
+    command = f"{START.command} --only {shlex.quote(job.name)}"
+    return Remedy(label="Start a worker for it", command=command)
 
 
 def show(job: Job[Any]) -> Remedy:
-    return Remedy(label="Look at all its fields", command=f"monque jobs show {id_of(job)}")
+    return Remedy(label="Look at all its fields", command=on_job("show", job))
 
 
 def odd(job: Job[Any], _facts: Facts) -> Explanation | None:
@@ -291,15 +304,9 @@ def odd(job: Job[Any], _facts: Facts) -> Explanation | None:
 
 
 def undated(job: Job[Any], _facts: Facts) -> Explanation | None:
-    return _foreign(
-        job,
-        "It is pending without a date, so nobody can claim it.",
-        Remedy(
-            label="Give it a time",
-            action="reschedule",
-            command=f"monque jobs reschedule {id_of(job)} --delay 0s",
-        ),
-    )
+    command = on_job("reschedule", job, "--delay 0s")
+    remedy = Remedy(label="Give it a time", action="reschedule", command=command)
+    return _foreign(job, "It is pending without a date, so nobody can claim it.", remedy)
 
 
 def unclaimable(job: Job[Any], facts: Facts) -> Explanation | None:
@@ -341,6 +348,7 @@ _CANCELLED: dict[str | None, str] = {
     "operator": "An operator cancelled it",
     "handler": "Its handler cancelled it",
     "expiry": "It had expired when a worker came to it, and was cancelled",
+    "batch": "A job of the batch that it waited for did not complete, so it was cancelled",
 }
 
 
@@ -411,8 +419,8 @@ def running(job: Job[Any], facts: Facts) -> Explanation | None:
         since=since,
         evidence=owner_evidence(job, facts),
         remedies=(
-            Remedy(label="Stop it", action="stop", command=f"monque jobs cancel {id_of(job)} --running"),
-            Remedy(label="Look at its progress and log", command=f"monque jobs show {id_of(job)}"),
+            Remedy(label="Stop it", action="stop", command=on_job("cancel", job, "--running")),
+            Remedy(label="Look at its progress and log", command=on_job("show", job)),
         ),
     )
 
@@ -427,7 +435,7 @@ def _how_it_goes(job: Job[Any], facts: Facts) -> str:
 
 
 def _runs_since(job: Job[Any], facts: Facts) -> datetime | None:
-    """When it was claimed. An owner that is not in the register may not know the field: it may be old."""
+    """Return when it was claimed. An owner that is not in the register may be old and not know the field."""
     return job.claimed_at if facts.registered(job.claimed_by) is not None else None
 
 
@@ -435,26 +443,38 @@ def _heard_at(job: Job[Any]) -> datetime | None:
     return job.last_heartbeat or job.locked_at
 
 
-# A job that is due for less long than this has not waited yet. With half of it, a busy machine would look
-# broken; with twice, an operator waits for an answer in vain.
+# A job that is due for less long than this has not waited yet: a busy machine is not broken.
 _MOMENT = timedelta(seconds=5)
 
-# A job waits for unusually long beyond this many times what 95 % of its kind wait. Half of it would include
-# many that are fine; twice, few that are not.
+# A job waits for unusually long beyond this many times what 95 % of its kind wait.
 _USUAL_WAITS = 3
+
+
+def _due(
+    job: Job[Any],
+    facts: Facts,
+    code: str,
+    sentence: str,
+    *remedies: Remedy,
+    more: tuple[Evidence, ...] = (),
+    **said: Any,
+) -> Explanation:
+    """The answer for a job that is due: it is so since then, and as certain as the register is complete."""
+    return Explanation(
+        code=code,
+        sentence=sentence,
+        evidence=(*due_evidence(job, facts), *more),
+        remedies=remedies,
+        **{"since": job.next_run_at, "certainty": certainty(facts), **said},
+    )
 
 
 def expired(job: Job[Any], facts: Facts) -> Explanation | None:
     if job.expires_at is None or job.expires_at > facts.now:
         return None
-    return Explanation(
-        code="expired",
-        sentence=f"It expired{ago(job.expires_at, facts)} and will not run: "
-        "the next worker that comes to it cancels it.",
-        since=job.expires_at,
-        evidence=due_evidence(job, facts),
-        remedies=(delete(job),),
-    )
+    when, then = ago(job.expires_at, facts), "the next worker that comes to it cancels it"
+    sentence = f"It expired{when} and will not run: {then}."
+    return _due(job, facts, "expired", sentence, delete(job), since=job.expires_at, certainty="certain")
 
 
 def paused(job: Job[Any], facts: Facts) -> Explanation | None:
@@ -466,13 +486,9 @@ def paused(job: Job[Any], facts: Facts) -> Explanation | None:
     until = "" if pause.until is None else f", until {clock(pause.until, facts.now)}"
     target = "--all" if pause.name is None else shlex.quote(pause.name)
     operator = who(pause.by, facts) or "Somebody"
-    return Explanation(
-        code="paused",
-        sentence=f"{operator} paused {what}{ago(pause.since, facts)}{why}{until}.",
-        since=pause.since,
-        evidence=due_evidence(job, facts),
-        remedies=(Remedy(label="Resume it", action="resume", command=f"monque resume {target}"),),
-    )
+    sentence = f"{operator} paused {what}{ago(pause.since, facts)}{why}{until}."
+    resume = Remedy(label="Resume it", action="resume", command=f"monque resume {target}")
+    return _due(job, facts, "paused", sentence, resume, since=pause.since, certainty="certain")
 
 
 def no_instance(job: Job[Any], facts: Facts) -> Explanation | None:
@@ -480,14 +496,8 @@ def no_instance(job: Job[Any], facts: Facts) -> Explanation | None:
         return None
     seen = max((each.seen_at for each in facts.instances if each.seen_at is not None), default=None)
     since = "yet" if seen is None else f"since {clock(seen, facts.now)}"
-    return Explanation(
-        code="no-instance",
-        sentence=f"No instance has reported {since}{but_strangers(facts)}.",
-        since=seen,
-        certainty=certainty(facts),
-        evidence=(*due_evidence(job, facts), *_silent(facts)),
-        remedies=(START, DOCTOR),
-    )
+    sentence = f"No instance has reported {since}{but_strangers(facts)}."
+    return _due(job, facts, "no-instance", sentence, START, DOCTOR, more=_silent(facts), since=seen)
 
 
 def _silent(facts: Facts) -> tuple[Evidence, ...]:
@@ -511,20 +521,8 @@ def no_worker(job: Job[Any], facts: Facts) -> Explanation | None:
     nobody = f"None of {count:,} live instances has" if count > 1 else "The only live instance has no"
     guess = _meant(job.name, facts)
     hint = "" if guess is None else f" Did you mean {guess}?"
-    return Explanation(
-        code="no-worker",
-        sentence=f"{nobody}{' a' if count > 1 else ''} worker for {job.name}{but_strangers(facts)}.{hint}",
-        since=job.next_run_at,
-        certainty=certainty(facts),
-        evidence=(*due_evidence(job, facts), *_served(facts)),
-        remedies=(
-            Remedy(
-                label="Start a worker for it",
-                command=f"monque worker MODULE:ATTR --only {shlex.quote(job.name)}",
-            ),
-            delete(job),
-        ),
-    )
+    sentence = f"{nobody}{' a' if count > 1 else ''} worker for {job.name}{but_strangers(facts)}.{hint}"
+    return _due(job, facts, "no-worker", sentence, start_worker(job), delete(job), more=_served(facts))
 
 
 def _meant(name: str, facts: Facts) -> str | None:
@@ -550,19 +548,8 @@ def workers_off(job: Job[Any], facts: Facts) -> Explanation | None:
         parts.append(f"{listed(off)} {have} this worker switched off (--only or --except)")
     if stopping:
         parts.append(f"{listed(stopping)} {'is' if len(stopping) == 1 else 'are'} stopping")
-    return Explanation(
-        code="workers-off",
-        sentence=f"{'; '.join(parts)}{but_strangers(facts)}.",
-        since=job.next_run_at,
-        certainty=certainty(facts),
-        evidence=due_evidence(job, facts),
-        remedies=(
-            Remedy(
-                label="Start a worker for it",
-                command=f"monque worker MODULE:ATTR --only {shlex.quote(job.name)}",
-            ),
-        ),
-    )
+    sentence = f"{'; '.join(parts)}{but_strangers(facts)}."
+    return _due(job, facts, "workers-off", sentence, start_worker(job))
 
 
 def limited(job: Job[Any], facts: Facts) -> Explanation | None:
@@ -572,21 +559,11 @@ def limited(job: Job[Any], facts: Facts) -> Explanation | None:
         return None
     have = "has" if around.urgent_ahead == 1 else "have"
     before = amount(around.ahead, "job", at_least=around.is_capped)
-    return Explanation(
-        code="limited",
-        sentence=f"{around.urgent_ahead:,} of the {before} before it {have} a higher priority, and "
-        f"{_busy_slots(job, facts)}{_how_soon(facts)}.",
-        since=job.next_run_at,
-        certainty=certainty(facts),
-        evidence=(*due_evidence(job, facts), Evidence(label="its priority", value=str(job.priority))),
-        remedies=(
-            Remedy(
-                label="Give it a higher priority",
-                action="priority",
-                command=f"monque jobs priority 9 {id_of(job)}",
-            ),
-        ),
-    )
+    busy = f"{_busy_slots(job, facts)}{_how_soon(facts)}"
+    sentence = f"{around.urgent_ahead:,} of the {before} before it {have} a higher priority, and {busy}."
+    remedy = prioritize(job, "Give it a higher priority")
+    own = Evidence(label="its priority", value=str(job.priority))
+    return _due(job, facts, "limited", sentence, remedy, more=(own,))
 
 
 def slots_full(job: Job[Any], facts: Facts) -> Explanation | None:
@@ -597,21 +574,9 @@ def slots_full(job: Job[Any], facts: Facts) -> Explanation | None:
     are = "is" if around.ahead == 1 else "are"
     ahead = f"; {before} {are} before it{_how_soon(facts)}" if around.ahead else "; it is the next one"
     busy = _busy_slots(job, facts)
-    return Explanation(
-        code="slots-full",
-        sentence=f"{busy[0].upper()}{busy[1:]}{ahead}.{_longest(facts)}",
-        since=job.next_run_at,
-        certainty=certainty(facts),
-        evidence=(*due_evidence(job, facts), *_longest_evidence(facts)),
-        remedies=(
-            Remedy(label="Start another instance", command="monque worker MODULE:ATTR"),
-            Remedy(
-                label="Let it come first",
-                action="priority",
-                command=f"monque jobs priority 9 {id_of(job)}",
-            ),
-        ),
-    )
+    sentence = f"{busy[0].upper()}{busy[1:]}{ahead}.{_longest(facts)}"
+    remedies = replace(START, label="Start another instance"), prioritize(job, "Let it come first")
+    return _due(job, facts, "slots-full", sentence, *remedies, more=_longest_evidence(facts))
 
 
 def _busy_slots(job: Job[Any], facts: Facts) -> str:
@@ -653,12 +618,7 @@ def just_due(job: Job[Any], facts: Facts) -> Explanation | None:
     if wait >= _MOMENT and (slow is None or wait >= _USUAL_WAITS * slow):
         return None
     usually = "" if usual is None else f"; pick-up usually takes {span(usual)}"
-    return Explanation(
-        code="just-due",
-        sentence=f"It became due {span(wait)} ago{usually}.",
-        since=job.next_run_at,
-        evidence=due_evidence(job, facts),
-    )
+    return _due(job, facts, "just-due", f"It became due {span(wait)} ago{usually}.", certainty="certain")
 
 
 def polling(job: Job[Any], facts: Facts) -> Explanation | None:
@@ -668,14 +628,9 @@ def polling(job: Job[Any], facts: Facts) -> Explanation | None:
     pause = min((wait for each in serving if (wait := _poll_interval(each))), default=None)
     often = "look from time to time" if pause is None else f"look every {span(pause)}"
     is_enough = pause is not None and waited(job, facts) <= pause + _MOMENT
-    return Explanation(
-        code="polling",
-        sentence=f"No change stream: instances {often}.",
-        since=job.next_run_at,
-        certainty="certain" if is_enough else "likely",
-        evidence=due_evidence(job, facts),
-        remedies=(Remedy(label="See why there is no change stream", command="monque doctor"),),
-    )
+    sentence, sure = f"No change stream: instances {often}.", "certain" if is_enough else "likely"
+    remedy = replace(DOCTOR, label="See why there is no change stream")
+    return _due(job, facts, "polling", sentence, remedy, certainty=sure)
 
 
 def _poll_interval(instance: Instance) -> timedelta | None:
@@ -685,14 +640,8 @@ def _poll_interval(instance: Instance) -> timedelta | None:
 
 def unclear(job: Job[Any], facts: Facts) -> Explanation:
     register = () if facts.instances is not None else (UNREADABLE,)
-    return Explanation(
-        code="unclear",
-        sentence="Nothing that we can see stands in its way.",
-        since=job.next_run_at,
-        certainty="likely",
-        evidence=(*due_evidence(job, facts), *register),
-        remedies=(DOCTOR,),
-    )
+    sentence = "Nothing that we can see stands in its way."
+    return _due(job, facts, "unclear", sentence, DOCTOR, more=register, certainty="likely")
 
 
 def backing_off(job: Job[Any], facts: Facts) -> Explanation | None:
@@ -739,6 +688,93 @@ def delayed(job: Job[Any], facts: Facts) -> Explanation | None:
     )
 
 
+def sleeping(job: Job[Any], facts: Facts) -> Explanation | None:
+    wait = job.waits_for
+    if wait is None or wait.why != "time" or wait.until is None:
+        return None
+    step = next((each.name for each in job.steps if each.kind == "sleep" and each.until == wait.until), "")
+    where = f' in "{step}"' if step else ""
+    at = clock(wait.until, facts.now, seconds=True)
+    return Explanation(
+        code="sleeping",
+        sentence=f"It sleeps{where} until {at}, {until_due(job, facts)}.",
+        since=wait.since,
+        remedies=(replace(run_now(job), label="End the sleep"),),
+    )
+
+
+def awaits_signal(job: Job[Any], facts: Facts) -> Explanation | None:
+    wait = job.waits_for
+    if wait is None or wait.why != "signal":
+        return None
+    signal = str(wait.signal)
+    command = on_job("signal", job, shlex.quote(signal))
+    remedies = [Remedy(label="Send the signal", action="signal", command=command)]
+    until = _until(wait, job, facts) or ", without an end"
+    if any(each.kind == "signal" and each.until == wait.until is not None for each in job.steps):
+        remedies.append(replace(run_now(job), label="End the wait"))
+    return Explanation(
+        code="awaits-signal",
+        sentence=f'It waits for the signal "{signal}"{_since(wait, facts)}{until}.',
+        since=wait.since,
+        remedies=tuple(remedies),
+    )
+
+
+def awaits_batch(job: Job[Any], facts: Facts) -> Explanation | None:
+    wait = job.waits_for
+    if wait is None or wait.why != "batch":
+        return None
+    label = str(wait.batch)
+    of_its_own = f"{job.id}/"  # the jobs of a `run_jobs` have the label "<id>/<redo>/<name>"
+    shown = label.split("/", 2)[-1] if label.startswith(of_its_own) else label
+    active, stored = facts.around.batch or (0, 0)
+    which = f'{active:,} of {amount(stored, "job")} of "{shown}"' if active else f'the batch "{shown}"'
+    then = "" if active else "; none of its jobs is left, so it is woken in a minute"
+    command = f"monque jobs list --batch {shlex.quote(label)}"
+    return Explanation(
+        code="awaits-batch",
+        sentence=f"It waits for {which}{_since(wait, facts)}{_until(wait, job, facts)}{then}.",
+        since=wait.since,
+        remedies=(Remedy(label="See the jobs of the batch", command=command, link=f"batch:{label}"),),
+    )
+
+
+def awaits_turn(job: Job[Any], facts: Facts) -> Explanation | None:
+    wait = job.waits_for
+    if wait is None or wait.why != "turn":
+        return None
+    running, before = facts.around.line or (0, 0)
+    whose = "its line" if wait.line is None else wait.line
+    runs = f"{running:,} of {whose} {'runs' if running == 1 else 'run'}"
+    command, link = f"monque lines {shlex.quote(job.name)}", f"queue:{job.name}"
+    return Explanation(
+        code="awaits-turn",
+        sentence=f"It waits for its turn{_since(wait, facts)}: {runs}, {before:,} wait before it.",
+        since=wait.since,
+        remedies=(Remedy(label="See the lines of this name", command=command, link=link),),
+    )
+
+
+def awaits_name(job: Job[Any], facts: Facts) -> Explanation | None:
+    """Its name has a limit, and jobs of it run. How many may, only the workers know."""
+    if not (turns := facts.around.turns):
+        return None
+    runs = f"{amount(turns, 'job')} of this name {'runs' if turns == 1 else 'run'}"
+    sentence = f"It waits for its turn: {runs}, and a limit says how many may."
+    return _due(job, facts, "awaits-turn", sentence, certainty="likely")
+
+
+def _since(wait: Wait, facts: Facts) -> str:
+    return "" if wait.since is None else f" since {clock(wait.since, facts.now, seconds=True)}"
+
+
+def _until(wait: Wait, job: Job[Any], facts: Facts) -> str:
+    if wait.until is None:
+        return ""
+    return f", until {clock(wait.until, facts.now, seconds=True)}, {until_due(job, facts)}"
+
+
 def parked(job: Job[Any], facts: Facts) -> Explanation | None:
     if not job.is_parked:
         return None
@@ -760,7 +796,7 @@ Rule: TypeAlias = Callable[[Job[Any], Facts], Explanation | None]
 
 
 def explain(job: Job[Any], facts: Facts) -> Explanation:
-    """Why this job does not run, or what it does: the first rule that fits."""
+    """Return why this job does not run, or what it does: the first rule that fits."""
     for rule in _rules_for(job, facts):
         if (found := rule(job, facts)) is not None:
             return found
@@ -772,11 +808,12 @@ def _rules_for(job: Job[Any], facts: Facts) -> Sequence[Rule]:
     if type(job.name) is not str or job.status is not JobStatus.PENDING:
         return (odd, finished, given_up, owner_silent, running)
     if job.next_run_at is None:
-        return (parked, undated)
+        return (*_WAITS, parked, undated)
     return _FUTURE if job.next_run_at > facts.now else _DUE
 
 
-_FUTURE: Sequence[Rule] = (backing_off, scheduled, delayed)
+_WAITS: Sequence[Rule] = (awaits_signal, awaits_batch, awaits_turn)
+_FUTURE: Sequence[Rule] = (sleeping, *_WAITS, backing_off, scheduled, delayed)
 _DUE: Sequence[Rule] = (
     unclaimable,
     expired,
@@ -787,5 +824,6 @@ _DUE: Sequence[Rule] = (
     limited,
     slots_full,
     just_due,
+    awaits_name,
     polling,
 )

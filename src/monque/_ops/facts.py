@@ -12,14 +12,15 @@ from pymongo import IndexModel
 from pymongo.errors import ConfigurationError as DriverConfigurationError
 from pymongo.errors import OperationFailure
 
-from monque._ops import bulk
+from monque._ops import filters, schedules
+from monque._ops.counts import aggregate
 from monque._ops.typescript import misread
-from monque._store import decoding, filters, indexes
-from monque._store.document import Document, name_of
+from monque._store import decoding, indexes
+from monque._store.document import PARKED, Document, name_of
 from monque._store.hints import Watch, WatchUnavailableError
 from monque._store.indexes import Use
 from monque._store.job import to_job
-from monque._store.planning import has_never_run, to_schedule
+from monque._store.schedules import has_never_run, to_schedule
 from monque._store.store import Store
 from monque._store.transitions import operators
 from monque._time.cron import Cron
@@ -31,9 +32,18 @@ from monque._values.views import Diagnosis, DueJobs, IndexState, IndexView, UseV
 # How many stale jobs a diagnosis lists: enough to see a pattern, few enough to read.
 _MOST_STALE = 100
 
-# In how many of the newest jobs lost calls are looked for: no index leads to them. Half as many are a day of
-# a busy shop; twice as many would make a diagnosis of millions of jobs take a second.
+# In how many of the newest jobs lost calls are looked for: no index leads to them. These are two days of a
+# busy shop.
 _MOST_LOOKED_AT = 100_000
+
+# A wait without an end is worth a word after so long.
+_LONG_WAIT = timedelta(days=30)
+
+# What an instance should have woken by now.
+_TWO_SWEEPS = timedelta(minutes=2)
+
+# A line that stands still for so long is worth a word.
+_LONG_TURN = timedelta(hours=1)
 
 # As long as an instance waits before it emits `job:stuck`.
 _STUCK_AFTER = timedelta(seconds=30)
@@ -45,7 +55,7 @@ async def examine(store: Store, options: Options, uses: Iterable[str]) -> Diagno
     build = await store.collection.database.client.admin.command("buildInfo")
     settings = await store.control.read_if_allowed()
     found = await _indexes(store, options, settings.uses.union(uses))
-    schedules, now = await bulk.read_schedules(store.collection, None), hello["localTime"]
+    recurring, now = await schedules.list_all(store), hello["localTime"]
     return Diagnosis(
         taken_at=hello["localTime"],
         server_version=build["version"],
@@ -60,10 +70,13 @@ async def examine(store: Store, options: Options, uses: Iterable[str]) -> Diagno
         lost_calls=await _lost_calls(store),
         expired=await _count(store, filters.expired()),
         stuck=await _stuck(store),
+        endless=await _endless(store, now),
+        stranded=await _stranded(store, now) if "parked" in settings.uses else [],
+        blocking=await _blocking(store, now) if "limit" in settings.uses else [],
         retention=_has(found, indexes.RETENTION),
         paused=settings.in_force(hello["localTime"]),
-        never_ran=[to_schedule(each, now) for each in schedules if has_never_run(each, now)],
-        misread=_misread(schedules) if any(each.name == indexes.TYPESCRIPT for each in found) else {},
+        never_ran=[to_schedule(each, now) for each in recurring if has_never_run(each, now)],
+        misread=_misread(recurring) if any(each.name == indexes.TYPESCRIPT for each in found) else {},
         uses=[await _use(store, use) for use in indexes.USES.values() if use.name in settings.uses],
     )
 
@@ -82,7 +95,7 @@ async def _has_transactions(store: Store) -> bool:
     try:
         client = store.collection.database.client
         async with client.start_session() as session, await session.start_transaction():
-            await decoding.find_one(store.collection, {}, {"_id": 1}, session=session)
+            await decoding.is_there_any(store.collection, {}, session=session)
     except (OperationFailure, DriverConfigurationError):
         return False
     return True
@@ -140,11 +153,11 @@ def _has(found: Sequence[IndexView], model: IndexModel) -> bool:
 
 async def _use(store: Store, use: Use) -> UseView:
     """A use that has begun, and the newest job that is stored with it."""
-    if use.field is None:
+    if use.field is None or use.name == "parked":  # it also begins with a limit, without a job of a batch
         return UseView(
             name=use.name, index=use.index_name, reason=use.reason, last_job_at=None, needs_jobs=False
         )
-    newest = await bulk.aggregate(
+    newest = await aggregate(
         store.collection,
         [
             {"$match": {use.field: {"$exists": True}, "createdAt": {"$type": "date"}}},
@@ -162,8 +175,8 @@ async def _finished(store: Store) -> int:
 
 
 async def _lost_calls(store: Store) -> int:
-    """How many of the newest jobs have ended with a later call noted."""
-    groups = await bulk.aggregate(
+    """Return how many of the newest jobs have ended with a later call noted."""
+    groups = await aggregate(
         store.collection,
         [
             {"$sort": {"_id": -1}},
@@ -181,7 +194,7 @@ async def _lost_calls(store: Store) -> int:
 
 
 async def _count(store: Store, query: Document) -> int:
-    groups = await bulk.aggregate(store.collection, [{"$match": query}, {"$count": "count"}])
+    groups = await aggregate(store.collection, [{"$match": query}, {"$count": "count"}])
     return groups[0]["count"] if groups else 0
 
 
@@ -190,6 +203,44 @@ async def _stuck(store: Store) -> list[Job[Any]]:
     stuck = operators.stuck(asked_before=store.clock.now() - _STUCK_AFTER)
     found = await decoding.find(store.collection, stuck, sort={"updatedAt": 1}, limit=_MOST_STALE)
     return [to_job(document, store.read) for document in found]
+
+
+async def _endless(store: Store, now: datetime) -> list[Job[Any]]:
+    """Jobs that have waited for long for what may never come; parked ones alone are read."""
+    waits = {"nextRunAt": PARKED, "parked.why": {"$in": ["signal", "batch"]}}
+    return await _waiting(store, now - _LONG_WAIT, waits)
+
+
+async def _waiting(store: Store, before: datetime, which: Document) -> list[Job[Any]]:
+    query = {"status": "pending", "parked.since": {"$lt": before}, **which}
+    found = await decoding.find(store.collection, query, sort={"parked.since": 1}, limit=_MOST_STALE)
+    return [to_job(document, store.read) for document in found]
+
+
+async def _stranded(store: Store, now: datetime) -> list[Job[Any]]:
+    """Jobs whose batch is over, or whose line nobody holds, for longer than two sweeps take."""
+    waits = {"status": "pending", "nextRunAt": PARKED, "parked.since": {"$lt": now - _TWO_SWEEPS}}
+    key = {"why": "$parked.why", "key": "$parked.key", "name": "$name"}
+    longest: list[Document] = [
+        {"$match": {**waits, "parked.why": {"$in": ["batch", "turn"]}}},
+        {"$group": {"_id": key, "since": {"$min": "$parked.since"}, "job": {"$first": "$_id"}}},
+        {"$sort": {"since": 1}},
+        {"$limit": _MOST_STALE},
+    ]
+    ids, active = [], {"status": {"$in": ["pending", "processing"]}}
+    for group in await aggregate(store.collection, longest):
+        name, label = group["_id"].get("name"), group["_id"].get("key")
+        line = {"name": {"$eq": name}, "turn.line": str(label)[len(str(name)) + 1 :]}
+        holds = {"batch": {"$eq": label}} if group["_id"]["why"] == "batch" else line
+        # Without a hint: its index may be what is wrong.
+        if not await decoding.is_there_any(store.collection, {**holds, **active}):
+            ids.append(group["job"])
+    return await _waiting(store, now, {"_id": {"$in": ids}})
+
+
+async def _blocking(store: Store, now: datetime) -> list[Job[Any]]:
+    """Jobs that wait for something else and keep the turn of their line."""
+    return await _waiting(store, now - _LONG_TURN, {"turn.slot": {"$exists": True}})
 
 
 def _misread(schedules: Sequence[Document]) -> dict[str, str]:
@@ -208,7 +259,7 @@ async def _stale(store: Store) -> list[Job[Any]]:
 
 
 async def _due(store: Store, *, now: datetime) -> list[DueJobs]:
-    waiting = await bulk.aggregate(
+    waiting = await aggregate(
         store.collection,
         [
             {"$match": {"status": "pending", "nextRunAt": {"$lte": now}}},
@@ -216,7 +267,7 @@ async def _due(store: Store, *, now: datetime) -> list[DueJobs]:
             {"$sort": {"oldest": 1, "_id": 1}},
         ],
     )
-    running = await bulk.aggregate(
+    running = await aggregate(
         store.collection,
         [
             {"$match": {"status": "processing", "$nor": [store.stale()]}},

@@ -1,39 +1,57 @@
-"""The register of instances, in a collection of its own beside the jobs.
+"""The register of instances, in a collection of its own beside the jobs: each describes itself.
 
 {_id: instance id, host, pid, bootId, pidNamespace, pidStart, version, python, release, startedAt, seenAt,
- state, intervalMs, slots, busy, claimedAhead, changeStream, workers: [{name, concurrency, active, off}],
- settings: {…}, expireAt}
+ state, intervalMs, slots, busy, claimedAhead, settling, changeStream,
+ workers: [{name, concurrency, active, off}], settings: {…}, expireAt}
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import platform
 import re
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from datetime import datetime, timedelta
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
-from pymongo.errors import OperationFailure
+from pymongo import WriteConcern
+from pymongo.errors import OperationFailure, PyMongoError
 
+from monque._connect.deadlines import limited
 from monque._machine import Process, fate_of, this_process
-from monque._ops.companion import Companion
+from monque._ops.companion import WRITE_LIMIT, Companion
 from monque._store import decoding
-from monque._store.document import Document, count_of, milliseconds, time_of
+from monque._store.document import Document, count_of, milliseconds, text_of, time_of
+from monque._store.store import Store
 from monque._store.transitions.recovery import allowed_silence
+from monque._time.clock import elapsed, happens, raise_lost_cancellation
 from monque._values.options import Options
 from monque._values.records import ChangeStreamState, Instance, InstanceState, InstanceWorker
+from monque._values.words import driver_reason
 from monque._version import __version__
 
-SUFFIX = "_instances"
-"""What the name of the collection has behind the name of the jobs collection."""
+logger = logging.getLogger("monque")
 
-# How long the description of an instance outlives it. Half of it is gone before somebody looks at what
-# happened at night; twice of it lists every pod of a day's deployments for longer.
+SUFFIX = "_instances"
+"""The end of the name of the collection, behind the name of the jobs collection."""
+
+# How long the description of an instance outlives it: somebody may look in the morning at what happened
+# at night.
 _KEPT = timedelta(hours=24)
+
+# Heartbeat intervals between two writes of what has not changed.
+_INTERVALS = 3
+
+# How often to look whether anything has changed, in seconds: a busy instance writes as often.
+_CHECK = 5.0
+
+# A stop that is over by then is described once, as stopped.
+_QUICK_STOP = 0.5
 
 # As in `Options.release`; the environment variable may hold anything.
 _LONGEST_RELEASE = 100
@@ -46,31 +64,95 @@ _ELSEWHERE = ("collection", "instance_id", "register", "release", "retention", "
 _SETTINGS = tuple(field for field in fields(Options) if field.name not in _ELSEWHERE)
 
 
-def described(
-    *,
-    state: InstanceState,
-    slots: int,
-    busy: int,
-    claimed_ahead: int,
-    change_stream: ChangeStreamState,
-    workers: Iterable[InstanceWorker],
-) -> Document:
-    """What changes in the description of an instance while it runs."""
+class Load(NamedTuple):
+    """The work of an instance at a moment."""
+
+    slots: int
+    busy: int
+    claimed_ahead: int
+    settling: int
+    change_stream: ChangeStreamState
+    workers: Iterable[InstanceWorker]
+
+
+class Register:
+    """Writes the description at the start, every three heartbeat intervals, on changes, and at the end."""
+
+    def __init__(
+        self,
+        store: Store,
+        companion: Companion,
+        load: Callable[[], Load],
+        closing: asyncio.Event,
+        over: asyncio.Event,
+    ) -> None:
+        self._store = store
+        self._companion = companion
+        self._load = load
+        self._closing = closing
+        self._over = over
+        self._identity = identity_of(store.options, started_at=store.clock.now())
+        self._written: Document = {}
+        self._written_at = 0.0
+        self._one_at_a_time = asyncio.Lock()
+
+    async def loop(self) -> None:
+        """Write the description whenever that is needed; `close` writes the last one."""
+        interval = _INTERVALS * self._store.options.heartbeat_interval.total_seconds()
+        await self._write("running", WRITE_LIMIT)
+        raise_lost_cancellation()
+        while not await self._is_over(min(_CHECK, interval)):
+            state: InstanceState = "stopping" if self._closing.is_set() else "running"
+            if elapsed() - self._written_at >= interval or described(state, self._load()) != self._written:
+                await self._write(state, WRITE_LIMIT)
+                raise_lost_cancellation()
+
+    async def _is_over(self, within: float) -> bool:
+        """Wait for the next check; a stop that takes longer than a moment is told at once."""
+        if self._closing.is_set():
+            return await happens(self._over, within)
+        return await happens(self._closing, within) and await happens(self._over, _QUICK_STOP)
+
+    async def close(self, within: float) -> None:
+        """Say that the instance has stopped."""
+        await self._write("stopped", within)
+
+    async def _write(self, state: InstanceState, within: float) -> None:
+        async with self._one_at_a_time:
+            written, self._written_at = described(state, self._load()), elapsed()
+            # An instance of the same id may have been there before, with a release, on another machine.
+            gone = {field: "" for field in _OPTIONAL if field not in self._identity}
+            change: Document = {
+                "$set": {**self._identity, **written, "expireAt": self._store.clock.now() + _KEPT},
+                "$currentDate": {"seenAt": True},
+                **({"$unset": gone} if gone else {}),
+            }
+            me = {"_id": {"$eq": self._store.instance_id}}
+            with suppress(PyMongoError):  # heartbeats report an outage
+                await self._companion.write(
+                    lambda into: into.update_one(me, change, upsert=True), within=within
+                )
+            self._written = written
+
+
+def described(state: InstanceState, load: Load) -> Document:
+    """The part of the description of an instance that changes while it runs."""
     return {
         "state": state,
-        "slots": slots,
-        "busy": busy,
-        "claimedAhead": claimed_ahead,
-        "changeStream": change_stream,
+        "slots": load.slots,
+        "busy": load.busy,
+        "claimedAhead": load.claimed_ahead,
+        "settling": load.settling,
+        "changeStream": load.change_stream,
         "workers": [
             {"name": each.name, "concurrency": each.concurrency, "active": each.active, "off": each.off}
-            for each in workers
+            for each in load.workers
         ],
     }
 
 
 def identity_of(options: Options, *, started_at: datetime) -> Document:
-    """What stays the same in the description of an instance."""
+    """The part of the description of an instance that stays the same."""
     release = options.release or os.environ.get("MONQUE_RELEASE", "").strip()
     return {
         "host": socket.gethostname(),
@@ -79,7 +161,7 @@ def identity_of(options: Options, *, started_at: datetime) -> Document:
         "python": platform.python_version(),
         **({"release": release[:_LONGEST_RELEASE]} if release else {}),
         "startedAt": started_at,
-        "intervalMs": milliseconds(options.heartbeat_interval),
+        "intervalMs": milliseconds(_INTERVALS * options.heartbeat_interval),
         "settings": settings_of(options),
     }
 
@@ -95,38 +177,42 @@ def stored_process(process: Process) -> Document:
     return {field: value for field, value in found.items() if value is not None}
 
 
-async def write(
-    companion: Companion, instance_id: str, description: Document, *, now: datetime, within: float
-) -> None:
-    """Replace the description of an instance."""
-    # An instance of the same id may have been there before, with a release, on another machine.
-    gone = {field: "" for field in _OPTIONAL if field not in description}
-    change: Document = {
-        "$set": {**description, "expireAt": now + _KEPT},
-        "$currentDate": {"seenAt": True},
-        **({"$unset": gone} if gone else {}),
-    }
-    await companion.write(
-        lambda into: into.update_one({"_id": {"$eq": instance_id}}, change, upsert=True), within=within
-    )
-
-
-async def is_gone(companion: Companion, instance_id: str, *, now: datetime, tolerance: timedelta) -> bool:
-    """Tell whether the process with this id ran on this machine and is gone; False if that is not certain.
+async def gone_among(
+    companion: Companion, instance_ids: Sequence[str], *, now: datetime, tolerance: timedelta
+) -> frozenset[str]:
+    """Those of the instances whose processes ran on this machine and are gone, where that is certain.
 
     A description that is old, or of a stopped instance, is not that of the process whose claims are fresh.
     """
-    with suppress(OperationFailure):  # no right to read it
-        found = await decoding.find_one(companion.collection, {"_id": {"$eq": instance_id}})
-        if found is not None and to_instance(found, now, tolerance=tolerance).alive:
-            return fate_of(_process(found)) == "gone"
-    return False
+    if this_process().boot_id is None:  # nothing can be known here
+        return frozenset()
+    with suppress(OperationFailure), limited():  # no right to read it
+        found = await decoding.find(companion.collection, {"_id": {"$in": instance_ids}})
+        alive = [each for each in found if _is_alive(each, now, tolerance)]
+        return frozenset(each["_id"] for each in alive if fate_of(_process(each)) == "gone")
+    return frozenset()
+
+
+async def forget(companion: Companion, instance_id: str) -> None:
+    """Remove the description of an earlier process with this id: it says nothing about this one's claims."""
+    # Also where this instance does not describe itself; and for good, a failover must not bring it back.
+    lasting = companion.collection.with_options(write_concern=WriteConcern("majority"))
+    try:
+        with limited(WRITE_LIMIT):
+            await lasting.delete_one({"_id": {"$eq": instance_id}})
+    except OperationFailure as error:
+        logger.warning(
+            "the register still describes an earlier process as instance %r, so others on its machine may "
+            "take the jobs of this one for its jobs: %s",
+            instance_id,
+            driver_reason(error),
+        )
 
 
 def _process(document: Document) -> Process:
     return Process(
-        boot_id=_text(document, "bootId"),
-        pid_namespace=_text(document, "pidNamespace"),
+        boot_id=text_of(document, "bootId"),
+        pid_namespace=text_of(document, "pidNamespace"),
         pid=count_of(document, "pid") or None,
         start=count_of(document, "pidStart") or None,
     )
@@ -149,34 +235,42 @@ def _stored_name(name: str, value: Any) -> str:
 
 def to_instance(document: Document, now: datetime, *, tolerance: timedelta) -> Instance:
     """An instance as it described itself. Anybody may have written the document: it may hold anything."""
-    interval = timedelta(milliseconds=min(count_of(document, "intervalMs"), 2**40))
-    seen_at, state = time_of(document, "seenAt"), _one_of(InstanceState, document, "state", "stopped")
-    silence = allowed_silence(tolerance=tolerance, interval=interval)
     stream = _one_of(ChangeStreamState, document, "changeStream", "off")
     return Instance(
         id=str(document["_id"]),
-        host=_text(document, "host"),
+        host=text_of(document, "host"),
         pid=count_of(document, "pid") or None,
-        version=_text(document, "version"),
-        python=_text(document, "python"),
-        release=_text(document, "release"),
+        version=text_of(document, "version"),
+        python=text_of(document, "python"),
+        release=text_of(document, "release"),
         started_at=time_of(document, "startedAt"),
-        seen_at=seen_at,
-        state=state,
-        alive=state != "stopped" and seen_at is not None and now - seen_at <= silence,
-        interval=interval,
+        seen_at=time_of(document, "seenAt"),
+        state=_state_of(document),
+        alive=_is_alive(document, now, tolerance),
+        interval=_interval_of(document),
         slots=count_of(document, "slots"),
         busy=count_of(document, "busy"),
         claimed_ahead=count_of(document, "claimedAhead"),
+        settling=count_of(document, "settling"),
         change_stream=stream,
         workers=_workers(document.get("workers")),
         settings=_settings(document.get("settings")),
     )
 
 
-def _text(document: Mapping[str, Any], field: str) -> str | None:
-    value = document.get(field)
-    return value if type(value) is str else None
+def _state_of(document: Document) -> InstanceState:
+    state: InstanceState = _one_of(InstanceState, document, "state", "stopped")
+    return state
+
+
+def _interval_of(document: Document) -> timedelta:
+    return timedelta(milliseconds=min(count_of(document, "intervalMs"), 2**40))
+
+
+def _is_alive(document: Document, now: datetime, tolerance: timedelta) -> bool:
+    seen_at = time_of(document, "seenAt")
+    silence = allowed_silence(tolerance=tolerance, interval=_interval_of(document))
+    return _state_of(document) != "stopped" and seen_at is not None and now - seen_at <= silence
 
 
 def _one_of(choices: Any, document: Document, field: str, default: str) -> Any:

@@ -1,27 +1,38 @@
-"""Bounded reads of what is around one job: the jobs before it, those that run, those that failed alike."""
+"""Bounded reads of what is around one job: the jobs before it, those that run, those that failed alike.
+
+`explain` judges what they find.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from bson import Decimal128
 from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.errors import OperationFailure
 
-from monque._ops import trends
-from monque._ops.bulk import aggregate
-from monque._ops.counts import before, higher
+from monque._ops import counts, register, trends
+from monque._ops.companions import Companions
+from monque._ops.counts import aggregate, before, higher
+from monque._ops.explain import Around, Facts, Running, alike, competing, is_full, with_claims
 from monque._ops.trends import MINUTE, begin_of
-from monque._store.document import Document, claimed_at_of, time_of
+from monque._store.document import Document, claimed_at_of, is_recurring, time_of
+from monque._store.pauses import Settings, is_unreadable
+from monque._store.schedules import to_schedule
+from monque._store.store import Store
 from monque._store.transitions.recovery import allowed_silence
+from monque._values.errors import ConfigurationError
 from monque._values.job import Job
 from monque._values.options import Options
-from monque._values.trends import TrendPoint
+from monque._values.records import Instance
+from monque._values.status import JobStatus
+from monque._values.trends import Histogram, TrendPoint
 
-# How many claims and jobs are looked at. With half, the count of a usual backlog would be "more than"; with
-# twice, the read would take twice the 10 ms, for a number that changes nobody's mind.
+# How many claims and jobs are looked at: about 10 ms of reading.
 MOST = 10_000
 _MOST_CLAIMS = 2_000
 
@@ -30,17 +41,24 @@ _MOST_CLAIMS = 2_000
 _LATELY = timedelta(minutes=15)
 
 
+# The register has those of a day, also of a fleet that restarts each minute.
+_MOST_INSTANCES = 2_000
+
+# How many failed jobs are compared with one, those of other, perhaps noisy, names included.
+_MOST_FAILURES = 5_000
+
+
 class Queue(NamedTuple):
     """The jobs of a name that are before one job, and the claims of the names that were asked for."""
 
     ahead: int
     urgent: int
-    """How many of them have a higher priority."""
+    """The number of them with a higher priority."""
     claims: list[Document]
 
 
 async def read_claims(collection: AsyncCollection[Document]) -> list[Document]:
-    """Who runs what."""
+    """The claims of all jobs that run."""
     return await aggregate(collection, _claims(None))
 
 
@@ -104,31 +122,32 @@ def owners_alive(claims: Iterable[Mapping[str, Any]], now: datetime, options: Op
 
 
 def silence_of(claim: Mapping[str, Any], options: Options) -> timedelta:
-    """How long the owner of a claim may be silent. One that sends no heartbeats has the lock timeout."""
+    """The longest silence of the owner of a claim. One that sends no heartbeats has the lock timeout."""
     if time_of(claim, "lastHeartbeat") is None:
         return options.lock_timeout
     interval = claim.get("heartbeatInterval")
     known = interval if isinstance(interval, int) and 0 <= interval < 2**31 else 0
-    return allowed_silence(tolerance=options.heartbeat_tolerance, interval=timedelta(milliseconds=known))
+    return allowed_silence(tolerance=options.tolerance, interval=timedelta(milliseconds=known))
 
 
-def longest_of(claims: Iterable[Mapping[str, Any]]) -> tuple[Any, datetime, str] | None:
-    """The claim that is oldest: its job, since when, and its owner."""
+def longest_of(claims: Iterable[Mapping[str, Any]]) -> Running | None:
+    """The job of the oldest claim."""
     known = [
-        (at, claim) for claim in claims if (at := claimed_at_of(claim)) is not None and claim.get("claimedBy")
+        Running(id=claim["_id"], since=at, by=str(claim["claimedBy"]))
+        for claim in claims
+        if (at := claimed_at_of(claim)) is not None and claim.get("claimedBy")
     ]
-    at, claim = min(known, key=lambda each: each[0], default=(None, None))
-    return None if at is None or claim is None else (claim["_id"], at, str(claim["claimedBy"]))
+    return min(known, key=lambda each: each.since, default=None)
 
 
 def is_claimable(document: Mapping[str, Any]) -> bool:
-    """Whether the server can count a claim of this job: others may have stored anything as its attempts."""
+    """Return whether the server can count a claim: others may have stored anything as attempts."""
     attempt = document.get("attempt", 0)
     return isinstance(attempt, int | float | Decimal128) and not isinstance(attempt, bool)
 
 
 def ran_of(document: Mapping[str, Any]) -> timedelta | None:
-    """How long the last run of a job took."""
+    """The duration of the last run of a job."""
     began, ended = time_of(document, "startedAt"), time_of(document, "finishedAt")
     return None if began is None or ended is None or ended < began else ended - began
 
@@ -138,3 +157,171 @@ async def read_lately(collection: AsyncCollection[Document], name: str, now: dat
     which = trends.between("m", begin_of(MINUTE, now - _LATELY), now, name)
     rows = await aggregate(collection, trends.summed([which], MINUTE, by_name=False))
     return trends.points_from(rows, [], MINUTE, name=name)
+
+
+async def read_facts(
+    store: Store, companions: Companions, document: Document, job: Job[Any], *, own: str | None
+) -> Facts:
+    """Gather all that `explain` needs to know of a job; *own* is this instance if it runs jobs."""
+    now = store.clock.now()
+    known = Facts(
+        now=now,
+        silence=silence_of(document, store.options),
+        ran=ran_of(document),
+        is_claimable=is_claimable(document),
+        schedule=to_schedule(document, now) if is_recurring(document) else None,
+        around=await _waited_for(store.collection, document, job),
+    )
+    facts = await Look(store, companions, job, now).facts(known)
+    return facts if own is None else _with_own(facts, own)
+
+
+async def _waited_for(collection: AsyncCollection[Document], document: Document, job: Job[Any]) -> Around:
+    """Count what stands between a job and the end of its wait, if that is a batch or its turn."""
+    if job.waits_for is None or job.waits_for.why not in ("batch", "turn"):
+        return Around()
+    key, order = document["parked"].get("key"), document["parked"].get("order")
+    if job.waits_for.why == "batch":
+        by_status: list[Document] = [{"$match": {"batch": {"$eq": key}}}, {"$sortByCount": "$status"}]
+        found = {row["_id"]: row["count"] for row in await aggregate(collection, by_status)}
+        return Around(batch=(found.get("pending", 0) + found.get("processing", 0), sum(found.values())))
+    earlier = [{"parked.order": {"$lt": order}}, {"parked.order": order, "_id": {"$lt": document["_id"]}}]
+    waits = {"status": "pending", "parked.why": "turn", "parked.key": {"$eq": key}, "$or": earlier}
+    before = await collection.count_documents(waits, limit=MOST)
+    return Around(line=(await _count_turns(collection, job.name, str(key)[len(job.name) + 1 :]), before))
+
+
+async def _count_turns(collection: AsyncCollection[Document], name: str, line: str) -> int:
+    return await collection.count_documents({"name": name, "turn.line": line, "status": "processing"})
+
+
+def _with_own(facts: Facts, instance_id: str) -> Facts:
+    """This instance runs jobs, too. If it is not in the register, it is one of those that report nothing."""
+    if facts.instances is None or facts.registered(instance_id) or instance_id in facts.strangers:
+        return facts
+    return replace(facts, strangers=(*facts.strangers, instance_id))
+
+
+class Look:
+    """The reads around one job: its state says which are needed. At most four, beside that of the job."""
+
+    def __init__(self, store: Store, companions: Companions, job: Job[Any], now: datetime) -> None:
+        self._store = store
+        self._companions = companions
+        self._job = job
+        self._now = now
+
+    async def facts(self, known: Facts) -> Facts:
+        """Everything that `explain` needs."""
+        job = self._job
+        if job.status is JobStatus.FAILED and type(job.name) is str:
+            return replace(known, around=await self._failures())
+        if job.status is JobStatus.PROCESSING:
+            return await self._of_running(known)
+        is_due = job.next_run_at is not None and job.next_run_at <= self._now
+        if job.status is JobStatus.PENDING and type(job.name) is str and is_due:
+            return await self._of_due(known)
+        return known
+
+    async def _failures(self) -> Around:
+        """Count others of the name among the newest failures; nobody where no index leads to them."""
+        try:
+            found = await counts.read_recent(
+                self._store.collection, name=None, since=None, cancelled=False, limit=_MOST_FAILURES
+            )
+        except ConfigurationError:
+            return Around()
+        job = self._job
+        others = [each for each in found if each.name == job.name and each.id != job.id]
+        count = alike(job.fail_reason, (each.reason for each in others if each.reason is not None))
+        return Around(alike=count, is_capped=len(found) == _MOST_FAILURES)
+
+    async def _of_running(self, known: Facts) -> Facts:
+        facts = replace(known, instances=await self._instances(), around=_lately(await self._trends()))
+        return facts if facts.live else await self._with_strangers(facts)
+
+    async def _of_due(self, known: Facts) -> Facts:
+        """First what keeps the job from running wherever it could; then who could run it; then the queue."""
+        settings = await self._store.control.read_if_allowed()
+        facts = replace(
+            known,
+            pause=settings.pause_of(self._job.name, self._now),
+            instances=await self._instances(),
+        )
+        if facts.pause is not None:
+            return facts
+        if not facts.serving(self._job.name):
+            return await self._with_strangers(facts)
+        queue = await self._queue(facts, settings)
+        facts = with_claims(facts, claims_by_owner(queue.claims))
+        facts = replace(facts, around=_lately(await self._trends()))
+        if "limit" in settings.uses:
+            turns = await _count_turns(self._store.collection, self._job.name, "")
+            facts = replace(facts, around=replace(facts.around, turns=turns))
+        return self._with_queue(facts, queue) if is_full(self._job, facts) else facts
+
+    async def _instances(self) -> tuple[Instance, ...] | None:
+        """The register; None if the user may not read it."""
+        collection = self._companions.register.collection
+        newest: list[Document] = [{"$sort": {"seenAt": -1}}, {"$limit": _MOST_INSTANCES}]
+        try:
+            found = await aggregate(collection, newest)
+        except OperationFailure as error:
+            if not is_unreadable(error):
+                raise
+            return None
+        tolerance = self._store.options.tolerance
+        return tuple(register.to_instance(document, self._now, tolerance=tolerance) for document in found)
+
+    async def _trends(self) -> list[TrendPoint]:
+        """The points of the trends lately; nothing if the user may not read it."""
+        collection, name = self._companions.trends.collection, self._job.name
+        if type(name) is not str:
+            return []
+        try:
+            return await read_lately(collection, name, self._now)
+        except OperationFailure as error:
+            if not is_unreadable(error):
+                raise
+            return []
+
+    async def _with_strangers(self, facts: Facts) -> Facts:
+        claims = await read_claims(self._store.collection)
+        return replace(facts, strangers=self._strangers(claims, facts))
+
+    def _strangers(self, claims: list[Document], facts: Facts) -> tuple[str, ...]:
+        alive = owners_alive(claims, self._now, self._store.options)
+        return tuple(sorted(each for each in alive if facts.registered(each) is None))
+
+    async def _queue(self, facts: Facts, settings: Settings) -> Queue:
+        return await read_queue(
+            self._store.collection,
+            self._job,
+            self._now,
+            names=competing(self._job.name, facts),
+            uses_priorities="priority" in settings.uses,
+        )
+
+    def _with_queue(self, facts: Facts, queue: Queue) -> Facts:
+        own = [claim for claim in queue.claims if claim.get("name") == self._job.name]
+        around = replace(
+            facts.around,
+            ahead=min(queue.ahead, MOST),
+            urgent_ahead=min(queue.urgent, MOST),
+            is_capped=queue.ahead > MOST,
+            longest=longest_of(own),
+        )
+        return replace(facts, around=around, strangers=self._strangers(own, facts))
+
+
+def _lately(points: list[TrendPoint]) -> Around:
+    """The rate of runs of the name, their durations and their waits."""
+    if not points:
+        return Around()
+    ended = sum(point.ended for point in points)
+    last = points[-1].at + points[-1].step
+    return Around(
+        per_minute=ended / max((last - points[0].at) / timedelta(minutes=1), 1),
+        ran=sum((point.ran for point in points), Histogram()),
+        waited=sum((point.waited for point in points), Histogram()),
+    )

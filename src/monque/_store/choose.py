@@ -1,7 +1,8 @@
 """The choice of due jobs to claim: the oldest, as many as there are slots, each name within its own.
 
-`IdleNames` says which names need no poll, `Poller` reads what is pending from the index, `Contention` stays
-out of the way of other instances, `Urgent` finds jobs with a priority, and `Candidates` chooses.
+`Chooser` is what others call. Behind it, `IdleNames` says which names need no poll, `Poller` reads what is
+pending from the index, `Contention` stays out of the way of other instances, and `Urgent` finds jobs with a
+priority.
 
 Other instances that claim the same jobs: how they are noticed, and how to stay out of their way.
 Two claims that go through the same jobs at the same time meet in a write conflict at every single one, and
@@ -34,6 +35,7 @@ from monque._store.document import EARLIEST, PARKED, Document, Entry, key_of
 from monque._store.indexes import ACTIVE, URGENT
 from monque._store.refused import Refused, report_unclaimable
 from monque._time.clock import Clock
+from monque._values.options import Options
 
 NEVER = datetime.max  # noqa: DTZ901 - naive, as all times in here
 
@@ -49,7 +51,7 @@ class IdleNames:
     Invariant: a name is idle until a time only if a poll that began after the last wake-up of the name saw
     every pending job of it that is due before that time. So if a name is woken while a poll is under way,
     that poll cannot put it to rest. If a hint names one new job of an idle name, that job is the only one of
-    the name that may be due: it can be claimed by its id, and the name stays idle.
+    the name that may be due, a lone job: it can be claimed by its id, and the name stays idle.
 
     Entries of claimed jobs stay in the index for some minutes, and the server walks through them: to poll a
     name without work costs as much as to poll one with jobs. All times are naive, and UTC.
@@ -57,7 +59,7 @@ class IdleNames:
 
     def __init__(self) -> None:
         self._until: dict[str, datetime] = {}
-        self._hinted: dict[str, ObjectId] = {}
+        self._lone: dict[str, ObjectId] = {}
         self._wakes = 0
         self._last_wakes: dict[str, int] = {}
         self._last_wake_of_all = 0
@@ -86,39 +88,43 @@ class IdleNames:
         for each in self._until if name is None else self._until.keys() & {name}:
             self._until[each] = min(self._until[each], due)
 
-    def hint(self, name: str, job_id: ObjectId) -> None:
+    def wake_for(self, name: str, job_id: ObjectId) -> None:
         """A job of the name became due. Have the name polled, unless it is at rest but for this job."""
-        if name in self._hinted or name not in self._until:
+        if name in self._lone or name not in self._until:
             self.wake(name)
         else:
-            self._hinted[name] = job_id
+            self._lone[name] = job_id
 
-    def take_hinted(self, slots: Mapping[str, int], limit: int, now: datetime) -> dict[str, ObjectId]:
+    def take_lone(self, slots: Mapping[str, int], limit: int, now: datetime) -> dict[str, ObjectId]:
         """Jobs to claim by their ids, one of a name; none if another job may be due: it would come first."""
-        if not self._hinted:
+        if not self._lone:
             return {}
-        hinted, self._hinted = self._hinted, {}
+        lone, self._lone = self._lone, {}
         chosen: dict[str, ObjectId] = {}
-        is_alone = len(hinted) <= limit and all(self.is_idle(name, now) for name in slots)
-        for name, job_id in hinted.items():
+        is_alone = len(lone) <= limit and all(self.is_idle(name, now) for name in slots)
+        for name, job_id in lone.items():
             if is_alone and slots.get(name):
                 chosen[name] = job_id
             else:
                 self.wake(name)
         return chosen
 
-    def forget_hinted(self, job_ids: Iterable[Any]) -> None:
+    def forget_lone(self, job_ids: Iterable[Any]) -> None:
         """A poll has found these jobs, and they are claimed: they need no claim by their ids any more."""
-        if self._hinted:
+        if self._lone:
             known = {job_id for job_id in job_ids if type(job_id) is ObjectId}
-            self._hinted = {name: job_id for name, job_id in self._hinted.items() if job_id not in known}
+            self._lone = {name: job_id for name, job_id in self._lone.items() if job_id not in known}
+
+    def has_lone(self, name: str) -> bool:
+        """Return whether a job of the name can be claimed by its id."""
+        return name in self._lone
 
     def begin_poll(self) -> int:
         """A mark for the moment before a poll, for `rest` and `woken_since`."""
         return self._wakes
 
     def woken_since(self, mark: int) -> bool:
-        """Whether any name was woken after the mark."""
+        """Return whether any name was woken after the mark."""
         return self._wakes > mark
 
     def rest(self, names: Iterable[str], found: Iterable[Entry], *, seen_until: datetime, mark: int) -> None:
@@ -138,22 +144,21 @@ class IdleNames:
                 self._until[name] = first.get(name, seen_until)
 
     def is_idle(self, name: str, now: datetime) -> bool:
-        """Whether the name has nothing due."""
+        """Return whether the name has nothing due."""
         return self._until.get(name, now) > now
 
     def next_due(self, names: Iterable[str], now: datetime) -> datetime:
-        """When the first of the idle ones among *names* has to be polled; `NEVER` if none has to be."""
+        """The time to poll the first of the idle ones among *names*; `NEVER` if none has to be."""
         times = (self._until.get(name, now) for name in names)
         return min((until for until in times if until > now), default=NEVER)
 
 
 # With more branches than this in one sorted query the server gives up merging index scans, and sorts
-# everything instead. Half of it would double the queries.
+# everything instead.
 NAMES_IN_ONE_QUERY = 150
 
-# All pending jobs are read at once, without a sort, where each name has no more than this many on average.
-# Twice as many make such a read twice as long where it turns out to be cut off; with half as many the last
-# polls of a backlog are sorted ones.
+# All pending jobs are read at once, without a sort, where each name has no more than this many on average:
+# such a read is in vain where it turns out to be cut off.
 _FEW = 4
 
 # Leave out values that are not dates: they sort before every date and would look due. Leave out parked jobs,
@@ -166,7 +171,7 @@ _NO_ARRAYS = [{"name": {"$type": "array"}}, {"nextRunAt": {"$type": "array"}}]
 
 
 class Poll(NamedTuple):
-    """What one poll found."""
+    """The result of one poll."""
 
     names: frozenset[str]
     entries: list[Entry]
@@ -174,7 +179,7 @@ class Poll(NamedTuple):
     complete: bool
     """Nothing comes after these entries."""
     mark: int = 0
-    """When it began, for `IdleNames`."""
+    """The mark of its beginning, for `IdleNames`."""
     expires: datetime = NEVER
     """Until when it may serve a claim."""
 
@@ -184,7 +189,7 @@ class Poll(NamedTuple):
         return NEVER if self.complete else self.entries[-1]["nextRunAt"]
 
     def shows(self, expected: Entry) -> bool:
-        """Whether a job is among the entries, or may come after them."""
+        """Return whether a job is among the entries, or may come after them."""
         if not self.complete and _place_of(self.entries[-1]) < _place_of(expected):
             return True
         return any(entry["_id"] == expected["_id"] for entry in self.entries)
@@ -198,11 +203,13 @@ class Poll(NamedTuple):
 class Poller:
     """Polls one collection, whose handle reads naive times."""
 
-    def __init__(self, collection: AsyncCollection[Any], *, hint: bool) -> None:
+    def __init__(self, collection: AsyncCollection[Any], *, use_index: bool) -> None:
         self._collection = collection
-        self._hint = ACTIVE.document["name"] if hint else None
+        self._index = ACTIVE.document["name"] if use_index else None
         self._few_pending = True
         self._without_arrays = False
+        self._unreadable = 0
+        """The number of jobs in one read whose ids the driver does not decode: they take no places."""
 
     async def poll(self, names: Iterable[str], wanted: int, *, besides: int = 0, skip: int = 0) -> Poll:
         """At least the *wanted* pending jobs that are due first, not counting *besides* ones known already.
@@ -252,15 +259,23 @@ class Poller:
         query: Document = {"status": "pending", "name": {"$in": names}, "nextRunAt": _ANY_DATE}
         if self._without_arrays:
             query["$nor"] = _NO_ARRAYS
+        unreadable: list[Any] = []
+        most = limit + self._unreadable
         found: list[Any] = await decoding.find(
             self._collection,
             query,
             {"_id": 1, "name": 1, "nextRunAt": 1},
-            limit=limit,
-            batch_size=limit,  # all in one answer; the default would ask again after the first hundred
-            hint=self._hint,
+            limit=most,
+            batch_size=most,  # all in one answer; the default would ask again after the first hundred
+            hint=self._index,
+            left_out=unreadable,
             **how,
         )
+        if len(unreadable) > self._unreadable:  # others may have been cut off in their favour
+            self._unreadable = len(unreadable)
+            return await self._read(names, limit, **how)
+        if self._unreadable:
+            found = found[:limit]
         if self._without_arrays:
             return found
         odd = [entry for entry in found if type(entry["name"]) is list or type(entry["nextRunAt"]) is list]
@@ -273,7 +288,7 @@ class Poller:
 
 
 def _place_of(entry: Entry) -> tuple[datetime, bytes]:
-    """Where a job stands among those that are pending."""
+    """The place of a job among those that are pending."""
     # The bytes of an id compare as the id does, without a call for each pair; other ids have none.
     return entry["nextRunAt"], getattr(entry["_id"], "binary", b"")
 
@@ -289,12 +304,11 @@ _LARGEST_BATCH = 1024
 # start together notice each other by the first claim, whatever comes then.
 _GROWTH = 16
 
-# How many claims without a loss end the contention. With half as many, instances return to the oldest jobs
-# twice as often and meet there; with twice as many, the oldest jobs wait longer.
+# So many claims without a loss end the contention: instances meet where they return to the oldest jobs, and
+# the oldest jobs wait meanwhile.
 _LASTS = 12
 
 # An instance moves to another place if it loses more than this share of a claim: somebody else works there.
-# With twice of it, it stays where it loses a quarter; with half of it, a few lost jobs send it away.
 _TOLERATED = 1 / 8
 
 # An instance takes at most this share of the due jobs (as far as `_DEEPEST`), but always `_FIRST_BATCH`. With
@@ -306,22 +320,21 @@ _SHARE = 1 / 8
 _SHARE_OF_THE_LAST = 1 / 4
 
 # Every so many claims go to the oldest jobs all the same: with every instance further back they would wait
-# for ever. With half as many, instances meet there twice as often; with twice as many, the oldest jobs wait
-# longer.
+# for ever.
 _TO_THE_FRONT = 16
 
 # How far back a place may be: in due jobs, and in windows (see `skip`). The server walks through all that are
-# skipped. At twice of it that takes twice as long; at half of it fewer instances find a place of their own.
+# skipped.
 _DEEPEST = 8192
 _WINDOWS = 8
 
-# Jobs are taken in runs of this many neighbours. With half as many, each claim, its reading and its settling
-# need twice as many index searches; with twice as many, two instances that meet share longer runs.
+# Jobs are taken in runs of this many neighbours: each run is one index search of a claim, of its reading and
+# of its settling.
 _RUN = 8
 
 
 class Contention:
-    """What is known of other instances, and what follows for the next claim."""
+    """Knows of other instances that claim, and what follows for the next claim."""
 
     def __init__(self) -> None:
         self._batch = _FIRST_BATCH
@@ -333,7 +346,7 @@ class Contention:
 
     @property
     def is_contended(self) -> bool:
-        """Whether other instances took jobs that we were after, lately."""
+        """Return whether other instances took jobs that we were after, lately."""
         return self._claims_left > 0
 
     def record_claim(self, *, chosen: int, won: int) -> None:
@@ -354,7 +367,7 @@ class Contention:
             self._batch = min(max(self._batch, chosen * _GROWTH), _LARGEST_BATCH)
 
     def tolerates(self, chosen: int, won: int) -> bool:
-        """Whether a claim lost so few jobs that its place is still a good one."""
+        """Return whether a claim lost so few jobs that its place is still a good one."""
         return chosen - won <= chosen * _TOLERATED
 
     def assume_contention(self) -> None:
@@ -372,12 +385,12 @@ class Contention:
             self._depth = _DEEPEST
 
     def fair_batch(self, limit: int) -> int:
-        """How many jobs to take, at most *limit*."""
+        """The number of jobs to take, at most *limit*."""
         limit = min(limit, self._batch)
         return min(limit, max(int(self._depth * self._share), _FIRST_BATCH)) if self.is_contended else limit
 
     def skip(self, window: int) -> int:
-        """How many due jobs to skip, to find a window of them where nobody else is likely to be."""
+        """The number of due jobs to skip, to find a window of them where nobody else is likely to be."""
         if not self.is_contended or self._claims % _TO_THE_FRONT == 0:
             return 0
         return int(self._place * max(min(self._depth, window * _WINDOWS) - window, 0))
@@ -396,20 +409,17 @@ def spread(due: list[Entry], wanted: int) -> tuple[list[Entry], list[Entry]]:
     return chosen, rest
 
 
-# How many urgent jobs one claim takes. With half as many, a flood of them needs twice as many claims; with
-# twice as many, one instance holds more of them while others may have free slots.
+# The number of urgent jobs that one claim takes: others may have free slots for more of them.
 MOST_AT_ONCE = 64
 
-# How many are read after others were faster: some of them are taken in runs of neighbours, so that two
-# instances meet less. Half of it leaves no choice; twice of it takes urgent jobs further out of their order.
+# So many are read after others were faster: some of them are taken in runs of neighbours, so that two
+# instances meet less.
 _MOST_READ = 2 * MOST_AT_ONCE
 
-# How often to look during a backlog. A look costs the server about 260 us of CPU for one name, so half of it
-# becomes a visible cost; twice of it is a delay that users notice.
+# The time between two looks during a backlog. A look costs the server about 260 us of CPU for one name.
 _LOOK_EVERY = 0.1
 
-# One of this many jobs that start while urgent ones wait is the oldest due one, whatever its priority. With
-# half as many, urgent jobs wait for more normal ones; with twice as many, normal ones wait twice as long.
+# One of this many jobs that start while urgent ones wait is the oldest due one, whatever its priority.
 ONE_OF = 8
 
 # The share never remembers more starts than one claim can cause: an hour of urgent jobs alone must not be
@@ -425,11 +435,11 @@ class Share:
 
     def __init__(self) -> None:
         self.urgent_starts = 0
-        """How many urgent jobs have started since the oldest one had its turn."""
+        """The number of urgent jobs that have started since the oldest one had its turn."""
 
     @property
     def is_turn_of_oldest(self) -> bool:
-        """Whether the next job to start is the oldest one, whatever its priority."""
+        """Return whether the next job to start is the oldest one, whatever its priority."""
         return self.urgent_starts >= ONE_OF - 1
 
     def started(self, *, urgent: bool, is_aged: bool = False) -> None:
@@ -440,7 +450,7 @@ class Share:
             self.urgent_starts = max(self.urgent_starts - (ONE_OF - 1), 0)
 
     def for_oldest(self, places: int) -> int:
-        """How many of the next *places* jobs are taken for their age."""
+        """The number of the next *places* jobs that are taken for their age."""
         return min((self.urgent_starts + places) // ONE_OF, places)
 
 
@@ -449,14 +459,14 @@ class Shares:
 
     def __init__(self, *, shared: bool) -> None:
         self.is_shared = shared
-        """Whether all names share their slots."""
+        """All names share their slots."""
         self._by_name: dict[str, Share] = {}
         self.is_counting = False
-        """Whether urgent jobs were met here: before that, nothing is counted."""
+        """Urgent jobs were met here: before that, nothing is counted."""
 
     @property
     def is_turn_of_oldest(self) -> bool:
-        """Whether that is so for all names, which share their slots."""
+        """Return whether that is so for all names, which share their slots."""
         return self.is_shared and self.of("").is_turn_of_oldest
 
     def of(self, name: str) -> Share:
@@ -488,7 +498,7 @@ class Urgent:
     ) -> None:
         self._collection = collection
         self._is_used = is_used
-        self._hint = URGENT.document["name"] if use_index else None
+        self._index = URGENT.document["name"] if use_index else None
         self.shares = shares
         self._is_expected = False
         self._is_backlog = True
@@ -500,16 +510,16 @@ class Urgent:
         self._is_expected = True
 
     def note_backlog(self, is_backlog: bool) -> None:
-        """Whether the last poll left due jobs behind: urgent ones may come to stand behind them."""
+        """Record whether the last poll left due jobs behind: urgent ones may come to stand behind them."""
         self._is_backlog = is_backlog
 
     def is_look_due(self) -> bool:
-        """Whether to look for urgent jobs with this poll."""
+        """Return whether to look for urgent jobs with this poll."""
         if not self._is_expected and not self._is_backlog:
             return False
         if not self._is_used():
             return False
-        return self._is_expected or time.monotonic() - self._last_look >= _LOOK_EVERY
+        return self._is_expected or time.perf_counter() - self._last_look >= _LOOK_EVERY
 
     async def look(self, names: Iterable[str], besides: int, now: datetime) -> list[Entry]:
         """The most urgent due jobs of these names, in the order in which they should start.
@@ -517,7 +527,7 @@ class Urgent:
         *besides* of them may be known, and left alone. There may be more if it finds `MOST_AT_ONCE`.
         """
         self._is_expected = False
-        self._last_look = time.monotonic()
+        self._last_look = time.perf_counter()
         names = list(names)
         limit = (_MOST_READ if self._others_were_faster else MOST_AT_ONCE) + besides
         parts = [names[at : at + NAMES_IN_ONE_QUERY] for at in range(0, len(names), NAMES_IN_ONE_QUERY)]
@@ -547,7 +557,7 @@ class Urgent:
             sort={"priority": -1, "nextRunAt": 1, "_id": 1},
             limit=limit,
             batch_size=limit,  # all in one answer
-            hint=self._hint,
+            hint=self._index,
         )
         return found
 
@@ -563,59 +573,66 @@ def _urgency_of(entry: Any) -> tuple[float, datetime, bytes]:
     return -urgency, entry["nextRunAt"], getattr(entry["_id"], "binary", b"")
 
 
-# A claim of this many jobs is the sign of a backlog, so it is worth reading ahead for the next ones. At half
-# of it, bursts are read ahead that are over by then; at twice of it, a backlog of slow jobs is not.
+# A claim of this many jobs is the sign of a backlog, so it is worth reading ahead for the next ones.
 _BACKLOG = 100
 
 # During a backlog one poll feeds up to three claims within 300 ms: the server pays for each poll, because it
-# walks through the entries of all jobs of these names that were claimed lately. Twice as many, or twice as
-# long, and more of the entries have changed by the time they are claimed.
+# walks through the entries of all jobs of these names that were claimed lately. Later, too many entries have
+# changed by the time they are claimed.
 _CLAIMS_AHEAD = 3
 _READ_AHEAD_LASTS = timedelta(milliseconds=300)
 
 # Under contention a window further back feeds two claims within this time. It is longer: nobody else is
-# likely to be there, and on a machine with more processes than cores the next claim comes late. With half of
-# it, each claim of eight processes on two cores polls again; with twice of it, more are lost to others.
+# likely to be there, and on a machine with more processes than cores the next claim comes late: with half of
+# it, each claim of eight processes on two cores polls again.
 _APART_LASTS = timedelta(seconds=1)
 
 
 class Choice(NamedTuple):
-    """Which jobs to try to claim, and what else was seen."""
+    """The jobs to try to claim, and what else was seen."""
 
     ids: list[Any]
+    names: frozenset[str]
+    """The names of these jobs."""
     next_due: datetime | None
-    """When the earliest job that is not due yet will be."""
+    """The time at which the earliest job will be due that is not."""
     more: bool
     """Due jobs are left for which there are slots."""
     backlog: bool
     """Due jobs are left, with slots for them or not."""
     rest: Poll | None = None
-    """What stays pending if all of them are claimed; None if nobody knows."""
+    """The jobs that stay pending if all of them are claimed; None if nobody knows."""
     aged: int = 0
     """So many of the ids, the first ones, are there for their age, before urgent ones."""
     urgent: int = 0
     """So many of the ids, those after them, are there for their priority."""
+    lone: bool = False
+    """No poll has shown these jobs."""
 
 
-class Candidates:
-    """Chooses among the pending jobs. All times in here are naive, and UTC, as *collection* reads them."""
+class Chooser:
+    """Knows where due jobs may be, and chooses which of them to claim.
+
+    Whoever hears of a job calls `wake` or `expect`; whoever claims calls `choose`, and then `record` or
+    `fail`. All times in here are naive, and UTC, as *collection* reads them.
+    """
 
     def __init__(
         self,
         collection: AsyncCollection[Any],
         clock: Clock,
-        idle: IdleNames,
+        options: Options,
         refused: Refused,
-        urgent: Urgent,
-        *,
-        use_index: bool,
+        uses_priorities: Callable[[], bool],
     ) -> None:
         self._clock = clock
-        self._urgent = urgent
-        self._poller = Poller(collection, hint=use_index)
-        self._idle = idle
-        self._contention = Contention()
         self._refused = refused
+        self.shares = Shares(shared=options.instance_concurrency is not None)
+        use_index = options.create_indexes
+        self._urgent = Urgent(collection, uses_priorities, self.shares, use_index=use_index)
+        self._poller = Poller(collection, use_index=use_index)
+        self._idle = IdleNames()
+        self._contention = Contention()
         self._ahead: Poll | None = None
         self._apart: Poll | None = None
         """The jobs of the last window further back that its claim left."""
@@ -624,9 +641,38 @@ class Candidates:
         self._expected: Entry | None = None
         """A due job that was left for later: if the next poll does not show it, somebody else is here."""
 
+    def wake(self, name: str | None = None, job_id: ObjectId | None = None, *, urgent: bool = False) -> None:
+        """Poll for *name* with the next choice (default: all names). *job_id* allows one without a poll.
+
+        *urgent*: look for jobs with a priority, too.
+        """
+        if urgent:
+            self._urgent.expect()
+        if name is not None and job_id is not None:
+            self._idle.wake_for(name, job_id)
+        else:
+            self._idle.wake(name)
+
+    def may_have(self, name: str) -> bool:
+        """Return whether a job of the name may be due: it is not at rest, or one of it was told of."""
+        return self._idle.has_lone(name) or not self._idle.is_idle(name, self._now())
+
+    def expect(self, name: str | None, due: datetime, *, urgent: bool = False) -> None:
+        """Poll for *name* (None: for all names) when *due* has come; until then a name at rest stays so."""
+        if urgent:
+            self._urgent.expect()
+        self._idle.expect(name, due.astimezone(UTC).replace(tzinfo=None))
+
     async def choose(self, slots: Mapping[str, int], limit: int) -> Choice:
-        """The oldest due jobs, at most *limit*, and of each name as many as it has slots."""
+        """The oldest due jobs, at most *limit*, and of each name as many as it has slots.
+
+        If every name with a slot is idle but for lone jobs, it is these, without a poll.
+        """
         now = self._now()
+        if lone := self._idle.take_lone(slots, limit, now):
+            next_due = aware_or_none(self._idle.next_due(slots, now))
+            ids = list(lone.values())
+            return Choice(ids, frozenset(lone), next_due, more=False, backlog=False, lone=True)
         room = {name: free for name, free in slots.items() if not self._idle.is_idle(name, now)}
         if isinstance(slots, SharedRoom):
             room = SharedRoom(room, slots.together, slots.left)
@@ -687,20 +733,22 @@ class Candidates:
         """The oldest due jobs, beside those that are *chosen* for another reason."""
         taken = len(chosen)
         limit = taken + self._contention.fair_batch(min(limit - taken, sum(room.values())))
-        if await self._choose_apart(room, limit, chosen):
+        await self._choose_apart(room, limit, chosen)
+        if len(chosen) > taken:
             choice = _choice(chosen, NEVER, more=True, backlog=True)
         else:
             choice = await self._choose_oldest(room, limit, next_due, chosen)
         self._urgent.note_backlog(choice.backlog)
         return choice
 
-    async def _choose_apart(self, room: dict[str, int], limit: int, chosen: list[Entry]) -> bool:
+    async def _choose_apart(self, room: dict[str, int], limit: int, chosen: list[Entry]) -> None:
         """Under contention: half of a window further back, where nobody else is likely to be; or nothing."""
         limit -= len(chosen)
         window = 2 * limit
         skip = self._contention.skip(window)
         if skip and (rest := self._take_apart(room, limit)) is not None:
-            return _pick_any(self._claimable(rest, chosen), limit, room, chosen)
+            _pick(self._claimable(rest, chosen), limit, room, chosen)
+            return
         while skip:
             self._expected = None  # it may be among the jobs that we take here
             poll = await self._poller.poll(room, window, besides=len(self._refused), skip=skip)
@@ -709,9 +757,9 @@ class Candidates:
             if len(due) >= window:
                 picked, rest = spread(due, limit)
                 self._apart = poll._replace(entries=rest, expires=self._now() + _APART_LASTS)
-                return _pick_any(self._claimable(picked, chosen), limit, room, chosen)
+                _pick(self._claimable(picked, chosen), limit, room, chosen)
+                return
             skip = min(self._contention.skip(window), skip // 2)
-        return False
 
     def _take_apart(self, names: Iterable[str], limit: int) -> list[Entry] | None:
         """The half of the last window that the claim before left, if it serves this one."""
@@ -800,8 +848,13 @@ class Candidates:
             self._contention.assume_contention()
         return poll._replace(mark=mark, expires=self._now() + _READ_AHEAD_LASTS)
 
-    def record_claim(self, choice: Choice, *, won: int, won_first: int = 0) -> None:
+    def record(self, choice: Choice, *, won: int, won_first: int = 0) -> None:
         """Record how many of the chosen jobs a claim got; *won_first* of them for their age or priority."""
+        if choice.lone:
+            if won < len(choice.ids):
+                self.fail(choice)
+            return
+        self._idle.forget_lone(choice.ids)
         if first := choice.aged + choice.urgent:
             self._urgent.record_claim(chosen=first, won=won_first)
         if len(choice.ids) > first or not first:
@@ -812,6 +865,14 @@ class Candidates:
                 self._apart = None  # somebody else is there
         elif choice.ids and (rest := choice.rest) is not None:
             self._idle.rest(rest.names, rest.entries, seen_until=rest.seen_until, mark=rest.mark)
+
+    def fail(self, choice: Choice) -> None:
+        """Poll for lone jobs that a claim missed.
+
+        It has failed, somebody else was faster, or the job is not due yet by the clock of a new primary.
+        """
+        for name in choice.names if choice.lone else ():
+            self._idle.wake(name)
 
     def _now(self) -> datetime:
         return self._clock.now().replace(tzinfo=None)
@@ -834,13 +895,6 @@ def _pick(due: list[Entry], wanted: int, room: dict[str, int], chosen: list[Entr
         else:
             left.append(entry)
     return left
-
-
-def _pick_any(due: list[Entry], wanted: int, room: dict[str, int], chosen: list[Entry]) -> bool:
-    """As `_pick`; whether there was any."""
-    before = len(chosen)
-    _pick(due, wanted, room, chosen)
-    return len(chosen) > before
 
 
 class SharedRoom(dict[str, int]):
@@ -866,4 +920,5 @@ def _without(chosen: list[Entry], due: list[Entry]) -> list[Entry]:
 
 
 def _choice(chosen: list[Entry], next_due: datetime, *, more: bool, backlog: bool) -> Choice:
-    return Choice([entry["_id"] for entry in chosen], aware_or_none(next_due), more, backlog)
+    ids, names = [entry["_id"] for entry in chosen], frozenset(entry["name"] for entry in chosen)
+    return Choice(ids, names, aware_or_none(next_due), more, backlog)

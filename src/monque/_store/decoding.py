@@ -1,27 +1,32 @@
-"""Reads documents whatever they hold: one that the driver refuses to decode must not hide the others.
+"""Reads documents of which the driver refuses to decode some: one of them must not hide the others.
 
 The server stores a binary of the subtypes 2, 3 and 4 with any length. PyMongo decodes only those with the
 right one, and one wrong value fails the whole answer with `InvalidBSON`. So every read of `_store` goes
-through this module: on that error it reads again without decoding, and decodes value by value. Any other read
-costs nothing more.
+through this module: on that error it reads again without decoding, and leaves out what cannot be decoded.
+Each such document is reported once. Any other read costs nothing more.
 """
 
 from __future__ import annotations
 
+import logging
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar, cast
 
 import bson
-from bson.binary import USER_DEFINED_SUBTYPE, Binary
 from bson.codec_options import CodecOptions
 from bson.errors import InvalidBSON
 from bson.raw_bson import RawBSONDocument
 from pymongo import ReturnDocument
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.errors import PyMongoError
 
-from monque._store.document import Document
+from monque._connect.deadlines import limited
+from monque._store.document import EXACT_CODEC_OPTIONS, Document
+
+logger = logging.getLogger("monque")
 
 D = TypeVar("D", bound=Mapping[str, Any])
 
@@ -29,35 +34,75 @@ RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument
 """Leaves documents as bytes."""
 
 
+class UnreadableError(PyMongoError):
+    """The driver does not decode the one document that was asked for."""
+
+    def __init__(self, why: InvalidBSON) -> None:
+        super().__init__(f"PyMongo does not decode a document that it was given: {why}")
+
+
 async def find(
-    collection: AsyncCollection[D], query: Document, fields: Document | None = None, **how: Any
+    collection: AsyncCollection[D],
+    query: Document,
+    fields: Document | None = None,
+    *,
+    left_out: list[Any] | None = None,
+    **how: Any,
 ) -> list[D]:
-    """All documents that match."""
+    """All documents that match and can be decoded; *left_out* gets the ids of the others."""
     try:
         return await collection.find(query, fields, **how).to_list()
     except InvalidBSON:
         found = await _raw(collection).find(query, fields, **how).to_list()
-        return [_decoded(collection, each) for each in found]
+        return _readable(collection, found, left_out)
+
+
+async def pages(
+    collection: AsyncCollection[D], query: Document, fields: Document, *, size: int, **how: Any
+) -> AsyncGenerator[list[D], None]:
+    """The same in parts, one cursor long: each document once, whatever becomes of it meanwhile.
+
+    The time limit counts for each part.
+    """
+    async with _raw(collection).find(query, fields, batch_size=size, **how) as found:
+        while True:
+            with limited():
+                page = await found.to_list(size)
+            if not page:
+                return
+            yield _readable(collection, page)
 
 
 async def find_one(
     collection: AsyncCollection[D], query: Document, fields: Document | None = None, **how: Any
 ) -> D | None:
-    """One document that matches."""
+    """One document that matches.
+
+    Raises:
+        UnreadableError: It cannot be decoded.
+    """
     try:
         return await collection.find_one(query, fields, **how)
+    except InvalidBSON as error:
+        raise UnreadableError(error) from error
+
+
+async def is_there_any(
+    collection: AsyncCollection[Any], query: Document, *, fields: Document | None = None, **how: Any
+) -> bool:
+    """Return whether a document matches, whatever it holds; an index with these *fields* tells alone."""
+    try:
+        return await collection.find_one(query, fields or {"_id": 1}, **how) is not None
     except InvalidBSON:
-        found = await _raw(collection).find_one(query, fields, **how)
-        return None if found is None else _decoded(collection, found)
+        return True
 
 
 async def aggregate(collection: AsyncCollection[D], stages: Sequence[Document], **how: Any) -> list[D]:
-    """What a pipeline yields."""
+    """The documents that a pipeline yields, as far as they can be decoded."""
     try:
         return await (await collection.aggregate(stages, **how)).to_list()
     except InvalidBSON:
-        found = await (await _raw(collection).aggregate(stages, **how)).to_list()
-        return [_decoded(collection, each) for each in found]
+        return _readable(collection, await (await _raw(collection).aggregate(stages, **how)).to_list())
 
 
 async def find_one_and_update(
@@ -67,103 +112,76 @@ async def find_one_and_update(
     *,
     upsert: bool = False,
     session: AsyncClientSession | None = None,
+    before: Document | None = None,
+    after: Document | None = None,
 ) -> D | None:
-    """Change one document, and return it as it is since. The change must do no harm if it is done twice.
+    """Change one document, and return it as it is since, or these fields of it, *before* or *after*.
 
-    Not without decoding from the start: the driver cannot report a failed write concern then.
+    Raises:
+        UnreadableError: It is changed and cannot be decoded; or a unique index refused that, and the refusal
+            names what cannot be decoded.
     """
-    how: dict[str, Any] = {"return_document": ReturnDocument.AFTER, "session": session}
+    returned = ReturnDocument.AFTER if before is None else ReturnDocument.BEFORE
+    how: dict[str, Any] = {"return_document": returned, "projection": before or after, "session": session}
     try:
         return await collection.find_one_and_update(query, update, upsert=upsert, **how)
-    except InvalidBSON:
-        # The document is changed; or a unique index refused that, and its error holds what cannot be decoded.
-        found = await _raw(collection).find_one_and_update(query, update, upsert=upsert, **how)
-        if found is None and "_id" in query:
-            return await find_one(collection, {"_id": query["_id"]}, session=session)
-        return None if found is None else _decoded(collection, found)
+    except InvalidBSON as error:
+        raise UnreadableError(error) from error
 
 
-def decode(data: bytes | memoryview, options: CodecOptions[Document]) -> Document:
-    """Decode a document; a value that the driver refuses becomes a `Binary`.
-
-    One of the subtypes 3 and 4 is what is stored, so that a query with it finds the document.
-    """
+def decoded(document: RawBSONDocument, options: CodecOptions[Document]) -> Document | None:
+    """Decode a document; None if the driver refuses to, which is reported."""
     try:
-        return bson.decode(data, options)
+        return bson.decode(document.raw, options)
     except InvalidBSON:
-        return _by_key(bytes(data), options)
+        report(_first_value(bytes(document.raw)))
+        return None
 
 
 def _raw(collection: AsyncCollection[Any]) -> AsyncCollection[RawBSONDocument]:
     return collection.with_options(codec_options=RAW)
 
 
-def _decoded(collection: AsyncCollection[D], document: RawBSONDocument) -> D:
-    return cast("D", decode(document.raw, cast("CodecOptions[Document]", collection.codec_options)))
+def _readable(
+    collection: AsyncCollection[D], found: Iterable[RawBSONDocument], left_out: list[Any] | None = None
+) -> list[D]:
+    readable = []
+    for document in found:
+        if (read := decoded(document, cast("CodecOptions[Document]", collection.codec_options))) is not None:
+            readable.append(cast("D", read))
+        elif left_out is not None:
+            left_out.append(_id_in(_first_value(bytes(document.raw))))
+    return readable
 
 
-# How long the values of those types are that have one length: 0x0A is null, 0x07 an id.
-_SIZES = {
-    **dict.fromkeys((0x06, 0x0A, 0x7F, 0xFF), 0),
-    **dict.fromkeys((0x01, 0x09, 0x11, 0x12), 8),
-    0x07: 12,
-    0x08: 1,
-    0x10: 4,
-    0x13: 16,
-}
-_DOCUMENT, _ARRAY, _BINARY, _REGEX, _POINTER, _SCOPED_CODE = 0x03, 0x04, 0x05, 0x0B, 0x0C, 0x0F
+@lru_cache(maxsize=1_000)  # each is reported once, although it is met again and again
+def report(first: bytes) -> None:
+    """Log that a job cannot be decoded; *first* is the element of its `_id`."""
+    shown = str(_id_in(first))[:_LONGEST_ID]
+    message = "PyMongo does not decode job %s: it does not run, and is left out of lists"
+    logger.error(message, shown, extra={"job_id": shown})
+
+
+# How much of an odd `_id` a log line shows.
+_LONGEST_ID = 200
+
 _LENGTH = struct.Struct("<i")
-_OLD_BINARY_SUBTYPE = 2
+# Bytes of the values that may be an `_id`, by type: of all of them, and beside the length at the beginning.
+_FIXED = {0x01: 8, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16, 0x7F: 0, 0xFF: 0}
+_BESIDE_LENGTH = {0x02: 4, 0x05: 5, 0x0D: 4, 0x0E: 4}
 
 
-def _by_key(data: bytes, options: CodecOptions[Document]) -> Document:
-    return {key: _value(kind, value, options) for key, kind, value in _elements(data, options)}
+def _first_value(data: bytes) -> bytes:
+    """The first element of a document, which is the `_id` of a stored one."""
+    kind, begin = data[_LENGTH.size], data.index(0, _LENGTH.size + 1) + 1
+    if (size := _FIXED.get(kind)) is None:
+        size = _LENGTH.unpack_from(data, begin)[0] + _BESIDE_LENGTH.get(kind, 0)
+    return data[_LENGTH.size : begin + size]
 
 
-def _elements(data: bytes, options: CodecOptions[Document]) -> Iterator[tuple[str, int, bytes]]:
-    """The key, the type and the bytes of each value of a document."""
-    place = _LENGTH.size
+def _id_in(first: bytes) -> Any:
+    """The `_id` in the first element of a document; the bytes if it is none, or the driver refuses it."""
     try:
-        while data[place]:
-            kind, begin = data[place], data.index(0, place) + 1
-            key = data[place + 1 : begin - 1].decode(errors=options.unicode_decode_error_handler or "replace")
-            place = begin + _size(kind, data, begin)
-            if not begin <= place < len(data):
-                raise InvalidBSON("a value is longer than its document")
-            yield key, kind, data[begin:place]
-    except (IndexError, ValueError, struct.error) as error:
-        # The server has checked what it stores; a cursor may come from anybody.
-        raise InvalidBSON(str(error)) from None
-
-
-def _size(kind: int, data: bytes, place: int) -> int:
-    if kind in _SIZES:
-        return _SIZES[kind]
-    if kind == _REGEX:  # two texts, each ends with a zero
-        return data.index(0, data.index(0, place) + 1) + 1 - place
-    [length] = _LENGTH.unpack_from(data, place)
-    if kind in (_DOCUMENT, _ARRAY, _SCOPED_CODE):
-        return int(length)
-    more = {_BINARY: 1, _POINTER: 12}.get(kind, 0)  # the subtype; an id
-    return _LENGTH.size + int(length) + more
-
-
-def _value(kind: int, data: bytes, options: CodecOptions[Document]) -> Any:
-    element = bytes([kind]) + b"\0" + data
-    try:
-        return bson.decode(_LENGTH.pack(_LENGTH.size + len(element) + 1) + element + b"\0", options)[""]
-    except InvalidBSON:
-        if kind not in (_DOCUMENT, _ARRAY):
-            return _refused(kind, data)
-    if kind == _DOCUMENT:
-        return _by_key(data, options)
-    return [_value(inner, value, options) for _, inner, value in _elements(data, options)]
-
-
-def _refused(kind: int, data: bytes) -> Binary:
-    """The bytes of a value that the driver refuses; those of the subtypes 3 and 4 are all that there is."""
-    if kind != _BINARY:
-        return Binary(data, USER_DEFINED_SUBTYPE)
-    subtype, content = data[_LENGTH.size], data[_LENGTH.size + 1 :]
-    # The driver would add a length to a binary of this subtype, and so store another one.
-    return Binary(content, USER_DEFINED_SUBTYPE if subtype == _OLD_BINARY_SUBTYPE else subtype)
+        return bson.decode(_LENGTH.pack(len(first) + 5) + first + b"\0", EXACT_CODEC_OPTIONS)["_id"]
+    except (InvalidBSON, KeyError):
+        return first

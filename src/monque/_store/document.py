@@ -3,58 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
-from typing import Any, TypeAlias, TypedDict, cast
+from functools import lru_cache
+from typing import Any, TypeAlias, TypedDict
 
 import bson
 from bson import Int64, ObjectId
 from bson.codec_options import CodecOptions, DatetimeConversion
 
 from monque._values.history import Attempt, HistoryEntry
+from monque._values.limits import Turn, key_of_line
 from monque._values.rules import HIGHEST_PRIORITY, NO_TIME
 from monque._values.settings import Policy
-from monque._values.status import CancelledBy, Interruption, JobStatus
+from monque._values.status import Interruption, JobStatus
+from monque._values.words import camel
 
 Document: TypeAlias = dict[str, Any]
-
-
-class Claim(TypedDict, total=False):
-    """A claimed document. Its own times are naive, and UTC, as `NAIVE_CODEC_OPTIONS` reads them.
-
-    The times inside of `data` are aware. Others may have written the document: any field but `_id` may be
-    missing, and one of type `Any` may hold anything.
-    """
-
-    _id: Any
-    name: Any
-    data: Any
-    status: Any
-    nextRunAt: Any
-    claimedBy: str
-    attempt: int
-    failCount: Any
-    failReason: Any
-    crashCount: Any
-    repeatInterval: Any
-    timezone: Any
-    uniqueKey: Any
-    again: Any
-    cancel: Any
-    policy: Any
-    priority: Any
-    snoozeCount: Any
-    history: Any
-    result: Any
-    resultError: Any
-    progress: Any
-    log: Any
-    schedule: Any
-    runCount: Any
-    skipCount: Any
-    recentRuns: Any
-    movedTo: Any
 
 
 class Entry(TypedDict):
@@ -86,6 +52,9 @@ TRACE_FIELDS = ("traceparent", "tracestate")
 # with every job.
 _LONGEST_TRACESTATE = 512
 
+# The name of the job that follows if a job fails for good; and the mark of one whose follow-up is not stored.
+ON_FAILURE, FOLLOW_UP = "onFailure", "followUp"
+
 # Aware datetimes, whatever the user's client is set to. A date that Python cannot hold (the year 10000) is
 # clamped, and bytes that are not UTF-8 are replaced: as errors, one such job would stop all others.
 CODEC_OPTIONS: CodecOptions[Document] = CodecOptions(
@@ -111,6 +80,9 @@ EARLIEST = datetime.min.replace(tzinfo=UTC)
 # another one.
 PARKED = NO_TIME
 
+# Between the name of a job and its line, in the key of what waits for a turn.
+SEPARATOR = "\x1f"
+
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _NAIVE_EPOCH = _EPOCH.replace(tzinfo=None)
 
@@ -131,14 +103,6 @@ def made_aware(value: Any) -> Any:
 _HOLD_DATES = frozenset({datetime, dict, list})
 
 
-def as_claim(document: Document) -> Claim:
-    """A document that was read with aware times as a claim: its own times become naive."""
-    times = {
-        field: value.replace(tzinfo=None) for field, value in document.items() if type(value) is datetime
-    }
-    return cast("Claim", {**document, **times})
-
-
 def new_document(
     *,
     name: str,
@@ -150,6 +114,7 @@ def new_document(
     policy: Document | None = None,
     priority: int = 0,
     schedule: Document | None = None,
+    on_failure: str | None = None,
 ) -> Document:
     """A new pending job. Fields that do not apply are left out, never null."""
     document: Document = {
@@ -172,6 +137,8 @@ def new_document(
         document["policy"] = policy
     if priority:
         document["priority"] = priority
+    if on_failure is not None:
+        document[ON_FAILURE] = on_failure
     return document
 
 
@@ -185,7 +152,7 @@ def key_of(job_id: Any) -> bytes:
 
 
 def is_inexact(value: object) -> bool:
-    """Whether a value that was read may differ from the stored one.
+    """Return whether a value that was read may differ from the stored one.
 
     Dates that Python cannot represent were clamped, and bytes that are not UTF-8 were replaced.
     """
@@ -201,6 +168,136 @@ def size_of(document: Mapping[str, Any]) -> int:
     return len(bson.encode(document))
 
 
+Key: TypeAlias = tuple[bytes, int]
+"""The key of a job's id, and the attempt: no two claims have the same."""
+
+
+class UnclaimableError(Exception):
+    """A claimed document that cannot be a claim; the text says why."""
+
+
+class Claim:
+    """A claimed job, made from whatever its document holds: the one gate for documents that others wrote.
+
+    What a run depends on is checked here, once, so that nobody has to look at it again. Any other field of
+    the document may be missing or hold anything. A claim never changes: `with_request` and others make a new
+    one.
+
+    The times of the document are naive, and UTC, as `NAIVE_CODEC_OPTIONS` reads them; those in `data` are
+    made aware here. A claim is made for each run: one that reads a field of every job costs all of them.
+    """
+
+    __slots__ = (
+        *("attempt", "cancel", "claimed_by", "document", "due", "has_again", "id", "is_recurring", "key"),
+        *("name", "policy", "priority", "schedule"),
+    )
+
+    def __init__(self, document: Document) -> None:
+        """Read the document.
+
+        Raises:
+            UnclaimableError: It has no name, no due time or no whole number of attempts.
+        """
+        get: Callable[[str], Any] = document.get
+        job_id, name, attempt, due = document["_id"], get("name"), get("attempt"), get("nextRunAt")
+        if type(attempt) is not int or type(name) is not str or type(due) is not datetime:
+            attempt = _checked_attempt(name, attempt, due)
+        if (data := get("data")) is not None:
+            document["data"] = made_aware(data)
+        self.document = document
+        self.id = job_id
+        # The bytes of an id stand for it: they are hashed without a Python call.
+        self.key: Key = job_id.binary if type(job_id) is ObjectId else key_of(job_id), attempt
+        self.name: str = name
+        self.attempt: int = attempt
+        self.due: datetime = due
+        self.claimed_by: str = get("claimedBy")
+        # A plain job has none of these, and each costs one look.
+        self.is_recurring = "repeatInterval" in document and is_recurring(document)
+        self.has_again = "again" in document and has_again(document)
+        self.priority = priority_of(document) if "priority" in document else 0
+        self.cancel = _subdocument(document["cancel"]) if "cancel" in document else None
+        self.policy = _subdocument(document["policy"]) if "policy" in document else None
+        self.schedule = _subdocument(document["schedule"]) if "schedule" in document else None
+
+    @classmethod
+    def of_read(cls, document: Document) -> Claim:
+        """The claim of a document that was read with aware times."""
+        times = {
+            field: value.replace(tzinfo=None) for field, value in document.items() if type(value) is datetime
+        }
+        return cls({**document, **times})
+
+    @property
+    def fails(self) -> int:
+        """The job's failures, including that of this run."""
+        return min(count_of(self.document, "failCount") + 1, LARGEST_INT32)
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """The time from which the job is not worth running, if the call gave one; for no schedule."""
+        return None if self.policy is None or self.is_recurring else time_of(self.policy, "expiresAt")
+
+    @property
+    def is_cancel_requested(self) -> bool:
+        """Return whether an operator wants the job to stop, see `is_cancel_requested`."""
+        return self.cancel is not None and self.cancel.get("by") == "operator"
+
+    @property
+    def ends_after_run(self) -> bool:
+        """Return whether an operator wants the schedule to end when its run has."""
+        return self.cancel is not None and is_ended_after_run(self.document)
+
+    @property
+    def has_steps(self) -> bool:
+        """Return whether the job has durable steps: then it goes on behind them."""
+        return "steps" in self.document
+
+    def with_steps(self, entries: Sequence[Document]) -> Claim:
+        """The claim as it is since these steps are recorded: its failures count from here.
+
+        Failures are set from the claim, not incremented: with the old one, the next failure would store the
+        old count and one.
+        """
+        stored = self.document.get("steps")
+        before = stored if isinstance(stored, list) else []
+        return Claim({**self.document, "steps": [*before, *entries], "failCount": 0})
+
+    def with_turn(self, turn: Document) -> Claim:
+        """The claim as it is since the job has a turn."""
+        return Claim({**self.document, "turn": turn})
+
+    def with_request(self, cancel: Any) -> Claim:
+        """The claim as it is since an operator has asked for its end."""
+        return Claim({**self.document, "cancel": cancel})
+
+    def with_stuck(self, why: Interruption, since: datetime) -> Claim:
+        """The claim as it is since its handler is stuck: told to stop at *since*, it still runs."""
+        mark = {"why": why, "since": since, "by": self.claimed_by, "attempt": self.attempt}
+        return Claim({**self.document, "stuck": mark})
+
+
+def _checked_attempt(name: object, attempt: object, due: object) -> int:
+    """The attempt of a claim, which may come as another kind of number."""
+    if type(name) is not str:
+        raise UnclaimableError("its name is not a text")
+    if type(due) is not datetime:
+        raise UnclaimableError("its nextRunAt is not a date")
+    # Nothing could settle a run of another one: queries compare it with the number that we know.
+    if isinstance(attempt, int) or (isinstance(attempt, float) and _whole(attempt) == attempt):
+        return int(attempt)
+    raise UnclaimableError("its attempt is not a whole number")
+
+
+def _subdocument(value: object) -> Document | None:
+    """A subdocument; None if somebody stored something else there."""
+    return value if type(value) is dict else None
+
+
+# What the copy of a failed run has in common with its schedule, or with the job that runs once more.
+_OF_FAILED_RUN = ("policy", "priority", "steps", "signals", "onFailure")
+
+
 def failed_occurrence(
     schedule: Mapping[str, Any], *, reason: str, fail_count: int, now: datetime
 ) -> Document:
@@ -210,7 +307,9 @@ def failed_occurrence(
     the same document. A schedule that was written by hand may lack fields.
     """
     return {
-        "_id": _occurrence_id(schedule),
+        "_id": derived_id(
+            {"_id": schedule["_id"], "attempt": attempt_of(schedule)}, time_of(schedule, "lockedAt")
+        ),
         "name": schedule.get("name"),
         "data": schedule.get("data"),
         "status": "failed",
@@ -221,46 +320,55 @@ def failed_occurrence(
         "updatedAt": now,
         "scheduleId": schedule["_id"],
         "attempt": attempt_of(schedule),
-        # An operator may retry it: what the call said of its runs still counts.
-        **{field: schedule[field] for field in ("policy", "priority") if field in schedule},
+        # An operator may retry it: what the call said of its runs still counts, and its steps are done.
+        **{field: schedule[field] for field in _OF_FAILED_RUN if field in schedule},
         **trace_of(schedule),
     }
 
 
-def _occurrence_id(schedule: Mapping[str, Any]) -> ObjectId:
-    locked_at = made_aware(schedule.get("lockedAt"))
-    claimed_at = int(locked_at.timestamp()) % 2**32 if isinstance(locked_at, datetime) else 0
-    run = bson.encode({"_id": schedule["_id"], "attempt": attempt_of(schedule)})
-    return ObjectId(claimed_at.to_bytes(4, "big") + hashlib.blake2b(run, digest_size=8).digest())
+def derived_id(of: Document, moment: datetime | None) -> ObjectId:
+    """The id that follows from a value and a moment: whoever stores the same stores it under the same id."""
+    seconds = 0 if moment is None else int(moment.timestamp()) % 2**32
+    return ObjectId(seconds.to_bytes(4, "big") + hashlib.blake2b(bson.encode(of), digest_size=8).digest())
 
 
-def as_settled(
-    claim: Mapping[str, Any], status: JobStatus, reason: str | None, later: Mapping[str, Any]
-) -> Document:
+def as_settled(claim: Claim, status: JobStatus, reason: str | None, later: Mapping[str, Any]) -> Document:
     """The document as our settlement left it, made from a *later* one that others have changed since.
 
     *reason* says why the run failed; None if it succeeded.
     """
     kept = {field: value for field, value in later.items() if field not in (*CLAIM_FIELDS, "failReason")}
-    failure = {} if reason is None else {"failCount": failures_with(claim), "failReason": reason}
-    return {**kept, **failure, "status": status.value, "attempt": attempt_of(claim)}
+    failure = {} if reason is None else {"failCount": claim.fails, "failReason": reason}
+    return {**kept, **failure, "status": status.value, "attempt": claim.attempt}
 
 
-def cancelled_occurrence(claim: Mapping[str, Any], reason: str | None, after: Mapping[str, Any]) -> Document:
+def completed_and_gone(claim: Claim, began: datetime, ended: datetime) -> Document:
+    """The document of a completed job as it would be, had it been kept."""
+    stamps = {"startedAt": began, "finishedAt": ended, "updatedAt": ended}
+    settled: Document = made_aware({**as_settled(claim, JobStatus.COMPLETED, None, claim.document), **stamps})
+    return settled
+
+
+def cancelled_occurrence(claim: Claim, reason: str | None, after: Mapping[str, Any]) -> Document:
     """The run of a schedule that its handler ended, as it is reported; nothing of it is stored."""
-    run = {field: value for field, value in claim.items() if field not in CLAIM_FIELDS}
+    run = {field: value for field, value in claim.document.items() if field not in CLAIM_FIELDS}
     changed = {field: after[field] for field in ("history", "updatedAt") if field in after}
     record = {"by": "handler"} if reason is None else {"by": "handler", "reason": reason}
     return {**run, **changed, "status": "cancelled", "cancel": record}
 
 
+def on_failure_of(document: Mapping[str, Any]) -> str | None:
+    """The name of the job that follows if this one fails for good; None of one that is such a job itself."""
+    return text_of(document, ON_FAILURE) or None
+
+
 def is_recurring(document: Mapping[str, Any]) -> bool:
-    """Whether the job is a schedule."""
+    """Return whether the job is a schedule."""
     return document.get("repeatInterval") is not None
 
 
 def has_again(document: Mapping[str, Any]) -> bool:
-    """Whether a later call with the same key is noted in the job; as `transitions` queries for it."""
+    """Return whether a later call with the same key is noted in the job; as `transitions` queries for it."""
     if "again" not in document:
         return False
     again = document["again"]
@@ -270,37 +378,26 @@ def has_again(document: Mapping[str, Any]) -> bool:
 
 
 def is_cancel_requested(document: Mapping[str, Any]) -> bool:
-    """Whether an operator wants the job to stop, or wanted it.
+    """Return whether an operator wants the job to stop, or wanted it.
 
     The `cancel` of a handler or of an expiry is a record of how the job ended, not a request.
     """
+    return cancel_of(document).get("by") == "operator"
+
+
+def cancel_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The request for the end of the job, or the record of who ended it; empty without one."""
     cancel = document.get("cancel")
-    return isinstance(cancel, Mapping) and cancel.get("by") == "operator"
-
-
-def cancel_requested_at(document: Mapping[str, Any]) -> datetime | None:
-    """When an operator asked for the end of the job; None if nobody did."""
-    return time_of(document["cancel"], "at") if is_cancel_requested(document) else None
+    return cancel if isinstance(cancel, Mapping) else _NOTHING
 
 
 def is_ended_after_run(document: Mapping[str, Any]) -> bool:
-    """Whether an operator wants the schedule to end when its run has, without stopping the run."""
-    return is_cancel_requested(document) and document["cancel"].get("afterRun") is True
-
-
-def with_request(claim: Claim, cancel: Any) -> Claim:
-    """The claim as it is since an operator has asked for its end."""
-    return cast("Claim", {**claim, "cancel": cancel})
-
-
-def with_stuck(claim: Claim, why: Interruption, since: datetime) -> Claim:
-    """The claim as it is since its handler is stuck: told to stop at *since*, it still runs."""
-    mark = {"why": why, "since": since, "by": claim.get("claimedBy"), "attempt": attempt_of(claim)}
-    return cast("Claim", {**claim, "stuck": mark})
+    """Return whether an operator wants the schedule to end when its run has, without stopping the run."""
+    return is_cancel_requested(document) and cancel_of(document).get("afterRun") is True
 
 
 def stuck_since(document: Mapping[str, Any]) -> datetime | None:
-    """When the handler was told to stop that is stuck now; None if none is.
+    """The time at which the handler was told to stop that is stuck now; None if none is.
 
     Nobody removes the mark when the run ends: it counts for the claim that it names, and for no later one.
     """
@@ -311,38 +408,23 @@ def stuck_since(document: Mapping[str, Any]) -> datetime | None:
     return time_of(mark, "since") if named == (document.get("claimedBy"), document.get("attempt")) else None
 
 
-def cancelled_by(document: Mapping[str, Any]) -> CancelledBy | None:
-    """Who cancelled the job; None if it is not cancelled.
-
-    Only operators cancel without leaving a record: those who gave no reason, and other implementations.
-    """
-    if status_of(document) is not JobStatus.CANCELLED:
-        return None
-    cancel = document.get("cancel")
-    by = cancel.get("by") if isinstance(cancel, Mapping) else None
-    return by if by in ("handler", "expiry") else "operator"
-
-
 def cancel_reason_of(document: Mapping[str, Any]) -> str | None:
-    """Why the job was cancelled, or is to be; None if nobody gave a reason."""
-    cancel = document.get("cancel")
-    reason = cancel.get("reason") if isinstance(cancel, Mapping) else None
-    return reason if isinstance(reason, str) else None
+    """The reason why the job was cancelled, or is to be; None if nobody gave one."""
+    return text_of(cancel_of(document), "reason")
 
 
 def has_result(document: Mapping[str, Any]) -> bool:
-    """Whether a result is stored; it may be null."""
+    """Return whether a result is stored; it may be null."""
     return "result" in document
 
 
 def result_error_of(document: Mapping[str, Any]) -> str | None:
-    """Why the result of the job is not stored; None if it is, or if nobody wanted it to be."""
-    error = document.get("resultError")
-    return error if isinstance(error, str) else None
+    """The reason why the result is not stored; None if it is, or if nobody wanted it to be."""
+    return text_of(document, "resultError")
 
 
 def expires_at_of(document: Mapping[str, Any]) -> datetime | None:
-    """When the job is not worth running any more, if the call that stored it said so. A schedule has none."""
+    """The time from which the job is not worth running, if the call gave one. A schedule has none."""
     policy = document.get("policy")
     if not isinstance(policy, Mapping) or is_recurring(document):
         return None
@@ -350,12 +432,12 @@ def expires_at_of(document: Mapping[str, Any]) -> datetime | None:
 
 
 def due_of(document: Mapping[str, Any]) -> datetime | None:
-    """When the job is due; None if somebody stored something that is not a date."""
+    """The time at which the job is due; None if somebody stored something that is not a date."""
     return time_of(document, "nextRunAt")
 
 
 def is_parked(document: Mapping[str, Any]) -> bool:
-    """Whether a pending job has no time yet."""
+    """Return whether a pending job has no time yet."""
     return document.get("status") == "pending" and due_of(document) == PARKED
 
 
@@ -365,7 +447,7 @@ def unique_key_of(document: Mapping[str, Any]) -> Any:
 
 
 def any_has_key(documents: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether one of them has a unique key."""
+    """Return whether one of them has a unique key."""
     return any("uniqueKey" in document for document in documents)
 
 
@@ -398,7 +480,7 @@ def earliest_due(documents: Iterable[Mapping[str, Any]]) -> dict[str, datetime]:
 
 
 def claimed_at_of(document: Mapping[str, Any]) -> datetime | None:
-    """When the run in progress was claimed, if its owner wrote that.
+    """The time at which the run in progress was claimed, if its owner wrote that.
 
     Other implementations leave the field of an earlier claim: it counts only while the job is processing.
     """
@@ -411,8 +493,31 @@ def time_of(document: Mapping[str, Any], field: str) -> datetime | None:
     return made_aware(value) if isinstance(value, datetime) else None
 
 
+def text_of(document: Mapping[str, Any], field: str) -> str | None:
+    """A stored text; None if somebody stored something else there."""
+    value = document.get(field)
+    return value if type(value) is str else None
+
+
+def turn_of(document: Mapping[str, Any]) -> Turn | None:
+    """The turn that a limit has given to the job. Others may have written the field."""
+    line = line_of_turn(document)
+    return None if line is None else Turn(line=key_of_line(line), slot=int(document["turn"]["slot"]))
+
+
+def line_of_turn(document: Mapping[str, Any]) -> str | None:
+    """The line in which the job has a turn, as it is stored; empty for that of a whole name.
+
+    Others may have written the field: without a slot that is a whole number it is no turn.
+    """
+    turn = document.get("turn")
+    if not isinstance(turn, dict) or type(turn.get("slot")) not in (int, Int64):
+        return None
+    return text_of(turn, "line")
+
+
 def attempt_of(document: Mapping[str, Any]) -> int:
-    """How often a Python instance has claimed the job; documents of other implementations have no count."""
+    """The number of claims by Python instances; documents of other implementations have no count."""
     attempt = document.get("attempt")
     return attempt if type(attempt) is int else _whole(attempt)
 
@@ -423,23 +528,18 @@ def count_of(document: Mapping[str, Any], field: str) -> int:
 
 
 def priority_of(document: Mapping[str, Any]) -> int:
-    """How urgent the job is. Others may have written the document: anything but a number is normal."""
+    """The priority of the job. Others may have written the document: anything but a number is normal."""
     return min(count_of(document, "priority"), HIGHEST_PRIORITY) if "priority" in document else 0
 
 
 def any_urgent(documents: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether one of these jobs has a priority."""
+    """Return whether one of these jobs has a priority."""
     return any("priority" in document for document in documents)
 
 
 def failures_before(document: Mapping[str, Any]) -> int:
-    """How often the job has failed so far."""
+    """The number of failures of the job so far."""
     return count_of(document, "failCount")
-
-
-def failures_with(claim: Mapping[str, Any]) -> int:
-    """The job's failures, including that of this claim's run."""
-    return min(count_of(claim, "failCount") + 1, LARGEST_INT32)
 
 
 def _whole(value: object) -> int:
@@ -470,6 +570,8 @@ _LARGEST_EXACT_FLOAT = 2**53
 
 _STATUS = {status.value: status for status in JobStatus}
 
+_NOTHING: Mapping[str, Any] = {}
+
 
 def stored_policy(policy: Policy) -> Document:
     """The subdocument of a policy: what the call gave, durations in milliseconds."""
@@ -494,17 +596,23 @@ def _stored(value: Any) -> Any:
     return value
 
 
-def _duration(value: object) -> object:
+def duration_of(value: object) -> timedelta | None:
+    """A stored duration; None if somebody stored something that is none."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     try:
-        return timedelta(milliseconds=value)
+        return _from_milliseconds(value)
     except (ValueError, OverflowError):  # not a number, or more days than there are
         return None
 
 
+@lru_cache(maxsize=64)  # a collection has few different durations
+def _from_milliseconds(value: float) -> timedelta:
+    return timedelta(milliseconds=value)
+
+
 def _durations(value: object) -> object:
-    return tuple(map(_duration, value)) if isinstance(value, list) else None
+    return tuple(map(duration_of, value)) if isinstance(value, list) else None
 
 
 def _as_stored(value: object) -> object:
@@ -515,19 +623,14 @@ def _as_stored(value: object) -> object:
 _BY_TYPE: dict[str, Callable[[Any], object]] = {
     "int": lambda value: int(value) if isinstance(value, float) and value.is_integer() else value,
     "float": _as_stored,
-    "timedelta": _duration,
+    "timedelta": duration_of,
     "tuple[timedelta, ...]": _durations,
     "datetime": lambda value: made_aware(value) if isinstance(value, datetime) else None,
     "bool": _as_stored,
 }
 
 
-def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(map(str.capitalize, others))
-
-
-_NAMES = {field.name: _camel(field.name) for field in fields(Policy)}
+_NAMES = {field.name: camel(field.name) for field in fields(Policy)}
 _READ = {field.name: _BY_TYPE[str(field.type).removesuffix(" | None")] for field in fields(Policy)}
 
 
@@ -611,3 +714,54 @@ def _constant(entry: HistoryEntry, claim: Mapping[str, Any]) -> Document:
 def _text(entry: HistoryEntry) -> Document:
     text = {"outcome": entry.outcome, "error": entry.error, "message": entry.message}
     return text if entry.trace is None else {**text, "trace": entry.trace}
+
+
+def settings_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The stored settings of a schedule; of a plain cron, none."""
+    settings = document.get("schedule")
+    return settings if isinstance(settings, Mapping) else _NOTHING
+
+
+def is_triggered(document: Mapping[str, Any]) -> bool:
+    """Return whether an operator wants the schedule to run once more after the run in progress."""
+    return "triggeredAt" in settings_of(document)
+
+
+def run_count_of(document: Mapping[str, Any]) -> int:
+    """The number of runs of the schedule that have ended."""
+    return count_of(document, "runCount")
+
+
+def skip_count_of(document: Mapping[str, Any]) -> int:
+    """The number of runs of the schedule that were skipped."""
+    return count_of(document, "skipCount")
+
+
+def with_id(job_id: Any) -> Document:
+    """Match the job with this id. An id that a user gave cannot act as an operator."""
+    return {"_id": job_id if type(job_id) is ObjectId else {"$eq": job_id}}
+
+
+def named(names: Collection[str]) -> Document:
+    """Match by the name, which is the shard key of a sharded collection: only its shard is asked then."""
+    return {"name": next(iter(names)) if len(names) == 1 else {"$in": list(names)}}
+
+
+def named_as(read: Mapping[str, Any] | None) -> Document:
+    """The same for a job that was read, if it was; anything but text may be stored as something else."""
+    name = None if read is None else read.get("name")
+    return {"name": name} if type(name) is str and not is_inexact(name) else {}
+
+
+def beyond_id(job_id: Any, comparison: str) -> Document:
+    """Match the jobs whose id comes before or after this one, whatever the types of both are.
+
+    A plain `$gt` compares values of one type only: ids of another type would be skipped. The server
+    uses the index for this form, too.
+    """
+    return compared("_id", comparison, job_id)
+
+
+def compared(field: str, comparison: str, value: Any) -> Document:
+    """Match by a comparison that knows the order of all types."""
+    return {"$expr": {comparison: [f"${field}", {"$literal": value}]}}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import bson
 from bson import ObjectId
 from bson.errors import InvalidBSON
 from bson.raw_bson import RawBSONDocument
@@ -16,12 +18,11 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import OperationFailure, PyMongoError
 
 from monque._connect.deadlines import limited
-from monque._store.decoding import RAW, decode
+from monque._store.decoding import RAW
 from monque._store.document import CODEC_OPTIONS, PARKED
 from monque._store.store import Store
 
-# How long the server holds a getMore open when nothing happens. With twice of it, a dead connection is
-# noticed later; with half of it, an idle instance sends twice as many commands.
+# The time for which the server holds a getMore open when nothing happens: idle instances send few commands.
 _AWAIT_MILLISECONDS = 10_000
 # The connection is dead if nothing came for this many seconds: a getMore, and half as long for a busy server.
 _PATIENCE = 15.0
@@ -151,14 +152,20 @@ class Watch:
                     raise PyMongoError("the primary of the change stream is not the primary any more")
                 if asyncio.get_running_loop().time() > patience:
                     raise PyMongoError("the change stream went silent")
+        except BaseException:
+            _abandon(waiting)
+            raise
+        try:
             with limited(None):
                 change = waiting.result()
         except InvalidBSON:
             await self._read_raw()
             return _ANY_CHANGE
-        finally:
-            _abandon(waiting)
-        return decode(change.raw, CODEC_OPTIONS) if isinstance(change, RawBSONDocument) else change
+        if not isinstance(change, RawBSONDocument):
+            return change
+        with suppress(InvalidBSON):
+            return bson.decode(change.raw, CODEC_OPTIONS)
+        return _ANY_CHANGE
 
     async def _read_raw(self) -> None:
         """Open the stream anew, without the driver's decoding: there is a change that it refuses."""

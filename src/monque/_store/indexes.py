@@ -88,6 +88,50 @@ FAILED = IndexModel(
     partialFilterExpression={"status": {"$in": ["failed", "cancelled"]}},
 )
 
+# Counts the jobs that wait by their reason and name without reading a document. No other job is in it.
+WAITING = IndexModel(
+    {"status": 1, "parked.why": 1, "name": 1, "_id": 1},
+    name="monque_waiting",
+    partialFilterExpression={"status": "pending", "parked.why": {"$exists": True}},
+)
+
+# Lets one active job of a name and a line have each slot: so no more of them run than the limit says. Only
+# jobs that have a turn are in it.
+TURN = IndexModel(
+    {"name": 1, "turn.line": 1, "turn.slot": 1},
+    name="monque_turn",
+    unique=True,
+    partialFilterExpression={"turn.slot": {"$exists": True}, **_ACTIVE},
+)
+
+# Finds the jobs that have failed for good and whose follow-ups are not stored yet: as a rule none.
+FOLLOW_UP = IndexModel(
+    {"followUp.at": 1},
+    name="monque_follow_up",
+    partialFilterExpression={"followUp.at": {"$exists": True}},
+)
+
+# Tells by one seek whether a job of a batch is active, and leads to all jobs of it. Only such jobs are in it.
+BATCH = IndexModel(
+    {"batch": 1, "status": 1},
+    name="monque_batch",
+    partialFilterExpression={"batch": {"$exists": True}},
+)
+
+# Finds the jobs that wait for one batch, or for one line, in their order. No other job is in it.
+PARKED = IndexModel(
+    {"parked.why": 1, "parked.key": 1, "parked.order": 1, "_id": 1},
+    name="monque_parked",
+    partialFilterExpression={"parked.why": {"$exists": True}, "status": "pending"},
+)
+
+# Finds finished jobs of one name that are old enough to be removed; only where a worker says how long.
+KEEP = IndexModel(
+    {"status": 1, "name": 1, "updatedAt": 1},
+    name="monque_keep",
+    partialFilterExpression=_FINISHED,
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Use:
@@ -99,7 +143,7 @@ class Use:
     """A job that is stored with this field needs the index: the use begins with it. None: somebody who wants
     to look at jobs begins it."""
     reason: str
-    """What the index is for, to be read by operators."""
+    """The purpose of the index, to be read by operators."""
 
     @property
     def index_name(self) -> str:
@@ -115,6 +159,13 @@ USES: Mapping[str, Use] = {
         Use("priority", URGENT, "priority", "finds due jobs with a priority before the others"),
         Use("window", WINDOW, "windowKey", "lets one job a key be accepted in a window of time"),
         Use("failures", FAILED, None, "lists failed and cancelled jobs by the time of their end"),
+        Use("waiting", WAITING, None, "counts the jobs that wait by their reason"),
+        Use("batch", BATCH, "batch", "tells whether a batch has active jobs"),
+        # With the other one: who has ended a job of a batch can rely on both.
+        Use("parked", PARKED, "batch", "finds the jobs that wait for a batch"),
+        Use("limit", TURN, None, "lets no more jobs run at once than the limit of their worker says"),
+        Use("follow_up", FOLLOW_UP, "onFailure", "finds failed jobs whose follow-ups are not stored yet"),
+        Use("keep", KEEP, None, "finds old finished jobs of one name, to remove them"),
     )
 }
 
@@ -134,7 +185,7 @@ def wanted(options: Options, uses: Iterable[str] = ()) -> list[IndexModel]:
 
 
 def is_same(index: Mapping[str, Any], model: IndexModel) -> bool:
-    """Whether an index of the collection is the one that is wanted, and not another one of its name."""
+    """Return whether an index of the collection is the wanted one, and not another one of its name."""
     return _what_counts(index) == _what_counts(model.document)
 
 
@@ -164,18 +215,22 @@ class Uses:
         self._one_at_a_time = asyncio.Lock()
         self._waiting = dict(USES)
         """The uses that have not begun here."""
-        self._beginning = {use.field: use.name for use in USES.values() if use.field is not None}
-        """Those of them that begin with a job, by the field that shows it."""
+        self._beginning = [(use.field, use.name) for use in USES.values() if use.field is not None]
+        """Those of them that begin with a job, with the field that shows it."""
         self._noted: frozenset[str] = frozenset()
         """The uses in the control document, as far as this instance knows."""
 
     def is_noted(self, name: str) -> bool:
-        """Whether the collection is used for this: by whichever process, so that its index is there."""
+        """Return whether the collection is used for this: by any process, so that its index is there."""
         return name in self._noted
 
     def learn(self, noted: frozenset[str]) -> None:
         """Take in the uses that the control document has."""
         self._noted = noted
+
+    def met(self, *names: UseName) -> None:
+        """Take in that a job was met whose use of the collection somebody has noted before he stored it."""
+        self._noted |= {*names}
 
     async def read(self) -> frozenset[str]:
         """The uses that the control document has; none if the user may not read it."""
@@ -189,7 +244,7 @@ class Uses:
 
     def needed_by(self, documents: Iterable[Document]) -> set[str]:
         """The uses that new jobs need and that have not begun here: as a rule none, so this must be quick."""
-        beginning = self._beginning.items()
+        beginning = self._beginning
         return {name for document in documents for field, name in beginning if field in document}
 
     async def begin(self, name: str, *, in_transaction: bool = False) -> Settings | None:
@@ -213,8 +268,7 @@ class Uses:
             settings = None if is_noted else await self._control.begin_use(name)
             self._noted |= {name}
             del self._waiting[name]
-            if use.field is not None:
-                del self._beginning[use.field]
+            self._beginning = [each for each in self._beginning if each[1] != name]
             return settings
 
     async def note_again(self, noted: frozenset[str]) -> None:

@@ -1,4 +1,4 @@
-"""From a document to the `Job` that it describes, whose fields are read when somebody asks for one of them.
+"""From a document to the `Job` that it describes, each of whose fields is read when somebody asks for it.
 
 Most handlers look at the data of their job and at nothing else. Where thousands of jobs run in a second,
 making the other values of each would cost as much as all the rest.
@@ -9,47 +9,46 @@ from __future__ import annotations
 import copyreg
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from datetime import datetime, timedelta
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from datetime import datetime
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args
 
 from monque._store.document import (
     PAYLOAD_SIZE,
     attempt_of,
     attempts_of,
-    cancel_reason_of,
-    cancel_requested_at,
-    cancelled_by,
+    cancel_of,
     claimed_at_of,
     count_of,
+    duration_of,
     expires_at_of,
-    is_cancel_requested,
     is_parked,
     made_aware,
     priority_of,
     result_error_of,
     status_of,
     stuck_since,
+    text_of,
     time_of,
+    turn_of,
 )
+from monque._store.flows import parent_of, signals_of, steps_of, wait_of
 from monque._store.progress import log_of, progress_of
-from monque._values.errors import JobInterrupted
-from monque._values.job import Job
-from monque._values.rules import check_duration
-from monque._values.state import State
-from monque._values.status import Enqueued, Interruption, JobStatus
+from monque._values.job import Controls, Job
+from monque._values.status import CancelledBy, Enqueued, JobStatus
 from monque._workers.results import Kept
 
 T = TypeVar("T")
 
 
-Read: TypeAlias = Callable[[Mapping[str, Any]], dict[str, Any]]
-"""Reads the fields of a job from its document."""
+Read: TypeAlias = Callable[[Any, str], Any]
+"""Reads one field of a job from what it was made of."""
 
 
 def reader(attempts: Callable[[Mapping[str, Any]], int]) -> Read:
     """Return what reads the fields of a job; *attempts* says how often the job of a document is tried."""
-    return partial(_fields, attempts=attempts)
+    readers = {**_READERS, "max_attempts": attempts}
+    return lambda document, name: readers[name](document)
 
 
 def to_job(
@@ -70,165 +69,90 @@ def to_job(
     return job
 
 
-def _fields(document: Mapping[str, Any], attempts: Callable[[Mapping[str, Any]], int]) -> dict[str, Any]:
-    get = document.get
-    return {
-        "id": document["_id"],
-        "name": get("name"),
-        "status": status_of(document),
-        "next_run_at": None if is_parked(document) else time_of(document, "nextRunAt"),
-        "is_parked": is_parked(document),
-        "priority": priority_of(document),
-        "fail_count": count_of(document, "failCount"),
-        "fail_reason": get("failReason"),
-        "snooze_count": count_of(document, "snoozeCount"),
-        "history": attempts_of(document),
-        "cron": get("repeatInterval"),
-        "timezone": get("timezone"),
-        "run_count": count_of(document, "runCount"),
-        "last_run_at": time_of(document, "lastRunAt"),
-        "schedule_id": get("scheduleId"),
-        "planned_for": time_of(document, "plannedFor"),
-        "unique_key": get("uniqueKey"),
-        "claimed_by": get("claimedBy"),
-        "claimed_at": claimed_at_of(document),
-        "locked_at": time_of(document, "lockedAt"),
-        "last_heartbeat": time_of(document, "lastHeartbeat"),
-        "heartbeat_interval": _duration(get("heartbeatInterval")),
-        "attempt": attempt_of(document),
-        "max_attempts": attempts(document),
-        "crash_count": count_of(document, "crashCount"),
-        "started_at": time_of(document, "startedAt"),
-        "finished_at": time_of(document, "finishedAt"),
-        "traceparent": _text(get("traceparent")),
-        "expires_at": expires_at_of(document),
-        "stuck_since": stuck_since(document),
-        "cancel_requested": is_cancel_requested(document),
-        "cancel_requested_at": cancel_requested_at(document),
-        "cancel_reason": cancel_reason_of(document),
-        "cancelled_by": cancelled_by(document),
-        "enqueued": None,
-        **_left_by_handler(document),
-        "payload_size": get(PAYLOAD_SIZE),
-        "created_at": time_of(document, "createdAt"),
-        "updated_at": time_of(document, "updatedAt"),
-    }
+def _stored(field: str) -> Callable[[Mapping[str, Any]], Any]:
+    return lambda document: document.get(field)
 
 
-def _left_by_handler(document: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "progress": progress_of(document),
-        "log": log_of(document),
-        "result": made_aware(document.get("result")),
-        "result_error": result_error_of(document),
-    }
+def _time(field: str) -> Callable[[Mapping[str, Any]], Any]:
+    return lambda document: time_of(document, field)
 
 
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+def _count(field: str) -> Callable[[Mapping[str, Any]], Any]:
+    return lambda document: count_of(document, field)
 
 
-def _duration(interval: object) -> timedelta | None:
-    if not isinstance(interval, int | float):
+def _cancelled_by(document: Mapping[str, Any]) -> Any:
+    if document.get("status") != "cancelled":
         return None
-    try:
-        return _milliseconds(interval)
-    except (ValueError, OverflowError):  # not a number, or more days than there are
-        return None
+    # Only operators cancel without leaving a record: those who gave no reason, and other implementations.
+    by = cancel_of(document).get("by")
+    return by if by in get_args(CancelledBy) else "operator"
 
 
-@lru_cache(maxsize=64)  # a collection has few different intervals
-def _milliseconds(interval: float) -> timedelta:
-    return timedelta(milliseconds=interval)
+def _is_requested(document: Mapping[str, Any]) -> bool:
+    return cancel_of(document).get("by") == "operator"
 
 
-class Controls(Protocol):
-    """The run of a job, as its handler may use it."""
-
-    @property
-    def state(self) -> State:
-        """See `Job.state`."""
-
-    def complete_in(self, session: Any, result: Any) -> Any:
-        """See `Job.complete_in`; *result* is `...` if none was given."""
-
-    @property
-    def why_interrupted(self) -> Interruption | None:
-        """See `Job.interruption`."""
-
-    @property
-    def is_cancel_requested(self) -> bool:
-        """See `Job.cancel_requested`."""
-
-    def extend(self, by: timedelta) -> None:
-        """See `Job.extend_timeout`."""
-
-    def report_progress(self, done: object, total: object, message: object) -> None:
-        """See `Job.report_progress`."""
-
-    def add_log(self, text: object, level: object) -> None:
-        """See `Job.add_log`."""
+# Each is read when somebody asks for it, and then known.
+_READERS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
+    "id": itemgetter("_id"),
+    "name": _stored("name"),
+    "status": status_of,
+    "next_run_at": lambda document: None if is_parked(document) else time_of(document, "nextRunAt"),
+    "is_parked": is_parked,
+    "priority": priority_of,
+    "fail_count": _count("failCount"),
+    "fail_reason": _stored("failReason"),
+    "snooze_count": _count("snoozeCount"),
+    "history": attempts_of,
+    "cron": _stored("repeatInterval"),
+    "timezone": _stored("timezone"),
+    "run_count": _count("runCount"),
+    "last_run_at": _time("lastRunAt"),
+    "schedule_id": _stored("scheduleId"),
+    "planned_for": _time("plannedFor"),
+    "unique_key": _stored("uniqueKey"),
+    "claimed_by": _stored("claimedBy"),
+    "claimed_at": claimed_at_of,
+    "locked_at": _time("lockedAt"),
+    "last_heartbeat": _time("lastHeartbeat"),
+    "heartbeat_interval": lambda document: duration_of(document.get("heartbeatInterval")),
+    "attempt": attempt_of,
+    "crash_count": _count("crashCount"),
+    "started_at": _time("startedAt"),
+    "finished_at": _time("finishedAt"),
+    "traceparent": lambda document: text_of(document, "traceparent"),
+    "expires_at": expires_at_of,
+    "stuck_since": stuck_since,
+    "cancel_requested": _is_requested,
+    "cancel_requested_at": lambda document: (
+        time_of(cancel_of(document), "at") if _is_requested(document) else None
+    ),
+    "cancel_reason": lambda document: text_of(cancel_of(document), "reason"),
+    "cancelled_by": _cancelled_by,
+    "enqueued": lambda _: None,
+    "progress": progress_of,
+    "log": log_of,
+    "result": lambda document: made_aware(document.get("result")),
+    "result_error": result_error_of,
+    "steps": steps_of,
+    "signals": signals_of,
+    "waits_for": wait_of,
+    "batch": lambda document: text_of(document, "batch"),
+    "parent": parent_of,
+    "turn": turn_of,
+    "payload_size": _stored(PAYLOAD_SIZE),
+    "created_at": _time("createdAt"),
+    "updated_at": _time("updatedAt"),
+}
 
 
 class LazyJob(Job[T]):
     """Behaves like a `Job` in everything: comparing, hashing, printing, copying, `replace`.
 
-    Its attributes are those fields that are known, `_read` and `_source` until the others are read, `_run`
-    while its handler runs, and `_worker` if it was stored for one.
+    Its attributes are those fields that are known, `_read` and `_source` for the others, `_run` while its
+    handler runs, and `_worker` if it was stored for one.
     """
-
-    def complete_in(self, session: Any, *, result: Any = ...) -> Any:
-        """See `Job.complete_in`."""
-        run = self._controls
-        return Job.complete_in(self, session) if run is None else run.complete_in(session, result)
-
-    @property
-    def state(self) -> State:
-        """See `Job.state`."""
-        run = self._controls
-        return super().state if run is None else run.state
-
-    @property
-    def interruption(self) -> Interruption | None:
-        """See `Job.interruption`."""
-        run = self._controls
-        return None if run is None else run.why_interrupted
-
-    def checkpoint(self) -> None:
-        """See `Job.checkpoint`."""
-        run = self._controls
-        if run is None:
-            Job.checkpoint(self)
-        elif (why := run.why_interrupted) is not None:
-            raise JobInterrupted(why)
-
-    def extend_timeout(self, by: timedelta) -> None:
-        """See `Job.extend_timeout`."""
-        run = self._controls
-        if run is None:
-            Job.extend_timeout(self, by)
-        else:
-            run.extend(check_duration("by", by))
-
-    def report_progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
-        """See `Job.report_progress`."""
-        run = self._controls
-        if run is None:
-            Job.report_progress(self, done, total, message)
-        else:
-            run.report_progress(done, total, message)
-
-    def add_log(self, text: str, level: str = "info") -> None:
-        """See `Job.add_log`."""
-        run = self._controls
-        if run is None:
-            Job.add_log(self, text, level)
-        else:
-            run.add_log(text, level)
-
-    @property
-    def _controls(self) -> Controls | None:
-        return vars(self).get("_run")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle the value as a plain `Job`, without the hold that the handler was given."""
@@ -248,14 +172,10 @@ class _ReadLater:
     def __get__(self, job: LazyJob[Any] | None, _owner: type) -> Any:
         if job is None:
             return self
-        # Other threads may be doing the same. The source is removed last and asked for first.
+        # Other threads may be doing the same, and find the same.
         known = vars(job)
-        source, read = known.get("_source"), known.get("_read")
-        if read is not None:
-            known.update({**read(source), **known})
-            known.pop("_read", None)
-            known.pop("_source", None)
-        return known[self._name]
+        value = known[self._name] = known["_read"](known["_source"], self._name)
+        return value
 
 
 class _Requested(_ReadLater):
@@ -283,13 +203,13 @@ setattr(LazyJob, "cancel_requested", _Requested("cancel_requested"))  # noqa: B0
 LazyJob.__name__ = LazyJob.__qualname__ = Job.__name__
 
 
-def hand(job: Job[Any], run: Controls) -> None:
+def attach(job: Job[Any], run: Controls) -> None:
     """Give the job to its handler, with what only a handler may do with it."""
     vars(job)["_run"] = run
 
 
-def take_back(job: Job[Any]) -> None:
-    """End what `hand` began: the handler has returned."""
+def detach(job: Job[Any]) -> None:
+    """End what `attach` began: the handler has returned."""
     vars(job).pop("_run", None)
 
 
@@ -314,9 +234,11 @@ def completed(job: Job[T], now: datetime, kept: Kept | None = None) -> Job[T]:
     return after
 
 
-def _completed(job: Job[Any]) -> dict[str, Any]:
-    unclaimed = {"claimed_by": None, "claimed_at": None, "locked_at": None, "last_heartbeat": None}
-    return {**_values(job), **unclaimed, "fail_reason": None}
+_UNCLAIMED = frozenset({"claimed_by", "claimed_at", "locked_at", "last_heartbeat", "fail_reason"})
+
+
+def _completed(job: Job[Any], name: str) -> Any:
+    return None if name in _UNCLAIMED else getattr(job, name)
 
 
 def _values(job: Job[Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What running jobs report, as it is stored: `progress` and `log`, and the update that writes them."""
+"""Reports of running jobs, as they are stored: `progress` and `log`, and the update that writes them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from monque._store.document import LARGEST_WITH_HISTORY, Document, time_of
+from monque._store.document import LARGEST_WITH_HISTORY, Claim, Document, time_of
 from monque._store.transitions.transition import Transition, by_id, owned
 from monque._values.history import MOST_LINES, LogLine, Progress, Report, as_amount
 from monque._values.status import JobStatus
@@ -23,13 +23,13 @@ _LOG = {
 _PROGRESS = {"$ifNull": ["$$own.progress", {"$ifNull": ["$progress", "$$REMOVE"]}]}
 
 
-def report(claims: Sequence[Mapping[str, Any]], reports: Sequence[Report]) -> Transition:
+def report(claims: Sequence[Claim], reports: Sequence[Report]) -> Transition:
     """processing -> processing, alive, with what each job has reported. The claims are of one attempt."""
-    ids = [claim["_id"] for claim in claims]
+    ids = [claim.id for claim in claims]
     own = by_id(ids, [stored_report(each) for each in reports])
     return Transition(
         to=JobStatus.PROCESSING,
-        when={"_id": {"$in": ids}, **owned(claims[0])},
+        when=owned(claims[0].claimed_by, claims[0].attempt),
         then=[
             {
                 "$set": {
@@ -43,7 +43,7 @@ def report(claims: Sequence[Mapping[str, Any]], reports: Sequence[Report]) -> Tr
 
 
 def stored_report(given: Report) -> Document:
-    """What a job has reported, as it is stored."""
+    """Return the report of a job, as it is stored."""
     progress = None if given.progress is None else _stored_progress(given.progress)
     return {"progress": progress, "log": [_stored_line(line) for line in list(given.lines)]}
 
@@ -59,7 +59,7 @@ def _stored_line(line: LogLine) -> Document:
 
 
 def progress_of(document: Mapping[str, Any]) -> Progress | None:
-    """How far the job is. Others may have written it: what is no progress is None."""
+    """Return the progress of a job. Others may have written it: what is no progress is None."""
     stored = document.get("progress")
     done = as_amount(stored.get("done")) if isinstance(stored, dict) else None
     if not isinstance(stored, dict) or done is None:

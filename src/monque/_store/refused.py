@@ -44,42 +44,36 @@ class _Refusal:
     until: datetime
 
 
-class Refused:
-    """Remembers which jobs to leave alone, and until when. Each refusal doubles the pause."""
+class Refused(dict[bytes, _Refusal]):
+    """The jobs to leave alone, by the keys of their ids, and until when. Each refusal doubles the pause."""
 
-    def __init__(self) -> None:
-        self._refusals: dict[bytes, _Refusal] = {}
-
-    def __len__(self) -> int:
-        return len(self._refusals)
-
-    def __contains__(self, job_id: Any) -> bool:
-        """Whether the job was refused and has not been claimed since."""
-        return key_of(job_id) in self._refusals
+    def has(self, job_id: Any) -> bool:
+        """Return whether the job was refused and has not been claimed since."""
+        return key_of(job_id) in self
 
     def add(self, job_id: Any, *, now: datetime) -> int:
         """Leave the job alone for a while; return how often in a row it was refused."""
         key = key_of(job_id)
-        refusal = self._refusals.pop(key, None) or _Refusal(0, now)
+        refusal = self.pop(key, None) or _Refusal(0, now)
         pause = min(_FIRST_PAUSE * 2 ** min(refusal.count, 10), _LONGEST_PAUSE)
-        if len(self._refusals) >= _MOST:
-            del self._refusals[next(iter(self._refusals))]
-        self._refusals[key] = _Refusal(refusal.count + 1, now + pause)
+        if len(self) >= _MOST:
+            del self[next(iter(self))]
+        self[key] = _Refusal(refusal.count + 1, now + pause)
         return refusal.count + 1
 
     def remove(self, job_id: Any) -> None:
         """Forget a job that was claimed."""
-        self._refusals.pop(key_of(job_id), None)
+        self.pop(key_of(job_id), None)
 
     def paused(self, now: datetime) -> Collection[bytes]:
         """The keys of the jobs to leave alone now."""
-        for key in [key for key, refusal in self._refusals.items() if refusal.until < now - _FORGOTTEN_AFTER]:
-            del self._refusals[key]
-        return {key for key, refusal in self._refusals.items() if refusal.until > now}
+        for key in [key for key, refusal in self.items() if refusal.until < now - _FORGOTTEN_AFTER]:
+            del self[key]
+        return {key for key, refusal in self.items() if refusal.until > now}
 
     def next_try(self, now: datetime) -> datetime | None:
-        """When the first of them may be tried again."""
-        ends = (refusal.until for refusal in self._refusals.values())
+        """The time at which the first of them may be tried again."""
+        ends = (refusal.until for refusal in self.values())
         return min((until for until in ends if until > now), default=None)
 
 
@@ -96,13 +90,14 @@ async def change_one(
     try was applied and its second one failed.
 
     Raises:
+        UnreadableError: It is changed, and cannot be decoded.
         WriteError: The server refuses to change the document. `find_one_and_update` reports that like any
             other failure, so it is tried again with an update, which reports it as a write error.
     """
     try:
         return await collection.find_one_and_update(query, update, return_document=ReturnDocument.AFTER)
-    except InvalidBSON:  # it is changed, and holds something that the driver does not decode
-        return await decoding.find_one(collection, changed or {"_id": query["_id"]})
+    except InvalidBSON as error:
+        raise decoding.UnreadableError(error) from error
     except WriteConcernError:
         raise
     except OperationFailure:

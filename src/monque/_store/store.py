@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
+from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
+import bson
 from bson import ObjectId, Regex
 from bson.codec_options import CodecOptions
 from pymongo import IndexModel, MongoClient, ReadPreference, WriteConcern
@@ -28,9 +32,10 @@ from monque._store.document import (
     NAIVE_CODEC_OPTIONS,
     Document,
     key_of,
+    named_as,
     policy_of,
+    with_id,
 )
-from monque._store.filters import with_id
 from monque._store.indexes import Uses
 from monque._store.insert import Inserter
 from monque._store.job import reader
@@ -47,8 +52,20 @@ from monque._values.options import Options
 from monque._values.settings import max_attempts
 from monque._workers.workers import Workers
 
+R = TypeVar("R")
+
 _INDEX_CONFLICTS = (85, 86)
+_DUPLICATE_KEY = 11000
 _NO_SUCH_INDEX_POSSIBLE = 67
+
+
+@dataclass(slots=True)
+class Held:
+    """A job of a silent owner that a transaction held."""
+
+    meetings: int = 0
+    free_since: datetime | None = None
+    """The time at which it could be written again; None while it cannot."""
 
 
 class Store:
@@ -77,18 +94,21 @@ class Store:
         self.clock = clock
         self.instance_id = instance_id
         self.server = Server(self.collection, clock)
-        self.inserter = Inserter(self.collection)
+        self.inserter = Inserter(self.collection, clock)
         naive = _handle(database, options.collection, NAIVE_CODEC_OPTIONS)
-        self.settler = Settler(self.collection, clock)
+        self.silence = allowed_silence(
+            tolerance=options.tolerance, interval=options.heartbeat_interval
+        ).total_seconds()
+        """Seconds without a heartbeat after which other instances take our jobs."""
+        interval = options.heartbeat_interval.total_seconds()
+        self.settler = Settler(self.collection, clock, interval=interval, silence=self.silence)
         self.control = ControlDocument(_handle(database, options.collection + SUFFIX, CODEC_OPTIONS))
         self.uses = Uses(self._create, self.server.indexes, self.control, options)
         self.claimer = Claimer(self.collection, naive, options, clock, instance_id, self.uses.is_noted)
-        self.silence = allowed_silence(
-            tolerance=options.heartbeat_tolerance, interval=options.heartbeat_interval
-        ).total_seconds()
-        """Seconds without a heartbeat after which other instances take our jobs."""
         self.unrecovered = Refused()
         """Jobs of dead owners that cannot be changed now: each is logged once and rests for a while."""
+        self.held: dict[bytes, Held] = {}
+        """Jobs of silent owners that recovery met while a transaction held them."""
 
     def beside(self, suffix: str) -> AsyncCollection[Document]:
         """The collection whose name is that of the jobs collection with this suffix."""
@@ -106,7 +126,7 @@ class Store:
             return self
         other = copy(self)
         other.collection = collection
-        other.inserter = Inserter(collection)
+        other.inserter = Inserter(collection, self.clock)
         return other
 
     def join(self, session: object, *, call: Call = asyncio.to_thread) -> tuple[Store, AsyncClientSession]:
@@ -126,6 +146,12 @@ class Store:
         except OperationFailure as error:
             if error.code == _NO_SUCH_INDEX_POSSIBLE and self.server.routed:
                 raise wrong_shard_key(self.collection) from error
+            if error.code == _DUPLICATE_KEY:
+                fields = ", ".join((error.details or {}).get("keyPattern", ()))
+                raise ConfigurationError(
+                    f"the unique index on {fields} cannot be built, because two jobs of "
+                    f"{self.collection.full_name!r} have the same there; cancel or delete one of them"
+                ) from error
             if error.code not in _INDEX_CONFLICTS:
                 raise
             raise ConfigurationError(
@@ -133,9 +159,25 @@ class Store:
                 f"needs; drop it, or create the indexes yourself and set create_indexes=False: {error}"
             ) from error
 
-    async def get(self, job_id: Any, session: AsyncClientSession | None = None) -> Document | None:
-        """The document with this id."""
-        return await decoding.find_one(self.collection, with_id(job_id), session=session)
+    async def get(
+        self,
+        job_id: Any,
+        session: AsyncClientSession | None = None,
+        *,
+        read: Mapping[str, Any] | None = None,
+    ) -> Document | None:
+        """The document with this id; None if there is none, or it cannot be decoded, which is reported.
+
+        *read* as for `change`; a job that has another name by now is found, too.
+        """
+        these, name = with_id(job_id), named_as(read)
+        try:
+            for query in ({**these, **name}, these) if name else (these,):
+                if (found := await decoding.find_one(self.collection, query, session=session)) is not None:
+                    return found
+        except decoding.UnreadableError:
+            decoding.report(bson.encode({"_id": job_id})[4:-1])
+        return None
 
     async def get_majority(self, job_id: Any) -> Document | None:
         """Read with majority concern: a deposed primary could return a write that is rolled back."""
@@ -146,12 +188,16 @@ class Store:
         lasting = self.collection.with_options(read_concern=ReadConcern("majority"))
         return await _by_key(lasting, ids)
 
-    async def read_states(self, ids: Sequence[Any]) -> dict[bytes, Document]:
+    async def read_states(self, ids: Sequence[Any], *, marked: bool = False) -> dict[bytes, Document]:
         """The states of jobs, and whether they recur, as the primary has them.
 
-        What is not there at all was never stored: a job that the majority does not have yet is there.
+        What is not there at all was never stored: a job that the majority does not have yet is there. Two
+        *marked* ones of a job are equal only if nothing was written in between that anybody could see.
         """
-        return await _by_key(self.collection, ids, {"status": 1, "repeatInterval": 1})
+        fields: Document = {"status": 1, "repeatInterval": 1}
+        if marked:  # the size tells two writes of one millisecond apart
+            fields |= {"updatedAt": 1, "attempt": 1, "size": {"$bsonSize": "$$ROOT"}}
+        return await _by_key(self.collection, ids, fields)
 
     async def holder(self, document: Document) -> Document | None:
         """The active job with this document's name and key, whatever these hold."""
@@ -159,30 +205,59 @@ class Store:
         return await decoding.find_one(self.collection, {**holder_of(document), **same})
 
     async def change(
-        self, job_id: Any, transition: Transition, session: AsyncClientSession | None = None
+        self,
+        job_id: Any,
+        transition: Transition,
+        session: AsyncClientSession | None = None,
+        *,
+        read: Mapping[str, Any] | None = None,
     ) -> Document | None:
-        """Perform a transition on one job; the document after it, or None if it did not apply."""
-        return await decoding.find_one_and_update(
-            self.collection, {**with_id(job_id), **transition.when}, transition.then, session=session
-        )
+        """Perform a transition on one job; the document after it, or None if it did not apply.
+
+        None as well if the document cannot be decoded, as for `get`. *read* is the job as it was read, if it
+        was: its name leads to its shard. So None, too, if the job has another name by now.
+        """
+        query = {**with_id(job_id), **named_as(read), **transition.when}
+        with suppress(decoding.UnreadableError):
+            return await decoding.find_one_and_update(
+                self.collection, query, transition.then, session=session
+            )
+        return None
 
     async def is_alive_elsewhere(self, besides: Iterable[ObjectId]) -> bool:
-        """Whether a job claimed under our instance id has a fresh heartbeat (and is not one of *besides*)."""
+        """Return whether a job claimed under our instance id, none of *besides*, has a fresh heartbeat."""
         claimed = {"status": "processing", "claimedBy": self.instance_id, "_id": {"$nin": list(besides)}}
         alive = {**claimed, "$nor": [self.stale()]}
-        return await decoding.find_one(self.collection, alive, {"_id": 1}) is not None
+        return await decoding.is_there_any(self.collection, alive)
 
     def stale(self) -> Document:
         """Match the jobs whose owner is dead by now."""
         return recovery.stale(
-            tolerance=self.options.heartbeat_tolerance,
+            tolerance=self.options.tolerance,
             lock_timeout=self.options.lock_timeout,
             as_of=self.clock.now(),
         )
 
 
+async def until_applied(attempt: Callable[[], Awaitable[R | None]]) -> R:
+    """Repeat an attempt to change a document until it applies; None means that somebody else was faster.
+
+    An attempt reads, decides, and writes on the condition that what it read still holds, in this order or
+    beginning with the write. Each time round somebody has made progress, so this ends: an attempt that can
+    never apply raises.
+    """
+    while (applied := await attempt()) is None:
+        pass
+    return applied
+
+
 def _max_attempts(document: Mapping[str, Any], workers: Workers, options: Options) -> int:
     return max_attempts(policy_of(document), workers.settings_of(document.get("name")), options)
+
+
+def is_marked(document: Document, mark: Document) -> bool:
+    """Return whether a document is the one of which `Store.read_states` has read this mark."""
+    return bool(document.get("updatedAt") == mark.get("updatedAt"))
 
 
 async def _by_key(
@@ -286,5 +361,5 @@ def wrong_shard_key(collection: AsyncCollection[Document]) -> ConfigurationError
     """The error for a collection that is sharded by more than the name, or by something else."""
     return ConfigurationError(
         f"the collection {collection.full_name!r} is sharded by a key with which MongoDB cannot keep unique "
-        'keys and windows unique; shard it by {name: "hashed"} instead, or by {name: 1}'
+        'keys, windows and limits; shard it by {name: "hashed"} instead, or by {name: 1}'
     )

@@ -71,7 +71,7 @@ class Cron:
 
     @property
     def runs_when_shown(self) -> bool:
-        """Whether it runs whenever the clock shows a matching time; else each such time counts once a day."""
+        """Return whether it runs each time the clock shows a matching time; else only once a day."""
         minute, hour, *_ = self.fields.split()
         return minute.startswith("*") or hour.startswith("*")
 
@@ -184,7 +184,7 @@ def _check_term(term: str, position: int, expression: str) -> None:
 
 
 def _calendar(expression: str) -> CronSim | None:
-    """What cronsim makes of it, from a wall-clock time that does not matter; None if it refuses."""
+    """Return cronsim's reading of it, from a wall-clock time that does not matter; None if it refuses."""
     try:
         return CronSim(expression, datetime(2000, 1, 1))  # noqa: DTZ001 - wall-clock times have no zone
     except (CronSimError, ValueError):  # ValueError: a number of thousands of digits
@@ -212,7 +212,7 @@ def _one_value(term: str, position: int) -> str:
     return first if calendar is not None and len(getattr(calendar, _VALUES[position])) == 1 else term
 
 
-# Where cronsim keeps the values of each field.
+# The attributes of cronsim with the values of each field.
 _VALUES = ("minutes", "hours", "days", "months", "weekdays")
 
 
@@ -229,7 +229,7 @@ def _step(term: str) -> int:
 
 
 def _width(term: str, field: _Field) -> int:
-    """How many values a term spans; for `*`, an open end (`5/15`) and names, those of the field."""
+    """Return how many values a term spans; for `*`, an open end (`5/15`) and names, those of the field."""
     first, _, last = term.partition("/")[0].partition("-")
     if first.isdigit() and last.isdigit():
         return min(int(last) - int(first) + 1, field.size)
@@ -277,7 +277,7 @@ def wall_time(moment: datetime, zone: tzinfo) -> datetime:
 
 
 def first_instant(wall: datetime, zone: tzinfo) -> datetime:
-    """When the clock first shows *wall*; for a time in a gap, the end of the gap."""
+    """Return the moment at which the clock first shows *wall*; for a time in a gap, the end of the gap."""
     instant = wall.replace(tzinfo=zone).astimezone(UTC)
     if wall_time(instant, zone) == wall:
         return instant

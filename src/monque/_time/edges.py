@@ -1,4 +1,4 @@
-"""What becomes of a schedule's times when the clocks change: which do not exist, and which come twice.
+"""A schedule's times around clock changes: those that do not exist, and those that come twice.
 
 It walks through the changes of the zone, not through the runs: a year has two of the former.
 """
@@ -20,8 +20,7 @@ from monque._values.rules import check_time
 _SECOND = timedelta(seconds=1)
 # As far as anybody looks ahead at a schedule: the changes of two years.
 _AHEAD = timedelta(days=400)
-# The edges of this time are found in a third of a second. Twice as long would be a while on an event loop;
-# half would still be more than anybody plans.
+# The edges of this time are found in a third of a second, which the event loop can bear.
 _LONGEST = timedelta(days=366 * 20)
 # The clocks were never put back by more than this.
 _LARGEST_CHANGE = timedelta(days=1)
@@ -47,7 +46,7 @@ class DstEdge:
 
     @property
     def runs_at(self) -> datetime | None:
-        """When the schedule first runs for it; None if it does not."""
+        """The schedule's first run for it; None if there is none."""
         return self.runs[0] if self.runs else None
 
 
@@ -101,9 +100,9 @@ class _Change:
 
     at: datetime
     before: datetime
-    """What the clock would show then without the change."""
+    """The time that the clock would show then without the change."""
     after: datetime
-    """What it shows instead."""
+    """The time that it shows instead."""
 
 
 def _changes(zone: tzinfo, begin: datetime, end: datetime) -> Iterator[_Change]:
@@ -129,7 +128,7 @@ def _edges(cron: Cron, change: _Change) -> Iterator[DstEdge]:
 
 
 def _runs(cron: Cron, wall: datetime, *, is_gap: bool) -> tuple[datetime, ...]:
-    """What `Cron.next_after` makes of such a time."""
+    """Return the runs that `Cron.next_after` gives for such a time."""
     first = first_instant(wall, cron.zone)
     if not cron.runs_when_shown:
         return (first,)

@@ -1,4 +1,4 @@
-"""When a schedule runs: at the times of a cron expression or of an interval, within bounds, with a jitter.
+"""The times of a schedule: of a cron expression or an interval, within bounds, with a jitter.
 
 An interval is counted from a fixed moment, never from the end of a run, so it does not drift. The jitter of
 a time is a hash of that time and of the schedule: whoever computes it, in whatever process, gets the same.

@@ -1,1 +1,1 @@
-"""What users pass and get, as plain values: errors, jobs, options, settings, events, views."""
+"""Plain values that users pass and get: errors, jobs, options, settings, events, views."""

@@ -12,10 +12,13 @@ MonqueError
 │   └── PayloadTooLargeError
 ├── JobNotFoundError
 ├── JobStateError
+│   └── JobChangedError
 ├── ClaimLostError
 ├── NotCommittedError
 ├── JobTimeoutError
 ├── ResultError
+├── StepError
+├── MiddlewareError
 ├── WaitTimeoutError
 ├── JobFailedError                  it carries the job, so it stands in `_ended`
 ├── JobCancelledError               the same
@@ -149,10 +152,10 @@ class InstanceConflictError(MonqueError):
 
 
 class PayloadError(MonqueError, ValueError):
-    """The data of a job cannot be stored, or does not fit what its worker expects.
+    """The data of a job or a signal cannot be stored, or does not fit what its handler expects.
 
     Attributes:
-        job_name: The name of the job.
+        job_name: The name of the job, or of the signal.
     """
 
     def __init__(self, message: str, *, job_name: str) -> None:
@@ -207,6 +210,10 @@ class JobStateError(MonqueError):
         self.attempted_action = attempted_action
 
 
+class JobChangedError(JobStateError):
+    """The job is not what it was when the caller read it; read it again, and decide anew."""
+
+
 class ClaimLostError(MonqueError):
     """The job does not belong to this run any more: what the run wrote for it must not be committed.
 
@@ -239,9 +246,8 @@ class JobTimeoutError(MonqueError, TimeoutError):
         limit: How long it was allowed to run, with the time that `Job.extend_timeout` added.
     """
 
-    def __init__(self, *, job_id: ObjectId, limit: timedelta, abandoned: bool = False) -> None:
-        given_up = "; it was given up though it still runs" if abandoned else ""
-        super().__init__(f"ran longer than {limit.total_seconds():g} s{given_up}")
+    def __init__(self, *, job_id: ObjectId, limit: timedelta) -> None:
+        super().__init__(f"ran longer than {limit.total_seconds():g} s")
         self.job_id = job_id
         self.limit = limit
 
@@ -258,18 +264,57 @@ class ResultError(MonqueError):
         self.job_id = job_id
 
 
-class WaitTimeoutError(MonqueError, TimeoutError):
-    """A job had not ended when the time was up that its caller wanted to wait; the job goes on.
+class StepError(MonqueError):
+    """A durable step or wait cannot be what the handler asks for.
+
+    Its name was used before in this run or stands for another kind, there are too many, its value is too
+    large, it was called inside of another step, or this handler can have none.
 
     Attributes:
         job_id: The job.
-        timeout: How long the caller waited.
+        step: The name of the step, if there is one.
     """
 
-    def __init__(self, *, job_id: ObjectId | str, timeout: timedelta) -> None:
-        super().__init__(f"job {job_id} has not ended within {timeout.total_seconds():g} s; it goes on")
+    def __init__(self, message: str, *, job_id: ObjectId, step: str | None = None) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+        self.step = step
+
+
+class MiddlewareError(MonqueError):
+    """A middleware did not run its handler exactly once: the error of the attempt."""
+
+
+class WaitTimeoutError(MonqueError, TimeoutError):
+    """A job had not ended when the time was up that its caller wanted to wait; the job goes on.
+
+    In a handler: the signal that it waited for with `Job.receive` did not come in time, or some of the jobs
+    of `Job.run_jobs` had not ended.
+
+    Attributes:
+        job_id: The job.
+        timeout: How long the caller, or the job, waited.
+        signal: The name of the signal that did not come; None if it was waited for jobs.
+    """
+
+    def __init__(
+        self,
+        *,
+        job_id: ObjectId | str,
+        timeout: timedelta,
+        signal: str | None = None,
+        run_jobs: str | None = None,
+    ) -> None:
+        within = f"within {timeout.total_seconds():g} s"
+        message = f"job {job_id} has not ended {within}; it goes on"
+        if signal is not None:
+            message = f"no signal {signal!r} came to job {job_id} {within}"
+        elif run_jobs is not None:
+            message = f"some jobs of {run_jobs!r} have not ended {within}; they go on (job {job_id})"
+        super().__init__(message)
         self.job_id = job_id
         self.timeout = timeout
+        self.signal = signal
 
 
 class ProcessDiedError(MonqueError):
@@ -324,7 +369,7 @@ class JobInterrupted(BaseException):
     It is a `BaseException`, so that `except Exception` in a handler does not swallow it.
 
     Attributes:
-        why: `requested`, `timeout`, `shutdown` or `lost`.
+        why: `requested`, `timeout`, `shutdown`, `lost` or `waiting`.
     """
 
     def __init__(self, why: Interruption) -> None:
@@ -340,6 +385,7 @@ _WHY: dict[Interruption, str] = {
     "timeout": "it ran longer than its time limit",
     "shutdown": "the instance is stopping",
     "lost": "the job does not belong to this run any more",
+    "waiting": "the job waits, and goes on in a later run",
 }
 
 

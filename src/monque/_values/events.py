@@ -12,10 +12,11 @@ from typing import Any, ClassVar, TypeVar
 from bson import ObjectId
 
 from monque._values.errors import ConfigurationError
+from monque._values.flows import Step, Wait
 from monque._values.job import Job
 from monque._values.schedule import Schedule
 from monque._values.status import Enqueued, Interruption, JobStatus
-from monque._values.views import Pause
+from monque._values.views import Pause, QueueStats
 from monque._values.words import is_closing, log_raised
 
 
@@ -70,6 +71,37 @@ class JobSnoozed(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobWaiting(Event):
+    """A job's handler waits for a time or a signal, and that is stored: it goes on in a later run."""
+
+    kind: ClassVar[str] = "job:waiting"
+    job: Job[Any]
+    wait: Wait
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepDone(Event):
+    """A durable step of a running job is done, and that is stored: it does not run again."""
+
+    kind: ClassVar[str] = "job:step"
+    job: Job[Any]
+    step: Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchEnded(Event):
+    """No job of a batch is pending or processing any more, and what waited for that is due.
+
+    The instance that ended the last job emits it; two of them may if they end the last two at one moment. It
+    comes again if somebody stores or retries a job of the batch.
+    """
+
+    kind: ClassVar[str] = "batch:ended"
+    batch: str
+    stats: QueueStats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobDeduplicated(Event):
     """A call of this instance stored no new job: the one with the same key stands for it.
 
@@ -101,7 +133,8 @@ class ClaimLost(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCancelled(Event):
-    """A job was cancelled: by an operator, by its handler with `Cancel`, or because it had expired.
+    """A job was cancelled: by an operator, by its handler with `Cancel`, because it had expired, or because a
+    job of the batch that it waited for did not complete.
 
     If an operator asked for the end of a running job, its owner emits this when the handler has ended;
     if the owner is dead, the instance that recovers the job does.
@@ -125,8 +158,8 @@ class JobCancelling(Event):
 class JobStuck(Event):
     """A handler has not ended within 30 seconds after it was told to stop; emitted once a run.
 
-    *why* it was told so: `requested`, `timeout`, `shutdown` or `lost`. Unless its run was given up at a hard
-    limit, it keeps its slot and its claim.
+    *why* it was told so: `requested`, `timeout`, `shutdown`, `lost` or `waiting` (then after five minutes,
+    not 30 seconds: it may clean up before its job waits). It keeps its slot and its claim.
     """
 
     kind: ClassVar[str] = "job:stuck"
@@ -312,7 +345,7 @@ class EventBus:
         self._listeners[cls] = [entry for entry in self._listeners.get(cls, []) if entry[0] != listener]
 
     def has_listeners(self, event: type[Event]) -> bool:
-        """Whether a listener would be called for this event."""
+        """Return whether a listener would be called for this event."""
         return bool(self._listeners.get(event) or self._listeners.get(Event))
 
     def emit(self, event: Event) -> None:
@@ -328,7 +361,7 @@ class EventBus:
                 self._call(entry[0], event)
 
     def is_listener(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether an async listener runs in this task."""
+        """Return whether an async listener runs in this task."""
         return task in self._tasks
 
     def is_quiet(self, *, besides: Set[asyncio.Task[Any] | None]) -> bool:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from types import CodeType, TracebackType
 from typing import Literal, TypeAlias
 
 from monque._values.errors import ConfigurationError
@@ -16,17 +17,14 @@ from monque._values.words import causes_of, describe, storable, text_of
 
 AttemptOutcome: TypeAlias = Literal["retried", "failed", "timed_out", "cancelled", "lost"]
 
-# Ten entries, the default, stay below 60 kB. Half would cut the messages of validators and the frames that
-# tell how the failing call came about; twice as much would fill the room that is kept beside a payload.
+# Ten entries, the default, stay below 60 kB: the room that is kept beside a payload.
 _LONGEST_MESSAGE = 1_000
 _LONGEST_TRACE = 4_000
 
-# Characters of the name of an exception's class, and of the line of a cause. Half would cut the message of a
-# cause; twice would leave less room for frames.
+# Characters of the name of an exception's class, and of the line of a cause.
 _LONGEST_LINE = 200
 
-# The frames that are formatted, from the end backwards: more do not fit. With half, short frames would leave
-# room; with twice, a `RecursionError` would take longer for nothing.
+# The frames that are formatted, from the end backwards: more do not fit, and a `RecursionError` has many.
 _MOST_FRAMES = 40
 
 _OUR_CODE = str(Path(__file__).parents[1])
@@ -60,16 +58,16 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """What a run adds to its job's history. Equal entries are written together."""
+    """The entry that a run adds to its job's history. Equal entries are written together."""
 
     outcome: AttemptOutcome
     error: str
     message: str
     trace: str | None
     ran: float
-    """For how many seconds the handler ran."""
+    """The seconds that the handler ran."""
     keep: int
-    """How many entries the history keeps."""
+    """The number of entries that the history keeps."""
 
 
 def entry_of(
@@ -81,7 +79,7 @@ def entry_of(
     traces: bool,
     message: str | None = None,
 ) -> HistoryEntry | None:
-    """What to keep of a run that ended with this error; None if no history is kept.
+    """Return the history entry of a run that ended with this error; None if no history is kept.
 
     *message* takes the place of the error's own text.
     """
@@ -95,15 +93,14 @@ def entry_of(
 
 
 def trace_of(error: BaseException) -> str | None:
-    """Where the error was raised, from the end backwards as far as there is room.
+    """Return the traceback of an error, from the end backwards as far as there is room.
 
     Its causes get a line each. Values of variables are never shown.
     """
     if (remote := remote_trace_of(error)) is not None:
         return remote
     try:
-        found = traceback.extract_tb(error.__traceback__, limit=-_MOST_FRAMES)
-        frames = _without_ours(found).format()
+        frames = _formatted(error.__traceback__)
     except Exception:  # noqa: BLE001 - source files and loaders of others; a trace is not worth a job
         return None
     lines = [describe(error)[:_LONGEST_LINE]]
@@ -120,7 +117,7 @@ def trace_of(error: BaseException) -> str | None:
 
 
 def remote_trace_of(error: BaseException) -> str | None:
-    """Where an error of another process was raised; None for one of this process."""
+    """Return the traceback of an error of another process; None for one of this process."""
     trace = getattr(error, _REMOTE_TRACE, None)
     return trace if isinstance(trace, str) else None
 
@@ -138,6 +135,33 @@ def set_remote_trace(error: BaseException, trace: str) -> None:
 _REMOTE_TRACE = "__monque_trace__"
 
 
+def _formatted(trace: TracebackType | None) -> list[str]:
+    """Return the frames of a traceback as text, formatted once for each place where errors are raised.
+
+    That takes longer than all else that becomes of a failing run: the source is searched for each frame.
+    """
+    places: list[tuple[CodeType, int, int]] = []
+    first = trace
+    while trace is not None:
+        places.append((trace.tb_frame.f_code, trace.tb_lasti, trace.tb_lineno))
+        trace = trace.tb_next
+    places = places[-_MOST_FRAMES:]
+    # By identity: the hash of a code object goes through all that it holds. The entry keeps it alive.
+    key = tuple((id(code), at, line) for code, at, line in places)
+    if (known := _KNOWN_TRACES.get(key)) is not None:
+        return known[1]
+    frames = _without_ours(traceback.extract_tb(first, limit=-_MOST_FRAMES)).format()
+    if len(_KNOWN_TRACES) >= _MOST_TRACES:
+        _KNOWN_TRACES.clear()
+    _KNOWN_TRACES[key] = [code for code, _, _ in places], frames
+    return frames
+
+
+# The places where errors are raised whose frames are kept as text, of a few kB each.
+_MOST_TRACES = 256
+_KNOWN_TRACES: dict[tuple[tuple[int, int, int], ...], tuple[list[CodeType], list[str]]] = {}
+
+
 def _without_ours(frames: traceback.StackSummary) -> traceback.StackSummary:
     """Leave out the first frames, which are those of our own code that called the handler."""
     theirs = itertools.dropwhile(lambda frame: frame.filename.startswith(_OUR_CODE), frames)
@@ -147,18 +171,18 @@ def _without_ours(frames: traceback.StackSummary) -> traceback.StackSummary:
 # Amounts are stored as doubles, which hold all whole numbers below this one.
 _WHOLE = 2**53
 
-# The lines that a job keeps, and their characters: together at most 60 kB of plain text. Half would lose the
-# beginning of a traceback; twice would not fit beside the largest payload.
+# The lines that a job keeps, and their characters: together at most 60 kB of plain text, which fit beside the
+# largest payload.
 MOST_LINES = 100
 _LONGEST_TEXT = 500
 
-# Characters of a level: the longest of `logging` has eight. Half would cut it; twice is no level any more.
+# Characters of a level: the longest of `logging` has eight.
 _LONGEST_LEVEL = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a run is, as its handler has reported it.
+    """The progress of a run, as its handler has reported it.
 
     Attributes:
         done: How much is done, in whatever unit.
@@ -174,7 +198,7 @@ class Progress:
 
     @property
     def fraction(self) -> float | None:
-        """How much of it is done, from 0 to 1; None if the total is not known."""
+        """The part that is done, from 0 to 1; None if the total is not known."""
         if self.total is None:
             return None
         return min(self.done / self.total, 1.0) if self.total else 1.0
@@ -197,14 +221,14 @@ class LogLine:
 
 @dataclass(slots=True, eq=False)
 class Report:
-    """What a run has reported and is not written yet. Any thread may add to it."""
+    """Progress and log lines of a run that are not written yet. Any thread may add to it."""
 
     progress: Progress | None = None
     lines: deque[LogLine] = field(default_factory=lambda: deque(maxlen=MOST_LINES))
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to write."""
+        """Return whether there is nothing to write."""
         return self.progress is None and not self.lines
 
     def put_back(self, earlier: Report) -> None:

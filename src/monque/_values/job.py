@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, overload
 
 from bson import ObjectId
 
-from monque._values.errors import JobStateError
+from monque._values.errors import JobInterrupted, JobStateError, StepError
+from monque._values.flows import Parent, Signal, Step, Wait
 from monque._values.history import Attempt, LogLine, Progress
+from monque._values.limits import Turn
+from monque._values.rules import check_duration
 from monque._values.state import State
 from monque._values.status import CancelledBy, Enqueued, Interruption, JobStatus
 
@@ -28,12 +31,82 @@ else:
 
 
 T = TypeVar("T")
+S = TypeVar("S")
+P = ParamSpec("P")
 
 
 def with_defaults(generic: Any, given: Any) -> tuple[Any, ...]:
     """The parameters of a generic class, those that were left out as `Any`: Python 3.11 knows no defaults."""
     types = given if isinstance(given, tuple) else (given,)
     return types + (Any,) * (len(generic.__parameters__) - len(types))
+
+
+class JobCall(Protocol):
+    """A call that stores a job, as a value: `NewJob`."""
+
+    @property
+    def job(self) -> Any:
+        """The worker or the name."""
+
+    @property
+    def data(self) -> Any:
+        """The payload."""
+
+
+class Durable(Protocol):
+    """The durable steps and waits of a run: what is recorded when it ends, and never done again."""
+
+    def step(
+        self, name: object, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Coroutine[Any, Any, Any]:
+        """See `Job.step`."""
+
+    def transaction(
+        self, name: object, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Coroutine[Any, Any, Any]:
+        """See `Job.transaction`."""
+
+    def sleep(self, name: object, delay: object, until: object) -> Coroutine[Any, Any, None]:
+        """See `Job.sleep`."""
+
+    def receive(self, signal: object, kind: Any, name: object, timeout: object) -> Coroutine[Any, Any, Any]:
+        """See `Job.receive`."""
+
+    def run_jobs(
+        self, name: object, jobs: Sequence[JobCall], timeout: object
+    ) -> Coroutine[Any, Any, list[Job[Any] | None]]:
+        """See `Job.run_jobs`."""
+
+
+class Controls(Protocol):
+    """The run of a job, as its handler may use it: `Job` asks the one that it was given."""
+
+    @property
+    def state(self) -> State:
+        """See `Job.state`."""
+
+    @property
+    def why_interrupted(self) -> Interruption | None:
+        """See `Job.interruption`."""
+
+    @property
+    def is_cancel_requested(self) -> bool:
+        """See `Job.cancel_requested`."""
+
+    def extend(self, by: timedelta) -> None:
+        """See `Job.extend_timeout`."""
+
+    def report_progress(self, done: object, total: object, message: object) -> None:
+        """See `Job.report_progress`."""
+
+    def add_log(self, text: object, level: object) -> None:
+        """See `Job.add_log`."""
+
+    def complete_in(self, session: Any, result: Any) -> Coroutine[Any, Any, None] | None:
+        """See `Job.complete_in`; *result* is `...` if none was given."""
+
+    def durable(self, method: str) -> Durable:
+        """The durable steps of the run; a `StepError` that names *method* if it can have none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +162,7 @@ class Job(Generic[T, R_co]):
             record. In a handler it is always up to date.
         cancel_requested_at: When that was.
         cancel_reason: Why it was cancelled, or is to be; None if nobody gave a reason.
-        cancelled_by: Who cancelled it: `operator`, `handler` or `expiry`; None unless it is cancelled.
+        cancelled_by: Who cancelled it: `operator`, `handler`, `expiry` or `batch`; None unless somebody did.
         enqueued: What became of the call of `enqueue`, `now` or `enqueue_many` that returned it: `new`,
             `kept`, `replaced`, `again` or `throttled`. None of a job that was read. It does not count when
             jobs are compared.
@@ -100,6 +173,14 @@ class Job(Generic[T, R_co]):
             are dicts. Of a schedule, that of the last run. `Monque.result_of` tells a result of None from
             none at all.
         result_error: Why the result could not be stored; None if it was, or was not to be.
+        steps: Its durable steps and waits, in the order in which they were stored. In a handler, those of
+            earlier runs.
+        waits_for: What it waits for, if its handler waits in `sleep`, `receive` or `run_jobs`, or if it was
+            stored with `after_batch`; else None.
+        signals: Those that have come and that no run has received yet, the oldest first.
+        batch: The label of the batch that it belongs to; None without one.
+        parent: The job that runs it with `run_jobs`; None without one.
+        turn: Its place among the jobs that the limit of its worker lets run; None if it has none.
         payload_size: How many bytes of BSON its payload has, if `list_jobs(payload_limit=…)` has left it in
             the database because of that; else None.
         created_at: When it was stored.
@@ -146,6 +227,12 @@ class Job(Generic[T, R_co]):
     log: tuple[LogLine, ...] = ()
     result: Any = None
     result_error: str | None = None
+    steps: tuple[Step, ...] = ()
+    waits_for: Wait | None = None
+    signals: tuple[Signal, ...] = ()
+    batch: str | None = None
+    parent: Parent | None = None
+    turn: Turn | None = None
     payload_size: int | None = None
     created_at: datetime
     updated_at: datetime
@@ -154,6 +241,30 @@ class Job(Generic[T, R_co]):
 
         def __class_getitem__(cls, given: Any) -> Any:
             return super().__class_getitem__(with_defaults(cls, given))
+
+    @property
+    def ran(self) -> timedelta | None:
+        """The duration of its last run; None if it has not ended, or never ran."""
+        began, ended = self._last_run()
+        return None if began is None or ended is None or ended < began else ended - began
+
+    @property
+    def waited(self) -> timedelta | None:
+        """The time from when it was due to the begin of its last run; None as for `ran`, and of a schedule.
+
+        It is as exact as the stored begin of the run: within five per cent of the time that this took.
+        """
+        began, _ = self._last_run()
+        if began is None or self.next_run_at is None or self.cron is not None or began < self.next_run_at:
+            return None
+        return began - self.next_run_at
+
+    def _last_run(self) -> tuple[datetime | None, datetime | None]:
+        if self.status == JobStatus.COMPLETED:
+            return self.started_at, self.finished_at
+        if self.status in (JobStatus.FAILED, JobStatus.CANCELLED) and self.history:
+            return self.history[-1].started_at, self.history[-1].finished_at
+        return None, None
 
     @property
     def is_last_attempt(self) -> bool:
@@ -175,7 +286,7 @@ class Job(Generic[T, R_co]):
 
     @property
     def state(self) -> State:
-        """What start hooks and the lifespan have made: `Monque.state`, for the handler of this job.
+        """The objects that start hooks and the lifespan made: `Monque.state`, for the handler of this job.
 
         Raises:
             JobStateError: No handler runs this job here and now.
@@ -186,12 +297,11 @@ class Job(Generic[T, R_co]):
             ...     client: httpx.AsyncClient = job.state.http
             ...     await client.get(job.data)
         """
-        # The job that a handler is given overrides this (`_store/job.py`).
-        raise self._not_in_handler("state", "read the state")
+        return self._own_run("state", "read the state").state
 
     @property
     def interrupted(self) -> bool:
-        """Whether this run was told to stop, for whatever reason; False outside of a handler.
+        """Return whether this run was told to stop, for any reason; False outside of a handler.
 
         To be read in a handler as often as wanted, from any thread: it does no I/O.
         """
@@ -199,13 +309,16 @@ class Job(Generic[T, R_co]):
 
     @property
     def interruption(self) -> Interruption | None:
-        """Why this run was told to stop; None if it was not, and outside of a handler.
+        """The reason why this run was told to stop; None if it was not, and outside of a handler.
 
         `requested`: an operator called `cancel_job(..., running=True)`. `timeout`: it ran longer than its
         time limit. `shutdown`: the instance stops and has waited long enough. `lost`: the job belongs to
-        another run by now, and nothing that this one does is stored. The first reason stays.
+        another run by now, and nothing that this one does is stored. `waiting`: it waits in `sleep`,
+        `receive` or `run_jobs`, and a later run goes on. The first reason stays; only `waiting` gives way to
+        `requested`, `shutdown` and `lost`.
         """
-        return None
+        run = self._controls
+        return None if run is None else run.why_interrupted
 
     def checkpoint(self) -> None:
         """End the handler here if its run was told to stop: raises `JobInterrupted`.
@@ -224,9 +337,10 @@ class Job(Generic[T, R_co]):
             ...         job.checkpoint()
             ...         store(row)
         """
-        raise self._not_in_handler("checkpoint")
+        if (why := self._own_run("checkpoint").why_interrupted) is not None:
+            raise JobInterrupted(why)
 
-    def extend_timeout(self, by: timedelta) -> None:  # noqa: ARG002 - the job of a running handler uses it
+    def extend_timeout(self, by: timedelta) -> None:
         """Push the time limits of this run, soft and hard, as often as wanted; without a limit, do nothing.
 
         A handler that was told to stop already stays so: only its hard limit moves.
@@ -238,14 +352,9 @@ class Job(Generic[T, R_co]):
             ConfigurationError: It is not a positive duration.
             JobStateError: No handler runs this job here and now.
         """
-        raise self._not_in_handler("extend_timeout")
+        self._own_run("extend_timeout").extend(check_duration("by", by))
 
-    def report_progress(
-        self,
-        done: float,  # noqa: ARG002 - the job of a running handler uses it
-        total: float | None = None,  # noqa: ARG002
-        message: str | None = None,  # noqa: ARG002
-    ) -> None:
+    def report_progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """Say how far this run is: `Job.progress` shows it to everybody, within a second.
 
         It may be called as often as wanted, in any thread: it does no I/O. At most once a second the newest
@@ -267,9 +376,9 @@ class Job(Generic[T, R_co]):
             ...         job.report_progress(done, len(rows), f"row {row.number}")
             ...         store(row)
         """
-        raise self._not_in_handler("report_progress")
+        self._own_run("report_progress").report_progress(done, total, message)
 
-    def add_log(self, text: str, level: str = "info") -> None:  # noqa: ARG002 - as above
+    def add_log(self, text: str, level: str = "info") -> None:
         """Add a line to `Job.log`, for whoever looks at the job later. The newest 100 lines are kept.
 
         It does no I/O; lines are written as progress is. `JobLogHandler` does this for whatever a handler
@@ -283,16 +392,7 @@ class Job(Generic[T, R_co]):
             ConfigurationError: The text is no text, or the level no short one.
             JobStateError: No handler runs this job here and now.
         """
-        raise self._not_in_handler("add_log")
-
-    def _not_in_handler(self, method: str, action: str | None = None) -> JobStateError:
-        return JobStateError(
-            f"{method} was used on job {self.id} ({self.name!r}), which no handler runs here and "
-            "now; use it in the handler, before that ends, on the very job that the handler was given",
-            job_id=self.id,
-            current_status=self.status,
-            attempted_action=action or method,
-        )
+        self._own_run("add_log").add_log(text, level)
 
     @overload
     def complete_in(self, session: AsyncClientSession, *, result: Any = ...) -> Coroutine[Any, Any, None]: ...
@@ -302,9 +402,9 @@ class Job(Generic[T, R_co]):
 
     def complete_in(
         self,
-        session: AsyncClientSession | ClientSession,  # noqa: ARG002 - the job of a running handler uses it
+        session: AsyncClientSession | ClientSession,
         *,
-        result: Any = ...,  # noqa: ARG002
+        result: Any = ...,
     ) -> Coroutine[Any, Any, None] | None:
         """Complete the job inside the handler's own transaction: both commit, or neither.
 
@@ -323,6 +423,7 @@ class Job(Generic[T, R_co]):
         Raises:
             ClaimLostError: The job is not this run's any more. Let the transaction abort.
             JobStateError: No handler runs this job here and now.
+            StepError: It is called inside of a step.
             ConfigurationError: The session has no transaction, or belongs to another client.
             ConnectionError: The database cannot be reached or refused; it has the driver's labels, so that
                 `with_transaction` tries again.
@@ -337,8 +438,157 @@ class Job(Generic[T, R_co]):
             ...     async with monque.client.start_session() as session:
             ...         await session.with_transaction(transfer)
         """
-        # The job that a handler is given overrides this (`_store/job.py`).
-        raise self._not_in_handler("complete_in", "complete")
+        return self._own_run("complete_in", "complete").complete_in(session, result)
+
+    # `async def` here, so that mypy knows the types of a `gather` over steps of both kinds.
+    @overload
+    async def step(
+        self, name: str, fn: Callable[P, Coroutine[Any, Any, S]], *args: P.args, **kwargs: P.kwargs
+    ) -> S: ...
+
+    @overload
+    async def step(self, name: str, fn: Callable[P, S], *args: P.args, **kwargs: P.kwargs) -> S: ...
+
+    def step(self, name: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+        """Call *fn* once: what it returns is stored under *name*, and later runs of the job get that.
+
+        What comes back is always what is stored, rebuilt in the type that *fn* says it returns. A plain
+        function runs in a thread. See the guide on steps.
+
+        Args:
+            name: Its name, unique in the job; in a loop, `f"page-{n}"`.
+            fn: What to call, with the arguments that follow.
+            args: The arguments of *fn*.
+            kwargs: The keyword arguments of *fn*.
+
+        Raises:
+            StepError: The name was used before, there are too many steps, the value is too large, or this
+                handler can have no steps.
+
+        Examples:
+            >>> payment = await job.step("charge", charge, job.data)
+        """
+        return self._durable("step").step(name, fn, args, kwargs)
+
+    def transaction(
+        self,
+        name: str,
+        fn: Callable[Concatenate[AsyncClientSession, P], Awaitable[S]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Coroutine[Any, Any, S]:
+        """Call *fn* with a session whose transaction commits its writes and the step together: exactly once.
+
+        As `step`, for what *fn* writes to MongoDB with the session. It may run again after a conflict, with
+        its writes undone. It needs a replica set. See the guide on steps.
+
+        Raises:
+            StepError: As in `step`.
+            ClaimLostError: The job does not belong to this run any more; nothing was committed.
+            ConfigurationError: The server has no transactions.
+
+        Examples:
+            >>> await job.transaction("book", book, job.data)
+        """
+        return self._durable("transaction").transaction(name, fn, args, kwargs)
+
+    def sleep(
+        self, name: str, delay: timedelta | None = None, *, until: datetime | None = None
+    ) -> Coroutine[Any, Any, None]:
+        """Wait for *delay*, or *until* a time, without a slot or a process; a later run goes on from here.
+
+        The handler is cancelled, so `finally` runs, and `Job.interruption` is `waiting`. See the guide on
+        steps.
+
+        Raises:
+            StepError: As in `step`.
+            ConfigurationError: Not exactly one of *delay* and *until* was given, or it is wrong.
+
+        Examples:
+            >>> await job.sleep("cool-off", timedelta(days=3))
+        """
+        return self._durable("sleep").sleep(name, delay, until)
+
+    @overload
+    def receive(
+        self, signal: str, *, name: str | None = None, timeout: timedelta | None = None
+    ) -> Coroutine[Any, Any, Any]: ...
+
+    @overload
+    def receive(
+        self, signal: str, kind: type[S], *, name: str | None = None, timeout: timedelta | None = None
+    ) -> Coroutine[Any, Any, S]: ...
+
+    def receive(
+        self, signal: str, kind: Any = object, *, name: str | None = None, timeout: timedelta | None = None
+    ) -> Coroutine[Any, Any, Any]:
+        """Wait for a signal, as `sleep` waits for a time, and return what it carries.
+
+        Args:
+            signal: The name of the signal, as `Monque.signal` gives it.
+            kind: The type to rebuild its data in; by default it is returned as it is stored.
+            name: The name of this wait, if one signal is received more than once; by default that of the
+                signal.
+            timeout: How long to wait; None waits for ever.
+
+        Raises:
+            WaitTimeoutError: No signal came in time. Later runs get the same answer.
+            StepError: As in `step`.
+
+        Examples:
+            >>> decision = await job.receive("decision", Decision, timeout=timedelta(days=7))
+        """
+        return self._durable("receive").receive(signal, kind, name, timeout)
+
+    def run_jobs(
+        self, name: str, jobs: Sequence[JobCall], *, timeout: timedelta | None = None
+    ) -> Coroutine[Any, Any, list[Job[Any] | None]]:
+        """Store *jobs*, wait for their ends as `sleep` waits for a time, and return them in their order.
+
+        They are stored once, and each keeps its result. The first answer is final: later runs get the same
+        states. In the place of a job that somebody has deleted there is None. See the guide on batches.
+
+        Args:
+            name: The name of this wait, unique in the job.
+            jobs: At most 100,000 `NewJob` values, without a key or a batch. They come from the payload or
+                from a step, so that they are the same if a crash repeats this call.
+            timeout: How long to wait; None waits for ever.
+
+        Raises:
+            WaitTimeoutError: Some had not ended in time; they go on. Later runs get the same answer.
+            ConfigurationError: One of *jobs* is wrong; then none is stored. `PayloadError` likewise.
+            ConnectionError: The database cannot be reached or refused.
+            StepError: As in `step`.
+
+        Examples:
+            >>> pages = await job.run_jobs("render", [NewJob(render, page) for page in job.data.pages])
+        """
+        return self._durable("run_jobs").run_jobs(name, jobs, timeout)
+
+    def _durable(self, method: str) -> Durable:
+        if (run := self._controls) is not None:
+            return run.durable(method)
+        raise StepError(
+            f"{method} was used on job {self.id} ({self.name!r}), which no handler runs here and now; use it "
+            "in the handler, before that ends, on the very job that the handler was given",
+            job_id=self.id,
+        )
+
+    @property
+    def _controls(self) -> Controls | None:
+        return vars(self).get("_run")
+
+    def _own_run(self, method: str, action: str | None = None) -> Controls:
+        """The run whose handler was given this job: it may use *method*, and nobody else."""
+        if (run := self._controls) is not None:
+            return run
+        raise JobStateError(
+            f"{method} was used on job {self.id} ({self.name!r}), which no handler runs here and "
+            "now; use it in the handler, before that ends, on the very job that the handler was given",
+            job_id=self.id,
+            current_status=self.status,
+            attempted_action=action or method,
+        )
 
 
 def id_of(job: object) -> Any:

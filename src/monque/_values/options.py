@@ -1,4 +1,4 @@
-"""What can be set, what it means, and which values make sense."""
+"""Options of a `Monque`: their meaning, defaults and limits."""
 
 from __future__ import annotations
 
@@ -10,13 +10,26 @@ from monque._values.errors import ConfigurationError
 from monque._values.rules import check_count, check_duration, check_fraction
 from monque._values.trends import Trends
 
-UseName: TypeAlias = Literal["priority", "window", "failures"]
-"""What a collection may be used for beyond plain jobs; `_store/indexes.py` has the index of each."""
-# What every job keeps free for its result. With half of it, the answer of an HTTP API would often not fit;
-# with twice, documents get large enough to slow down every read of them.
+UseName: TypeAlias = Literal[
+    "priority",
+    "window",
+    "failures",
+    "waiting",
+    "batch",
+    "parked",
+    "limit",
+    "follow_up",
+    "keep",
+]
+"""The uses of a collection beyond plain jobs; `_store/indexes.py` has the index of each."""
+# What every job keeps free for its result: the answer of an HTTP API fits, and documents stay small enough to
+# be read quickly.
 DEFAULT_RESULT_SIZE = 64 * 1024
 
-# It stands in a line of a table. A hash has 64 characters; twice as many as this would be a description.
+# The values of all steps of a job. The whole document is read with each claim, and rewritten with each step.
+DEFAULT_STEPS_SIZE = 1024 * 1024
+
+# It stands in a line of a table. A hash has 64 characters.
 _LONGEST_RELEASE = 100
 
 # A document has 16 MiB, and the payload needs some of them.
@@ -25,7 +38,7 @@ _LARGEST_RESULT = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long finished jobs are kept; `None` keeps them for ever.
+    """The time that finished jobs are kept; `None` keeps them for ever.
 
     A job's age counts from its last update.
 
@@ -49,8 +62,40 @@ class Retention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Keep:
+    """The time that finished jobs of one worker are kept. What it does not name follows `Options.retention`.
+
+    It is known to all instances since the worker's start. While versions of a program differ, the longer time
+    counts.
+
+    Attributes:
+        completed: Keep completed jobs this long. `timedelta(0)` removes a job when it completes: its end
+            deletes it. One that a schedule, a batch or another job stored, that follows a failure, stores its
+            result, has a window or completes in a transaction is kept for an hour all the same.
+        failed: Keep jobs that failed for good this long.
+        cancelled: Keep cancelled jobs this long.
+
+    Examples:
+        >>> @monque.worker("ping", keep=Keep(completed=timedelta(0), failed=timedelta(days=30)))
+        ... async def ping(job: Job[str]) -> None: ...
+    """
+
+    completed: timedelta | None = None
+    failed: timedelta | None = None
+    cancelled: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        if not any(age is not None for age in given.values()):
+            raise ConfigurationError("Keep needs one of completed, failed and cancelled")
+        for name, age in given.items():
+            if age is not None and not (name == "completed" and age == timedelta(0)):
+                check_duration(f"keep.{name}", age)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How a `Monque` behaves.
+    """The settings of a `Monque`.
 
     Attributes:
         collection: The collection the jobs live in.
@@ -67,13 +112,19 @@ class Options:
         instance_concurrency: How many jobs run at once in this instance; None: as many as its workers allow.
         lock_timeout: The age at which a claim without any heartbeat counts as abandoned.
         heartbeat_interval: How often running jobs are marked as alive.
-        heartbeat_tolerance: How old the last mark may be before the owner counts as dead.
+        heartbeat_tolerance: How old the last mark may be before the owner counts as dead; None: three
+            intervals.
+        longest_block: For how long a thread marks running jobs as alive while a handler blocks the event
+            loop, which cannot do it then.
         recover_stale_jobs: Put back the jobs of dead owners, at open and continuously.
         instance_id: The name of this instance; None makes a random one.
         retention: Remove finished jobs after a while; None keeps them.
         max_payload_size: The largest payload in bytes of BSON; None is what MongoDB takes.
         max_result_size: The largest result in bytes of BSON that `store_result` stores, up to 8 MiB. A larger
-            one than the default leaves as much less room for payloads.
+            one than the default leaves as much less room for payloads. It also bounds the value of one
+            durable step, and of one signal.
+        max_steps_size: The largest size in bytes of BSON that the values of all durable steps of a job may
+            have together, up to 8 MiB.
         create_indexes: Create the indexes at open.
         listing_indexes: Also create the indexes that let `list_jobs` page through very many jobs by any
             sort, and `queue_stats` count one name, without reading the others. They cost every write.
@@ -105,13 +156,15 @@ class Options:
     worker_concurrency: int = 5
     instance_concurrency: int | None = None
     lock_timeout: timedelta = timedelta(minutes=30)
-    heartbeat_interval: timedelta = timedelta(seconds=30)
-    heartbeat_tolerance: timedelta = timedelta(seconds=90)
+    heartbeat_interval: timedelta = timedelta(seconds=10)
+    heartbeat_tolerance: timedelta | None = None
+    longest_block: timedelta = timedelta(minutes=10)
     recover_stale_jobs: bool = True
     instance_id: str | None = None
     retention: Retention | None = None
     max_payload_size: int | None = None
     max_result_size: int = DEFAULT_RESULT_SIZE
+    max_steps_size: int = DEFAULT_STEPS_SIZE
     create_indexes: bool = True
     listing_indexes: bool = False
     uses: tuple[UseName, ...] = ()
@@ -122,6 +175,11 @@ class Options:
     trends: Trends | None = Trends()  # noqa: RUF009 - it is frozen
     register: bool = True
     release: str | None = None
+
+    @property
+    def tolerance(self) -> timedelta:
+        """The greatest age of the last mark of a running job: `heartbeat_tolerance`, else three intervals."""
+        return 3 * self.heartbeat_interval if self.heartbeat_tolerance is None else self.heartbeat_tolerance
 
     def __post_init__(self) -> None:
         _check_collection(self.collection)
@@ -138,6 +196,7 @@ class Options:
                 check_count(name, getattr(self, name), limit=limit)
         check_uses(self.uses)
         check_count("max_result_size", self.max_result_size, limit=_LARGEST_RESULT)
+        check_count("max_steps_size", self.max_steps_size, limit=_LARGEST_RESULT)
         check_fraction("retry_jitter", self.retry_jitter)
         check_count("attempt_history", self.attempt_history, least=0, limit=100)
         for name in _SWITCHES:
@@ -153,7 +212,9 @@ class Options:
             raise ConfigurationError(f"trends must be a Trends(...) or None, got {self.trends!r}")
         if self.release is not None:
             _check_release(self.release)
-        if self.heartbeat_tolerance < self.heartbeat_interval:
+        if self.heartbeat_tolerance is not None:
+            check_duration("heartbeat_tolerance", self.heartbeat_tolerance)
+        if self.tolerance < self.heartbeat_interval:
             raise ConfigurationError(
                 f"heartbeat_tolerance must be at least heartbeat_interval ({self.heartbeat_interval}), "
                 f"got {self.heartbeat_tolerance}"

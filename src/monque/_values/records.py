@@ -45,8 +45,9 @@ class Instance:
         alive: Whether it is not stopped, and was not silent for longer than an instance may be.
         interval: How often it describes itself at least: its heartbeat interval.
         slots: How many jobs it may run at once.
-        busy: How many it runs.
+        busy: How many it runs: handlers that have begun and not ended.
         claimed_ahead: How many it has claimed beyond that; they start within moments.
+        settling: How many have ended, with a result that is not stored yet.
         change_stream: `live`, `polling` (there is none, or it is broken) or `off` (not wanted).
         workers: Its workers.
         settings: The options that it runs with, by name.
@@ -66,16 +67,17 @@ class Instance:
     slots: int = 0
     busy: int = 0
     claimed_ahead: int = 0
+    settling: int = 0
     change_stream: ChangeStreamState = "off"
     workers: tuple[InstanceWorker, ...] = ()
     settings: Mapping[str, Any]
 
 
 Via: TypeAlias = Literal["web", "cli"]
-"""By which way an action came: the management API over HTTP, or the command line."""
+"""The way an action came: the management API over HTTP, or the command line."""
 
 Outcome: TypeAlias = Literal["done", "refused", "failed"]
-"""What came of an action: `refused` if whoever asked may not do it, `failed` if it did not work."""
+"""The outcome of an action: `refused` if the actor may not do it, `failed` if it did not work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,12 +21,12 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _NAME_LIMIT = 255
 _KEY_LIMIT = 1024
 
-# A reason is read in a line of a terminal. Half would cut a quoted error message; twice invites whole logs.
+# A reason is read in a line of a terminal, and may quote an error message.
 _LONGEST_REASON = 1_000
 _ASKS = {"reason": "why", "by": "who"}
 
-# Anything longer is a mistake. Half would do as well; with a hundred times as much, a date so far ahead would
-# lie beyond the year 9999.
+# Anything longer is a mistake. With a hundred times as much, a date so far ahead would lie beyond the year
+# 9999.
 LONGEST_DURATION = timedelta(days=365 * 100)
 
 
@@ -198,7 +198,7 @@ def ids_meant(given: Any) -> list[Any]:
 
 
 def _is_pattern(given: object) -> bool:
-    """Whether a query would match by it instead of comparing with it. The server stores no such `_id`."""
+    """Return whether a query would match by it, not compare with it. The server stores no such `_id`."""
     has_operator = isinstance(given, Mapping) and any(str(key).startswith("$") for key in given)
     return has_operator or isinstance(given, bson.Regex | re.Pattern)
 

@@ -14,14 +14,14 @@ from monque._values.errors import ConfigurationError
 from monque._values.rules import check_count, check_duration, check_flag, check_run_at, check_time
 
 Overlap: TypeAlias = Literal["allow", "skip"]
-"""Whether a schedule with `as_jobs` stores a job while the one before is active."""
+"""The choice whether a schedule with `as_jobs` stores a job while the one before is active."""
 
 ScheduleState: TypeAlias = Literal["active", "paused", "running"]
-"""What a schedule does: `running` while a run of it is in progress."""
+"""The state of a schedule: `running` while a run of it is in progress."""
 
 
 RunOutcome: TypeAlias = Literal["completed", "failed", "cancelled", "skipped", "stored"]
-"""How a run of a schedule ended: `stored` means that it became a job of its own (`as_jobs`)."""
+"""The outcome of a schedule's run: `stored` means that it became a job of its own (`as_jobs`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class RecentRun:
 
 
 class Times(Protocol):
-    """What knows the times of a schedule."""
+    """The times of a schedule."""
 
     def runs_after(self, moment: datetime) -> Iterator[datetime]:
         """All runs after *moment*, one after the other."""
@@ -103,7 +103,7 @@ class Schedule:
     created_at: datetime | None = None
     updated_at: datetime | None = None
     times: Times | None = field(default=None, repr=False, compare=False)
-    """What `next_runs` asks; None if what is stored cannot be read."""
+    """The source of `next_runs`; None if what is stored cannot be read."""
 
     def next_runs(self, count: int = 5) -> list[datetime]:
         """The next times it runs, jitter included, the first one being `next_run_at`; none while paused.
@@ -123,15 +123,15 @@ class Schedule:
         return [self.next_run_at, *islice(later, max(count - 1, 0))][:count]
 
     def _left(self, limit: int) -> int:
-        """How many runs are left, beside the one in progress."""
+        """Return the number of runs that are left, beside the one in progress."""
         return max(limit - self.run_count - (self.state == "running" and not self.as_jobs), 0)
 
 
 class ScheduleSettings(TypedDict, total=False):
-    """When a schedule runs: keyword arguments of `Monque.schedule`, stored with the schedule."""
+    """Times and limits of a schedule: keyword arguments of `Monque.schedule`, stored with the schedule."""
 
     grace: timedelta | None
-    """How late a run may start; later it is skipped. Default: it runs, once, however late."""
+    """A run that cannot start within this after its time is skipped. Default: it runs, once, however late."""
     jitter: timedelta | None
     """Each run is later than its time by at most this; always by the same for one schedule and time."""
     start: datetime | None
@@ -139,7 +139,7 @@ class ScheduleSettings(TypedDict, total=False):
     end: datetime | None
     """The last possible time; then the schedule is completed."""
     limit: int | None
-    """How many runs there are in all; then the schedule is completed."""
+    """The number of runs in all; then the schedule is completed."""
     as_jobs: bool
     """At its time the schedule stores a job of its own and goes on at once: each run has its own history and
     retries, and runs may overlap."""
@@ -221,7 +221,7 @@ def _check_overlap(label: str, value: object) -> object:
 
 
 def _whole(duration: timedelta) -> timedelta:
-    """In whole milliseconds, as it is stored."""
+    """Return a duration in whole milliseconds, as it is stored."""
     return timedelta(milliseconds=round(duration / timedelta(milliseconds=1)))
 
 

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 
 class JobStatus(StrEnum):
-    """Where a job is in its life."""
+    """The state of a job."""
 
     PENDING = "pending"
     PROCESSING = "processing"
@@ -17,7 +17,7 @@ class JobStatus(StrEnum):
 
 
 class Enqueued(StrEnum):
-    """What became of a call that stores a job.
+    """The effect of a call that stores a job.
 
     `new`: a job was stored. The others mean that the job was there, by its unique key: `kept` as it was,
     `replaced` (it waits with the payload and the settings of this call), `again` (it runs, and will run once
@@ -34,9 +34,9 @@ class Enqueued(StrEnum):
 StatusName: TypeAlias = Literal["pending", "processing", "completed", "failed", "cancelled"]
 """A `JobStatus` as text."""
 
-Interruption: TypeAlias = Literal["requested", "timeout", "shutdown", "lost"]
-"""Why a running handler was told to stop: an operator asked for it, it ran too long, the instance stops, or
-the job belongs to somebody else by now."""
+Interruption: TypeAlias = Literal["requested", "timeout", "shutdown", "lost", "waiting"]
+"""The reason why a running handler was told to stop: an operator asked for it, it ran too long, the instance
+stops, the job belongs to somebody else by now, or the job waits and goes on in a later run."""
 
-CancelledBy: TypeAlias = Literal["operator", "handler", "expiry"]
-"""Who cancelled a job."""
+CancelledBy: TypeAlias = Literal["operator", "handler", "expiry", "batch"]
+"""The cause of a job's cancellation; `batch`: a job of the batch that it waited for did not complete."""

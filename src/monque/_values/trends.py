@@ -1,4 +1,4 @@
-"""What happened over time: how long it is kept, the numbers of one step, and how long runs and waits took."""
+"""Numbers over time: their retention, those of one step, and histograms of runs and waits."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _FEWEST_MINUTES = timedelta(hours=2)
 _BUCKETS_A_DECADE = 5
 _LAST_BUCKET = 40
 BOUNDS = [10 ** (bucket / _BUCKETS_A_DECADE) for bucket in range(_LAST_BUCKET + 1)]
-"""Where each bucket ends, in milliseconds. What is longer than the last one is in the last bucket, too."""
+"""The ends of the buckets, in milliseconds. The last bucket also holds all that is longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trends:
-    """How the numbers of `Monque.trends` are kept.
+    """The resolution and retention of the numbers of `Monque.trends`.
 
     Attributes:
         interval: How often an instance writes what has happened since, if anything has. A process that is
@@ -57,7 +57,7 @@ class Trends:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How many durations fell into which bucket; buckets without any are left out.
+    """The number of durations in each bucket; buckets without any are left out.
 
     Bucket 0 is below 1 ms. Of the others, five share a decade: bucket 1 is 1 to 1.58 ms, bucket 6 is 10 to
     15.8 ms, and bucket 40 is everything from 17.5 hours on.
@@ -79,7 +79,7 @@ class Histogram:
 
     @staticmethod
     def bounds(bucket: int) -> tuple[timedelta, timedelta]:
-        """Where a bucket begins, and where it ends; the last one has no true end."""
+        """Return the begin and the end of a bucket; the last one has no true end."""
         if not 0 <= bucket <= _LAST_BUCKET:
             raise ConfigurationError(f"a bucket is a number from 0 to {_LAST_BUCKET}, got {bucket!r}")
         begin = BOUNDS[bucket - 1] if bucket else 0.0
@@ -87,7 +87,7 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many durations there are."""
+        """The number of durations."""
         return sum(self.counts.values())
 
     def quantile(self, share: float) -> timedelta | None:
@@ -120,7 +120,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrendPoint:
-    """What happened in one step of time.
+    """The numbers of one step of time.
 
     Attributes:
         at: When the step begins.

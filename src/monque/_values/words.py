@@ -94,6 +94,12 @@ def ordinal(number: int) -> str:
     return f"{number:,}{ending}"
 
 
+def camel(name: str) -> str:
+    """A name of Python as JSON and documents spell it: `next_run_at` becomes `nextRunAt`."""
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
 def listed(names: Sequence[str], most: int = 3) -> str:
     """`a`, `a and b`, `a, b and c`, `a, b, c and 4 others`."""
     if len(names) > most + 1:
@@ -188,14 +194,14 @@ def _refusal(error: OperationFailure) -> str:
     if error.code == _AUTHENTICATION_FAILED:
         return f"{message.rstrip('.')}; check the user, the password and authSource in the URI"
     if error.code == _UNAUTHORIZED:
-        # What follows is the whole command, documents included.
+        # The rest is the whole command, documents included.
         command = re.sub(r" to execute command \{ (\w+).*", r" to execute \1", message, flags=re.DOTALL)
         return f"{command}; give the user the role readWrite on this database"
     return message
 
 
 def _server_message(details: Mapping[str, Any]) -> str | None:
-    """What the server said; of a bulk write, its first error."""
+    """Return the server's message; of a bulk write, that of its first error."""
     for each in (*details.get("writeErrors", ()), *details.get("writeConcernErrors", ()), details):
         if message := each.get("errmsg"):
             return str(message)
@@ -205,12 +211,11 @@ def _server_message(details: Mapping[str, Any]) -> str | None:
 logger = logging.getLogger("monque")
 
 # Characters of an error's text that are stored and logged: enough for a message with a few fields, and within
-# the space that a document keeps free beside its payload (`_LARGEST_PAYLOAD`). Half would cut long messages
-# of validators; twice as many would not fit.
+# the space that a document keeps free beside its payload (`_LARGEST_PAYLOAD`).
 _LONGEST_TEXT = 8_000
 
 # Characters and members of an exception group. Together they stay below the longest text, so that "and 3
-# more" is never cut off. Half would hide members that matter; twice would break that sum.
+# more" is never cut off.
 _LONGEST_GROUP_TEXT = 1_000
 _LONGEST_LEAF = 500
 _MOST_LEAVES = 10
@@ -219,8 +224,7 @@ _MOST_LEAVES = 10
 # some.
 _MOST_PRINTED = 15
 
-# How many causes of causes are examined and printed. Half would cut the chains of layered libraries; twice
-# would only lengthen a traceback that nobody reads to its end.
+# How many causes of causes are examined and printed: the chains of layered libraries are shorter.
 _MOST_CAUSES = 20
 
 
@@ -269,7 +273,7 @@ def log_raised(error: BaseException, message: str, *args: object) -> None:
 
 
 def is_ctrl_c(error: BaseException) -> bool:
-    """Whether this is the user's Ctrl-C, and not a `KeyboardInterrupt` that the code raised by itself.
+    """Return whether this is the user's Ctrl-C, and not a `KeyboardInterrupt` that the code raised by itself.
 
     Only the SIGINT handler turns a Ctrl-C into an exception, and only in the main thread. Python's own
     handler is written in C and leaves no frame in the traceback: while it is set, the two look the same, and
@@ -286,7 +290,7 @@ def is_ctrl_c(error: BaseException) -> bool:
 
 
 def is_closing(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
-    """Whether the coroutine of *task* is being closed, and did not raise this `GeneratorExit` by itself.
+    """Return whether Python closes the coroutine of *task*: it did not raise this `GeneratorExit` by itself.
 
     Python closes what is left of a task when its event loop is gone.
     """
@@ -347,7 +351,7 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
 
 
 def _is_printable(error: BaseException | None, causes: int) -> bool:
-    """Whether the error, and what is printed with it, can be shown and have no very long text."""
+    """Return whether the error, and what is printed with it, can be shown and has no very long text."""
     while error is not None:
         message = _message(error)
         if not causes or message is _UNSHOWN or len(message) + sum(map(len, _notes(error))) > _LONGEST_TEXT:

@@ -1,1 +1,1 @@
-"""What users declare: handlers by name, and what their signatures and payload types say."""
+"""Handlers that users declare by name, and the meaning of their signatures and payload types."""

@@ -1,4 +1,4 @@
-"""Where another process finds a handler: `module:qualname`, for handlers that run in child processes.
+"""The address of a handler for other processes: `module:qualname`, for handlers that run in child processes.
 
 The main file of a program has the name `__main__` only in the process that was started with it. A child runs
 it under the name that `multiprocessing` uses, so that `if __name__ == "__main__":` keeps it from starting the
@@ -63,14 +63,14 @@ def _require_importable(module: str, handler: Callable[..., Any]) -> None:
 
 
 def _is_findable(module: str) -> bool:
-    """Whether an import in another process would find the module. That it is loaded here says nothing."""
+    """Return whether an import in another process finds the module. That it is loaded here says nothing."""
     package = module.rpartition(".")[0]
     path = getattr(sys.modules.get(package), "__path__", None) if package else None
     return any(finder.find_spec(module, path) is not None for finder in sys.meta_path)
 
 
 def _is_loading(module: str) -> bool:
-    """Whether the module is being executed: a decorated function is not there yet under its name."""
+    """Return whether the module is being executed: a decorated function is not there yet under its name."""
     spec = getattr(sys.modules.get(module), "__spec__", None)
     return bool(getattr(spec, "_initializing", False))
 
@@ -88,7 +88,7 @@ def _refuse_hidden(handler: Callable[..., Any], module: str, name: str) -> None:
 
 
 def main_source() -> Mapping[str, str] | None:
-    """How another process can run the main file of this program; None if it has none."""
+    """Return how another process can run the main file of this program; None if it has none."""
     main = sys.modules.get(MAIN)
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
     if spec is not None and spec.name != MAIN:

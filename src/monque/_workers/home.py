@@ -1,4 +1,4 @@
-"""Which Monque a worker belongs to, so that `worker.enqueue` knows where to store."""
+"""The Monque that a worker belongs to, in which `worker.enqueue` stores."""
 
 from __future__ import annotations
 
@@ -36,39 +36,39 @@ class ScheduleOptions(JobSettings, ScheduleSettings, total=False):
 
 
 @dataclass(slots=True, eq=False)
-class Bond:
-    """Says that workers belong to one Monque, and does not keep that alive."""
+class Owner:
+    """A Monque that workers belong to; they do not keep it alive."""
 
-    owner: weakref.ref[Any]
+    monque: weakref.ref[Any]
     state: State
     blocks: bool = False
-    """The owner is a `SyncMonque`."""
+    """It is a `SyncMonque`."""
     is_closed: bool = False
-    """The owner was closed and counts only if there is no other, as in a series of tests."""
+    """It was closed and counts only if there is no other, as in a series of tests."""
 
     def hand_over(self, blocking: object) -> None:
-        """Let the `SyncMonque` around the owner take its place."""
-        self.owner, self.blocks = weakref.ref(blocking), True
+        """Let the `SyncMonque` around it take its place."""
+        self.monque, self.blocks = weakref.ref(blocking), True
 
 
 class Home:
     """The Monques that one worker, or all workers of a `Workers()`, belong to."""
 
-    __slots__ = ("_bonds",)
+    __slots__ = ("_owners",)
 
     def __init__(self) -> None:
         # Replaced as a whole and never changed: other threads may be reading it.
-        self._bonds: tuple[Bond, ...] = ()
+        self._owners: tuple[Owner, ...] = ()
 
-    def bind(self, owner: object, state: State) -> Bond:
-        """Let the workers belong to *owner*, whose state this is, too."""
-        bond = Bond(weakref.ref(owner), state)
-        self._bonds = (*self._alive(), bond)
-        return bond
+    def bind(self, monque: object, state: State) -> Owner:
+        """Let the workers belong to *monque*, whose state this is, too."""
+        owner = Owner(weakref.ref(monque), state)
+        self._owners = (*self._alive(), owner)
+        return owner
 
     def share(self, other: Home) -> None:
         """Let the workers belong to the same Monques as those of *other*."""
-        self._bonds = tuple(dict.fromkeys((*self._alive(), *other._alive())))
+        self._owners = tuple(dict.fromkeys((*self._alive(), *other._alive())))
 
     def owner(self, name: str, advice: str, *, blocking: bool = False) -> Any:
         """The one Monque that the worker of this name belongs to; with *blocking*, the one `SyncMonque`.
@@ -78,21 +78,21 @@ class Home:
         Raises:
             ConfigurationError: There is none, there are several, or it is of the other kind.
         """
-        bonds = self._likely()
-        owner = bonds[0].owner() if bonds else None
-        if owner is None:
+        owners = self._likely()
+        monque = owners[0].monque() if owners else None
+        if monque is None:
             raise ConfigurationError(
                 f"the worker {name!r} belongs to no Monque yet; {advice}, or name the Monque: "
                 "monque.enqueue(worker, ...)"
             )
-        if len(bonds) > 1:
+        if len(owners) > 1:
             raise ConfigurationError(
-                f"the worker {name!r} belongs to {len(bonds)} Monques; name the one that is meant: "
+                f"the worker {name!r} belongs to {len(owners)} Monques; name the one that is meant: "
                 "monque.enqueue(worker, ...)"
             )
-        if bonds[0].blocks is not blocking:
+        if owners[0].blocks is not blocking:
             raise ConfigurationError(_wrong_kind(name, blocking=blocking))
-        return owner
+        return monque
 
     def state(self) -> State:
         """The state of the one Monque that the workers belong to; in a hook, of the one that calls it.
@@ -100,29 +100,29 @@ class Home:
         Raises:
             ConfigurationError: There is none, or there are several.
         """
-        bonds = self._likely()
+        owners = self._likely()
         call = calling.get()
-        if call is not None and any(bond.state is call.state for bond in bonds):
+        if call is not None and any(owner.state is call.state for owner in owners):
             return call.state
-        if not bonds:
+        if not owners:
             raise ConfigurationError(
                 "there is no state yet, because this belongs to no Monque; hand a Workers() to "
                 "Monque(workers=...), and a JobRouter to setup_monque"
             )
-        if len(bonds) > 1:
+        if len(owners) > 1:
             raise ConfigurationError(
-                f"this belongs to {len(bonds)} Monques, and each has a state; use monque.state of the one "
+                f"this belongs to {len(owners)} Monques, and each has a state; use monque.state of the one "
                 "that is meant, or in a handler job.state"
             )
-        return bonds[0].state
+        return owners[0].state
 
-    def _likely(self) -> list[Bond]:
+    def _likely(self) -> list[Owner]:
         """Those that are not closed; if all are, those."""
-        bonds = self._alive()
-        return [bond for bond in bonds if not bond.is_closed] or bonds
+        owners = self._alive()
+        return [owner for owner in owners if not owner.is_closed] or owners
 
-    def _alive(self) -> list[Bond]:
-        return [bond for bond in self._bonds if bond.owner() is not None]
+    def _alive(self) -> list[Owner]:
+        return [owner for owner in self._owners if owner.monque() is not None]
 
 
 def _wrong_kind(name: str, *, blocking: bool) -> str:

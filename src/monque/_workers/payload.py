@@ -24,7 +24,6 @@ from typing import (
     Annotated,
     Any,
     Generic,
-    Literal,
     TypeVar,
     get_args,
     get_origin,
@@ -32,6 +31,7 @@ from typing import (
 from uuid import UUID
 
 from bson import Binary, Code, DBRef, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Timestamp
+from bson.binary import ALL_UUID_SUBTYPES
 
 from monque._values.errors import ConfigurationError, PayloadError
 
@@ -40,20 +40,21 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# MongoDB stores about 100 levels, and the job around the data needs some of them. With half of it data would
-# be refused that MongoDB can store; with twice as much the server would refuse the insert.
+# Bytes of a UUID.
+_UUID_SIZE = 16
+
+# MongoDB stores about 100 levels, and the job around the data needs some of them.
 _MAX_DEPTH = 90
 
-# Characters of a key in an error message. With half of it real keys would be cut; twice as many hide the
-# message.
+# Characters of a key in an error message.
 _LONGEST_SHOWN_KEY = 60
 
 # Types whose conversion is remembered: a program that makes types without end must not fill the memory. A
-# program has some dozens; with half of it nothing would change, and twice as many would cost 100 KB.
+# program has some dozens.
 _MOST_REMEMBERED_TYPES = 1000
 
 
-def encode(data: Any, *, job_name: str, what: Literal["payload", "result"] = "payload") -> Any:
+def encode(data: Any, *, job_name: str, what: str = "payload") -> Any:
     """Return *data* as a BSON value from which a `Codec` can rebuild it; errors call it *what* it is.
 
     Raises:
@@ -66,7 +67,7 @@ def encode(data: Any, *, job_name: str, what: Literal["payload", "result"] = "pa
     try:
         return _bson(data, 0)
     except _UnfitError as unfit:
-        path = _path(reversed(unfit.keys), "data" if what == "payload" else what)
+        path = _path(reversed(unfit.keys), "data" if what in ("payload", "data") else "result")
         raise PayloadError(
             f"the {what} of {job_name!r} cannot be stored: {path} {unfit}",
             job_name=job_name,
@@ -75,7 +76,7 @@ def encode(data: Any, *, job_name: str, what: Literal["payload", "result"] = "pa
 
 @dataclass(frozen=True, slots=True)
 class Codec(Generic[T]):
-    """How the data of one worker is stored and rebuilt; without an adapter it stays as it is."""
+    """The conversion of a worker's data to and from BSON; without an adapter it stays as it is."""
 
     adapter: TypeAdapter[T] | None = None
 
@@ -97,8 +98,8 @@ class Codec(Generic[T]):
             self.decode(stored, job_name=job_name)
         return stored
 
-    def decode(self, raw: Any, *, job_name: str) -> T:
-        """Rebuild the handler's type from stored data.
+    def decode(self, raw: Any, *, job_name: str, what: str = "payload") -> T:
+        """Rebuild the handler's type from stored data; errors call it *what* it is.
 
         Raises:
             PayloadError: The data does not fit; the message names the fields.
@@ -112,7 +113,7 @@ class Codec(Generic[T]):
             return self.adapter.validate_python(raw, strict=False)
         except ValidationError as error:
             raise PayloadError(
-                f"the payload of {job_name!r} does not fit {error.title}: {_problems(error)}",
+                f"the {what} of {job_name!r} does not fit {error.title}: {_problems(error)}",
                 job_name=job_name,
             ) from error
 
@@ -191,7 +192,7 @@ def _taken_as_they_are(schema: Any) -> Iterator[type]:
 
 
 def _depth_of_the_user() -> int:
-    """Where pydantic finds the names in a dataclass local to a function: outside this package.
+    """Return the depth of the frame that has the names of a local dataclass: outside this package.
 
     As pydantic counts, our caller is 2.
     """
@@ -211,7 +212,7 @@ def _problems(error: ValidationError) -> str:
 
 
 class _UnfitError(Exception):
-    """What is wrong with a value; *keys* lead to it, innermost first."""
+    """The fault of a value; *keys* lead to it, innermost first."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -235,7 +236,7 @@ def _bson(value: Any, depth: int) -> Any:
 
 
 class _Conversions(dict[type, Callable[[Any], Any] | None]):
-    """How a value of each type is converted; None for types that contain other values."""
+    """The conversion for a value of each type; None for types that contain other values."""
 
     def __missing__(self, kind: type) -> Callable[[Any], Any] | None:
         found = next((convert for kinds, convert in _RULES if issubclass(kind, kinds)), None)
@@ -325,6 +326,15 @@ def _member_value(member: Enum) -> Any:
     return _bson(member.value, 0)
 
 
+def _binary(value: Binary) -> Binary:
+    if value.subtype in ALL_UUID_SUBTYPES and len(value) != _UUID_SIZE:
+        raise _UnfitError(
+            f"is a binary of {len(value)} bytes with the subtype {value.subtype}, which is for UUIDs: "
+            "PyMongo would store it, and not read it back"
+        )
+    return value
+
+
 def _text(value: str) -> str:
     if not value.isascii():
         try:
@@ -362,7 +372,8 @@ _PYDANTIC_URLS = ("pydantic.networks", "pydantic_core._pydantic_core")
 # The first match counts: a subclass stands above its base class.
 _RULES: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     (Enum, _member_value),
-    ((NoneType, bool, ObjectId, Decimal128, Binary, Int64, Timestamp), _as_is),
+    (Binary, _binary),
+    ((NoneType, bool, ObjectId, Decimal128, Int64, Timestamp), _as_is),
     ((Regex, Pattern, Code, DBRef, MinKey, MaxKey), _as_is),
     (str, _text),
     (int, _integer),

@@ -1,4 +1,4 @@
-"""What a handler returned, as it is stored with its job."""
+"""The result of a handler, as it is stored with its job."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from monque._workers.payload import Codec, encode
 if TYPE_CHECKING:
     from monque._workers.workers import Worker
 
-# Characters of the reason why a result is not stored. Half would cut the path to the value that is wrong;
-# twice as many tell nobody more.
+# Characters of the reason why a result is not stored: the path to the value that is wrong must fit.
 _LONGEST_ERROR = 1_000
 
 
@@ -37,7 +36,7 @@ def rebuilt(stored: Any, worker: Worker[Any]) -> Any:
 
 
 def keep(result: Any, *, job_name: str, limit: int) -> Kept:
-    """What is stored of a result. The work is done whatever it is, so a wrong one raises nothing."""
+    """Return the part of a result that is stored. The work is done, so a wrong result raises nothing."""
     try:
         value = encode(result, job_name=job_name, what="result")
         size = len(bson.encode({"result": value}))

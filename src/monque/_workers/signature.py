@@ -1,4 +1,4 @@
-"""What a handler's signature says: that it takes one job, and which payload that job has."""
+"""Checks of a handler's signature: it takes one job, whose annotation names the payload type."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def refuse_generator(result: object) -> None:
 
 
 def is_generator_function(handler: Any) -> bool:
-    """Whether calling it makes a generator; a decorator that runs a generator function is fine."""
+    """Return whether calling it makes a generator; a decorator that runs a generator function is fine."""
     while isinstance(handler, functools.partial):
         handler = handler.func
     function = handler if inspect.isroutine(handler) else getattr(type(handler), "__call__", None)  # noqa: B004
@@ -84,7 +84,7 @@ def is_generator_function(handler: Any) -> bool:
 
 
 def is_async(handler: Callable[..., Any]) -> bool:
-    """Whether calling it makes a coroutine, so that it runs on the event loop and needs no thread."""
+    """Return whether calling it makes a coroutine, so that it runs on the event loop and needs no thread."""
     while hasattr(handler, "func"):  # functools.partial
         handler = handler.func
     call = getattr(handler, "__call__", None)  # noqa: B004 - an object whose __call__ is a coroutine function
@@ -92,7 +92,7 @@ def is_async(handler: Callable[..., Any]) -> bool:
 
 
 def name_of(handler: Callable[..., Any]) -> str:
-    """What a message calls it."""
+    """Return the name of a handler for messages."""
     return getattr(handler, "__qualname__", repr(handler))
 
 
@@ -104,7 +104,7 @@ def _annotation(handler: Callable[..., Any]) -> Any:
 
 
 def _resolved(handler: Callable[..., Any], choose: Callable[[inspect.Signature], Any]) -> Any:
-    """One annotation of a handler, resolved: the others may have names that only type checkers see."""
+    """Return one annotation of a handler, resolved: the others may have names for type checkers only."""
     function = _function_behind(handler)
     if not isinstance(function, FunctionType):
         return Any

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, Unpack, cast, overload
 
 from monque._unawaited import noting_calls
 from monque._values.errors import ConfigurationError, WorkerRegistrationError
 from monque._values.events import Event, Listener
 from monque._values.job import Job, R, R_co, with_defaults
+from monque._values.limits import Limit
 from monque._values.rules import check_name
-from monque._values.settings import WorkerSettings, check_worker_settings
+from monque._values.settings import WorkerSettings, check_hard_limit, check_worker_settings
 from monque._values.state import State
-from monque._workers.address import address_of
 from monque._workers.home import EnqueueOptions, Home, ScheduleOptions
 from monque._workers.hooks import Hooks, HookT
+from monque._workers.middleware import AnyMiddleware, check_middleware
 from monque._workers.payload import Codec
 from monque._workers.signature import is_async, name_of, payload_type, require_handler, returned_type
 from monque._workers.subscribe import Listeners, subscribe, subscribes
@@ -46,7 +47,7 @@ class Worker(Generic[T, R_co]):
     is_async: bool = field(repr=False)
     """It runs on the event loop."""
     address: str | None = field(default=None, repr=False)
-    """Where a child process imports the handler from, as `module:qualname`; None if it runs in this one."""
+    """The address of the handler for a child process, as `module:qualname`; None if it runs in this one."""
     returns: Any = field(default=Any, repr=False)
     """The type that the handler's annotation names for its result; `Any` without one."""
     _home: Home = field(default_factory=Home, repr=False)
@@ -58,8 +59,13 @@ class Worker(Generic[T, R_co]):
             return super(Worker, cls).__class_getitem__(with_defaults(cls, given))
 
     @property
+    def limit(self) -> Limit | None:
+        """The limit over all processes, if its jobs have one."""
+        return cast("Limit | None", self.settings.get("limit"))
+
+    @property
     def can_be_ended(self) -> bool:
-        """Whether its handler ends when it is told so: a thread does not, unless it looks."""
+        """Return whether its handler ends when it is told so: a thread does not, unless it looks."""
         return self.is_async or self.address is not None
 
     def __call__(self, job: Job[T]) -> Awaitable[Any] | Any:
@@ -133,27 +139,11 @@ class Registers(Protocol):
     def __call__(self, handler: Callable[[Job[T]], R], /) -> Worker[T, R]: ...
 
 
-class Workers:
-    """A set of workers, declared apart from a `Monque` and handed to it.
-
-    Examples:
-        >>> workers = Workers()
-        >>> @workers.worker("send-email", concurrency=3)
-        ... async def send_email(job: Job[dict[str, str]]) -> None: ...
-        >>> monque = Monque(workers=workers)
-        >>> await send_email.enqueue({"to": "ada@example.org"})
-    """
-
-    def __init__(self) -> None:
-        self._by_name: dict[str, Worker[Any]] = {}
-        self._home = Home()
-        self._hooks = Hooks()
-        self._listeners = Listeners()
-        self._only: frozenset[str] | None = None
-        self._excluding: frozenset[str] = frozenset()
+class WorkerMethod(Protocol):
+    """`worker` for type checkers: a handler becomes a `Worker`; without one, a decorator is returned."""
 
     @overload
-    def worker(
+    def __call__(
         self,
         name: str,
         handler: None = None,
@@ -164,7 +154,7 @@ class Workers:
     ) -> Registers: ...
 
     @overload
-    def worker(
+    def __call__(
         self,
         name: str,
         handler: Callable[[Job[T]], Coroutine[Any, Any, R]],
@@ -175,7 +165,7 @@ class Workers:
     ) -> Worker[T, R]: ...
 
     @overload
-    def worker(
+    def __call__(
         self,
         name: str,
         handler: Callable[[Job[T]], R],
@@ -185,6 +175,40 @@ class Workers:
         **settings: Unpack[WorkerSettings],
     ) -> Worker[T, R]: ...
 
+
+def registers(method: Callable[..., Any]) -> WorkerMethod:
+    """Let type checkers judge a method as `WorkerMethod` says. At run time it is the method itself."""
+    return cast("WorkerMethod", method)
+
+
+class Workers:
+    """A set of workers, declared apart from a `Monque` and handed to it.
+
+    Args:
+        middleware: As of `Monque`, around the runs of every Monque that these workers are handed to, inside
+            of its own.
+
+    Examples:
+        >>> workers = Workers()
+        >>> @workers.worker("send-email", concurrency=3)
+        ... async def send_email(job: Job[dict[str, str]]) -> None: ...
+        >>> monque = Monque(workers=workers)
+        >>> await send_email.enqueue({"to": "ada@example.org"})
+    """
+
+    def __init__(self, *, middleware: Iterable[AnyMiddleware] = ()) -> None:
+        self.middleware = check_middleware(middleware)
+        """In order; the first one is the outermost."""
+        self._by_name: dict[str, Worker[Any]] = {}
+        self._home = Home()
+        self._hooks = Hooks()
+        self._listeners = Listeners()
+        self._only: frozenset[str] | None = None
+        self._excluding: frozenset[str] = frozenset()
+        self.has_limits = False
+        """A worker has a limit, or had one: the claim loop asks only then."""
+
+    @registers
     def worker(
         self,
         name: str,
@@ -206,6 +230,7 @@ class Workers:
         check_name(name)
         _check_concurrency(name, concurrency)
         checked = check_worker_settings(settings)
+        check_hard_limit(checked.get("timeout"), checked)
         if handler is None:
             return lambda handler: self._register(name, handler, concurrency, checked, replace=replace)
         return self._register(name, handler, concurrency, checked, replace=replace)
@@ -253,8 +278,21 @@ class Workers:
             returns=returned_type(handler) if declared is None else declared.returns,
             _home=self._home,
         )
-        self._by_name[name] = worker
+        self._add(worker)
         return worker
+
+    def _add(self, worker: Worker[Any]) -> None:
+        """Know a worker, unless its rate says something else than that of another worker that shares it."""
+        rate = None if worker.limit is None else worker.limit.rate
+        for other in self._by_name.values() if rate is not None and rate.name is not None else ():
+            known = None if other.limit is None or other.name == worker.name else other.limit.rate
+            if known is not None and rate is not None and known.name == rate.name and known != rate:
+                raise ConfigurationError(
+                    f"{worker.name!r} and {other.name!r} share the rate {rate.name!r}, so both must give the "
+                    f"same count and time; got {rate.count} per {rate.per} and {known.count} per {known.per}"
+                )
+        self._by_name[worker.name] = worker
+        self.has_limits |= worker.limit is not None
 
     @subscribes
     def on(self, event: str | type[Event], listener: Listener[Any] | None = None) -> Any:
@@ -279,7 +317,8 @@ class Workers:
         return self._home.state()
 
     def _include(self, other: Workers) -> None:
-        """Take over the hooks and listeners of *other*, once; let its workers belong to the same Monques."""
+        """Take over hooks, listeners and middleware of *other*, once; its workers have the same Monques."""
+        self.middleware += tuple(each for each in other.middleware if each not in self.middleware)
         self._hooks.include(other._hooks)
         self._listeners.include(other._listeners)
         other._home.share(self._home)
@@ -294,12 +333,17 @@ class Workers:
         self._excluding = frozenset(excluding)
 
     def serves(self, name: str) -> bool:
-        """Whether jobs of this name are run here: it has a worker, and `restrict` does not leave it out."""
+        """Return whether jobs of this name run here: it has a worker that `restrict` does not leave out."""
         return (
             name in self._by_name
             and (self._only is None or name in self._only)
             and name not in self._excluding
         )
+
+    @property
+    def served(self) -> list[Worker[Any]]:
+        """The workers whose jobs run here, see `serves`."""
+        return [worker for worker in self if self.serves(worker.name)]
 
     def get(self, name: str) -> Worker[Any] | None:
         """The worker of this name, if there is one."""
@@ -322,7 +366,7 @@ class Workers:
 
 
 def address_in_mode(handler: Callable[..., Any], settings: WorkerSettings) -> str | None:
-    """Where a child process imports the handler from; None if its mode needs none.
+    """Return the address from which a child process imports the handler; None if its mode needs none.
 
     Raises:
         ConfigurationError: The handler cannot run in this mode.
@@ -333,7 +377,11 @@ def address_in_mode(handler: Callable[..., Any], settings: WorkerSettings) -> st
             f"mode='thread' is for def, and {name_of(handler)} is an async def, which needs an event loop; "
             "write it as def, or leave mode out"
         )
-    return address_of(handler) if mode == "process" else None
+    if mode != "process":
+        return None
+    from monque._workers.address import address_of  # with the first worker that has one
+
+    return address_of(handler)
 
 
 def _check_concurrency(name: str, concurrency: object) -> None:

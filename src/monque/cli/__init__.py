@@ -1,4 +1,4 @@
-"""The command `monque`: one function a command, each in the file of its name."""
+"""The command `monque`: one function a command; `commands.py` knows the file of each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _EXTRA = ("click", "rich")
 
 
 def main() -> None:
-    """What the command `monque` does."""
+    """Run the command `monque`."""
     try:
         from monque.cli.commands import monque
 

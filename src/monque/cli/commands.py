@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, get_completion_class
 
 from monque import __version__
 
@@ -15,12 +17,13 @@ COMMANDS = {
     "enqueue": "Store a job, or many.",
     "schedule": "Store a recurring job, or change it.",
     "schedules": "List, show, edit, pause, resume, trigger and remove recurring jobs.",
-    "jobs": "List, show, explain, wait for, cancel, retry, reschedule, run, prioritize and delete jobs.",
+    "jobs": "Look at jobs and act on them.",
     "pause": "Start no more jobs of NAME, on all instances, until it is resumed.",
     "resume": "Let jobs of a paused NAME start again, within two seconds.",
     "paused": "List the names that are paused.",
     "audit": "Show what operators did, the newest first.",
     "stats": "Count the jobs by name and status.",
+    "lines": "Show how many jobs of each key of a limited NAME run and wait.",
     "instances": "List the instances that process jobs, or did so within the last 24 hours.",
     "trends": "Show how runs ended over time, and how long they and their waits took.",
     "top": "Watch what happens: counts, rates, running jobs, paused names, recent failures.",
@@ -29,6 +32,16 @@ COMMANDS = {
     "indexes": "Show the indexes, and create those that are missing.",
     "demo": "See it work: a live show on an embedded MongoDB.",
     "completion": "Print the script that teaches your shell to complete.",
+}
+
+# The file of each command that stands with others in one; all others have a file of their name.
+_FILES = {
+    "dev": "worker",
+    "schedule": "schedules",
+    **dict.fromkeys(("pause", "resume", "paused"), "pauses"),
+    **dict.fromkeys(("audit", "stats", "lines", "instances", "trends"), "reports"),
+    "indexes": "doctor",
+    "completion": "commands",
 }
 
 INTERRUPTED = 130
@@ -40,18 +53,19 @@ class Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
-        if name not in COMMANDS:
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in self.list_commands(ctx):
             return None
-        command: click.Command = getattr(import_module(f"monque.cli.{name}"), name)
+        file = import_module(f"monque.cli.{_FILES.get(name, name)}")
+        command: click.Command = getattr(file, name)
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        names = [name for name in COMMANDS if name.startswith(incomplete)]
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
         commands = [CompletionItem(name, help=COMMANDS[name]) for name in names]
         return commands + click.Command.shell_complete(self, ctx, incomplete)
 
@@ -80,3 +94,34 @@ def monque() -> None:
 
     Exit codes: 0 done, 1 it did not work, 2 wrong input and nothing was changed, 130 interrupted.
     """
+
+
+class HostedCommands(Commands):
+    """The commands of `monque` that are about the jobs of an app."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for name in super().list_commands(ctx) if name not in ("demo", "completion")]
+
+
+def group(use: Callable[..., Any], text: str) -> click.Group:
+    """A group `monque` in the command line of a web framework, for the jobs of its app.
+
+    *use* is called first, to say in MONQUE_APP which app is meant.
+    """
+    return HostedCommands("monque", callback=use, help=text)
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script that teaches your shell to complete.
+
+    \b
+    Examples:
+      monque completion bash >> ~/.bashrc
+      monque completion zsh >> ~/.zshrc
+      monque completion fish > ~/.config/fish/completions/monque.fish
+    """
+    script = get_completion_class(shell)
+    assert script is not None  # noqa: S101 - these three come with click
+    click.echo(script(monque, {}, "monque", "_MONQUE_COMPLETE").source())

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
 import click
 
 from monque.cli.web import require_server
@@ -35,6 +40,10 @@ def demo(ctx: click.Context, web: bool, seed: int | None, quiet_hours: bool, por
 
         ctx.exit(main())
     require_server("monque demo --web")
-    from monque.shop.opening import Shop, run
-
-    ctx.exit(run(Shop(seed=Shop().seed if seed is None else seed, quiet=quiet_hours, port=port)))
+    home = "monque.examples"
+    if find_spec(home) is None:  # a checkout has it beside the package
+        home = "examples"
+        sys.path.insert(0, str(Path(__file__).parents[3]))
+    shop = import_module(f"{home}.shop.opening")
+    given = {} if seed is None else {"seed": seed}
+    ctx.exit(shop.run(shop.Shop(quiet=quiet_hours, port=port, **given)))

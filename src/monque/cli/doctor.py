@@ -1,4 +1,4 @@
-"""`monque doctor`: what is wrong, and what to do."""
+"""`monque doctor` and `monque indexes`: find what is wrong, and say what to do."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import os
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict
+from typing import get_args
 
 import click
 
-from monque import ConfigurationError, ConnectionError, Options, Workers
-from monque.cli.output import STYLES, as_json, clean, print_json
-from monque.cli.session import Database, connects, takes_app
-from monque.management.findings import Finding, findings
+from monque import ConfigurationError, ConnectionError, Options, UseName, Workers
+from monque._views.findings import Finding, findings
+from monque.cli.output import STYLES, Columns, as_json, clean, print_all, print_json, waiting
+from monque.cli.session import Database, connects, record, takes_app
 
 
 @click.command()
@@ -43,7 +44,7 @@ def doctor(ctx: click.Context, strict: bool, processes: int, as_json: bool, data
     """
     findings = list(_examine(database, processes))
     for finding in findings:
-        print_json(asdict(finding)) if as_json else _print(finding)
+        print_json(_shown(finding)) if as_json else _print(finding)
     bad = {"error", "warning"} if strict else {"error"}
     ctx.exit(1 if any(finding.level in bad for finding in findings) else 0)
 
@@ -80,10 +81,64 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
+def _shown(finding: Finding) -> dict[str, str | None]:
+    return {
+        "check": finding.check,
+        "level": finding.level,
+        "message": finding.message,
+        "advice": finding.remedy,
+    }
+
+
 def _print(finding: Finding) -> None:
     level = finding.level.ljust(7)
     if sys.stdout.isatty() and "NO_COLOR" not in os.environ:
         level = click.style(level, fg=STYLES[finding.level])
     click.echo(f"{level}  {finding.check + ':':<22} {clean(finding.message)}")
     if finding.advice is not None:
-        click.echo(f"{'':7}  {'':22} -> {finding.advice}")
+        click.echo(f"{'':7}  {'':22} -> {finding.remedy}")
+
+
+@click.command()
+@click.option("--create", is_flag=True, help="Create those that are missing.")
+@click.option("--listing", is_flag=True, help="With those for paging through very many jobs by any sort.")
+@click.option("--retention", is_flag=True, help="With the one for removing old jobs.")
+@click.option(
+    "--for",
+    "uses",
+    multiple=True,
+    type=click.Choice(get_args(UseName)),
+    help="With the one for this use, which so begins; can be repeated.",
+)
+@as_json
+@connects
+def indexes(
+    create: bool,
+    listing: bool,
+    retention: bool,
+    uses: tuple[UseName, ...],
+    as_json: bool,
+    database: Database,
+) -> None:
+    """Show the indexes, and create those that are missing.
+
+    An index is needed, optional (Monque uses it if it is there), missing, different (its name is taken by
+    another) or superfluous (Monque does not use it). With --json: a line for each.
+
+    \b
+    Examples:
+      monque indexes
+      monque indexes --create --retention
+      monque indexes --create --for priority
+    """
+    with (
+        waiting("creating the indexes" if create else "looking"),
+        database.open(
+            create_indexes=create, listing_indexes=listing, retention=retention, uses=uses
+        ) as monque,
+    ):
+        found = monque.diagnose(uses=uses).indexes
+        if create:  # this also creates the indexes of the audit trail
+            record(monque, "createIndexes")
+    columns: Columns = {"name": "name", "state": "state", "keys": lambda index: ", ".join(index.keys)}
+    print_all(found, asdict, columns, as_json=as_json)

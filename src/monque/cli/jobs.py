@@ -2,50 +2,53 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from datetime import datetime, timedelta
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields
+from datetime import timedelta
 from itertools import islice
 from typing import Any
 
+import bson
 import click
 
-from monque import Job
-from monque.cli.actions import (
-    DELETE,
-    RUN_NOW,
-    acts,
-    await_ends,
-    cancelling,
-    explained,
-    perform,
-    prioritizing,
-    rescheduling,
-    retrying,
-    unknown_id,
-)
+from monque import Job, JobNotFoundError, JobStateError, JobStatus, Slowness, WaitTimeoutError
+from monque._views.text import shown_id
+from monque.cli.actions import commands, meant, unknown_id
+from monque.cli.editing import edit
+from monque.cli.lines import payload
 from monque.cli.output import (
+    Columns,
     as_json,
     clean,
     ids_meant,
     job_fields,
+    print_all,
     print_attempts,
+    print_explanation,
     print_json,
     print_log,
-    print_table,
-    shown_id,
+    print_steps,
+    shown,
     shown_progress,
+    shown_wait,
 )
-from monque.cli.reasons import explanation_fields, print_explanation
 from monque.cli.selection import Selection, selects
-from monque.cli.session import Database, connects
-from monque.cli.times import duration, moment, stamp
+from monque.cli.session import Database, connects, recording
+from monque.cli.times import duration
+from monque.sync import SyncMonque
 
-SORTS = click.Choice(["id", "created_at", "updated_at", "next_run_at"])
+# Seconds in which an end that has come already is read, also after the time is up: enough for a server far
+# away, and little beside a short --timeout.
+_ONE_LOOK = 1.0
+
+_SLOWNESS = ("ran", "waited")
+SORTS = click.Choice(["id", "created_at", "updated_at", "next_run_at", *_SLOWNESS])
 
 
 @click.group()
 def jobs() -> None:
-    """List, show, explain, wait for, cancel, retry, reschedule, run, prioritize and delete jobs.
+    """Look at jobs and act on them.
 
     Filters are options. Times are given with a zone (2030-05-01T09:00Z) or as an age (2h).
 
@@ -75,32 +78,73 @@ def list_jobs(
 ) -> None:
     """List jobs.
 
-    With --json: a line for each job, as soon as it is read.
+    With --json: a line for each job, as soon as it is read. Sorted by ran or waited: those that have
+    ended and took longest, at most 1000, the longest first.
 
     \b
     Examples:
       monque jobs list --status failed --sort updated_at --descending
       monque jobs list --name send-email --all --json
       monque jobs list --cancelled-by expiry --updated-after 1d
+      monque jobs list --sort ran --updated-after 1h --ran-at-least 10s
     """
+    if sort in _SLOWNESS:
+        if descending or everything:
+            raise click.UsageError(
+                f"--sort {sort} lists the longest first, at most 1000: leave --descending and --all out"
+            )
+        _list_slowest(selection, limit, sort, as_json, database)
+        return
     with database.open() as monque:
         wanted = selection.filter(now=monque.server_time())
         found = monque.iter_jobs(wanted, sort=sort, descending=descending) if wanted else iter(())
-        shown = found if everything else islice(found, limit)
-        if as_json:
-            for job in shown:
-                print_json(job_fields(job))
-            return
-        rows = [_row(job) for job in shown]
-        more = next(found, None) is not None
-    print_table(["id", "name", "status", "due", "failures", "reason"], rows, numbers=["failures"])
-    if more:
-        click.echo(f"These are the first {limit}; see more with --limit or --all.", err=True)
+        chosen = found if everything else islice(found, limit)
+        print_all(chosen, job_fields, _COLUMNS, as_json=as_json, numbers=["failures"])
+        if not as_json and next(found, None) is not None:
+            click.echo(f"These are the first {limit}; see more with --limit or --all.", err=True)
 
 
-def _row(job: Job[Any]) -> list[object]:
-    reason = job.fail_reason if job.cancelled_by is None else job.cancel_reason or job.fail_reason
-    return [shown_id(job.id), job.name, job.status, stamp(job.next_run_at), job.fail_count, reason]
+def _list_slowest(selection: Selection, limit: int, by: Slowness, as_json: bool, database: Database) -> None:
+    with database.open() as monque:
+        wanted = selection.filter(now=monque.server_time())
+        found = None if wanted is None else monque.slowest_jobs(wanted, by=by, limit=min(limit, _MOST_SLOW))
+    print_all(found or (), job_fields, _SLOW_COLUMNS, as_json=as_json, numbers=["ran", "waited"])
+    if found is not None and found.capped:
+        click.echo(
+            f"Looked for among the {found.looked_at:,} that changed last; more match: give --updated-after, "
+            "--updated-before or --name to look at others.",
+            err=True,
+        )
+
+
+# As the core has it.
+_MOST_SLOW = 1_000
+
+
+def _reason(job: Job[Any]) -> str | None:
+    if (wait := job.waits_for) is not None:
+        return f"waits {'' if wait.why == 'time' else 'for '}{shown_wait(wait)}"
+    return job.fail_reason if job.cancelled_by is None else job.cancel_reason or job.fail_reason
+
+
+_COLUMNS: Columns = {
+    "id": lambda job: shown_id(job.id),
+    "name": "name",
+    "status": "status",
+    "due": "next_run_at",
+    "failures": "fail_count",
+    "reason": _reason,
+}
+
+
+_SLOW_COLUMNS: Columns = {
+    "id": lambda job: shown_id(job.id),
+    "name": "name",
+    "status": "status",
+    "ran": lambda job: job.ran,
+    "waited": lambda job: job.waited,
+    "ended": "updated_at",
+}
 
 
 @jobs.command()
@@ -109,7 +153,7 @@ def _row(job: Job[Any]) -> list[object]:
 @as_json
 @connects
 def show(job_id: str, traces: bool, as_json: bool, database: Database) -> None:
-    """Show everything about one job: its progress, result and log, and its attempts that did not succeed.
+    """Show everything about one job: its steps, result and log, and its attempts that did not succeed.
 
     \b
     Examples:
@@ -123,23 +167,30 @@ def show(job_id: str, traces: bool, as_json: bool, database: Database) -> None:
     if as_json:
         print_json(job_fields(job))
         return
-    for field, value in {**job_fields(job), "progress": shown_progress(job.progress) or None}.items():
-        if value != _USUAL[field] and field not in _LISTS:
-            click.echo(f"{field:<{_WIDTH}} {_shown(value)}")
+    for field in fields(Job):
+        value = getattr(job, field.name)
+        # A line that says what nearly every job has would only push the others away.
+        if value != field.default and field.name not in _LISTS:
+            click.echo(f"{field.name:<{_WIDTH}} {clean(_SHOWN.get(field.name, shown)(value))}")
+    if job.steps:
+        print_steps(job.steps)
     if job.history:
         print_attempts(job.history, traces=traces)
     if job.log:
         print_log(job.log)
 
 
-# A line that says what nearly every job has would only push the others away. Lists are printed by themselves.
-_USUAL = {field.name: field.default for field in fields(Job)}
-_LISTS = ("history", "log")
-_WIDTH = max(map(len, _USUAL))
-
-
-def _shown(value: object) -> str:
-    return clean(stamp(value) if isinstance(value, datetime) else value)
+_SHOWN: Mapping[str, Callable[[Any], object]] = {
+    "id": shown_id,
+    "schedule_id": shown_id,
+    "progress": shown_progress,
+    "waits_for": shown_wait,
+    "signals": lambda signals: ", ".join(each.name for each in signals),
+    "parent": lambda parent: f"{shown_id(parent.job_id)}, in its step {parent.step}",
+}
+_LISTS = ("history", "log", "steps")
+"""Printed by themselves."""
+_WIDTH = max(len(field.name) for field in fields(Job))
 
 
 @jobs.command()
@@ -155,8 +206,74 @@ def why(job_id: str, as_json: bool, database: Database) -> None:
       monque jobs why 65f1c0ffee65f1c0ffee0001 --json
     """
     with database.open() as monque:
-        found = explained(monque, job_id)
-    print_json(explanation_fields(job_id, found)) if as_json else print_explanation(found)
+        try:
+            found = monque.explain(meant(monque, job_id))
+        except JobNotFoundError:
+            raise click.ClickException(unknown_id(job_id)) from None
+    print_json({"id": job_id, **asdict(found)}) if as_json else print_explanation(found)
+
+
+@jobs.command("signal")
+@click.argument("job_id", metavar="ID")
+@click.argument("name")
+@click.argument("data", metavar="[JSON]", type=payload, required=False)
+@click.option("--id", "signal_id", metavar="TEXT", help="The same id twice is once.")
+@click.option("--note", help="Why; kept in the audit trail.")
+@as_json
+@connects
+def send_signal(
+    job_id: str,
+    name: str,
+    data: Any,
+    signal_id: str | None,
+    note: str | None,
+    as_json: bool,
+    database: Database,
+) -> None:
+    """Send a signal to a job that waits for it, or will. The exit code is 1 if the job has ended.
+
+    \b
+    Examples:
+      monque jobs signal 65f1c0ffee65f1c0ffee0001 approved
+      monque jobs signal 65f1c0ffee65f1c0ffee0001 picked-up '{"by": "DHL"}' --id evt_1
+    """
+    with database.open() as monque:
+        error = _signal(monque, meant(monque, job_id), name, data, signal_id, note)
+    if as_json:
+        print_json({"id": job_id, "done": error is None, "error": error})
+    elif error is None:
+        click.echo(f"sent {name} to {job_id}")
+    else:
+        click.echo(f"Error: {error}", err=True)
+    if error is not None:
+        click.get_current_context().exit(1)
+
+
+def _signal(
+    monque: SyncMonque, job_id: Any, name: str, data: Any, signal_id: str | None, note: str | None
+) -> str | None:
+    """Send it, and return the error as text. The trail has its name and its size, never its data."""
+    before = monque.get_job(job_id)
+    if before is None:
+        return unknown_id(job_id)
+    about = {"job_id": job_id, "name": before.name if isinstance(before.name, str) else None, "note": note}
+    try:
+        with recording(monque, "signal", before=before, after={"signal": name}, **about) as known:
+            if not monque.signal(before, name, data, id=signal_id):
+                raise _ended(monque.get_job(job_id) or before)
+            known["after"] = {"signal": name, "size": len(bson.encode({"v": data}))}
+    except JobStateError as error:
+        return str(error)
+    return None
+
+
+def _ended(job: Job[Any]) -> JobStateError:
+    return JobStateError(
+        f"cannot signal job {shown_id(job.id)}: it is {job.status}, so nothing receives it",
+        job_id=job.id,
+        current_status=job.status,
+        attempted_action="signal",
+    )
 
 
 @jobs.command()
@@ -175,113 +292,33 @@ def wait(ids: tuple[str, ...], timeout: timedelta | None, as_json: bool, databas
       monque jobs wait 65f1c0ffee65f1c0ffee0001 --timeout 5m
       monque jobs wait 65f1c0ffee65f1c0ffee0001 --json
     """
+    deadline = None if timeout is None else time.monotonic() + timeout.total_seconds()
+    problems = 0
     with database.open() as monque:
-        await_ends(monque, ids, timeout, as_json)
+        for job_id in ids:
+            try:
+                job = monque.wait_for(meant(monque, job_id), timeout=_left(deadline))
+            except (JobNotFoundError, JobStateError, WaitTimeoutError) as error:
+                problems += 1
+                click.echo(f"Error: {_why_no_end(job_id, error)}", err=True)
+                continue
+            problems += job.status != JobStatus.COMPLETED
+            print_json(job_fields(job)) if as_json else click.echo(f"{job.status} {job_id}")
+    if problems:
+        click.get_current_context().exit(1)
 
 
-@jobs.command()
-@acts
-@click.option("--running", is_flag=True, help="Also those that run: their handlers are told to stop.")
-@click.option("--reason", help="Why; kept with the jobs.")
-@as_json
-@connects
-def cancel(database: Database, running: bool, reason: str | None, **wish: Any) -> None:
-    """Keep pending jobs from running: those named by ID, or all that match the filters.
-
-    With --running, a job that runs is asked to stop. It is cancelled when its handler has ended by that.
-
-    \b
-    Examples:
-      monque jobs cancel 65f1c0ffee65f1c0ffee0001
-      monque jobs cancel 65f1c0ffee65f1c0ffee0001 --running --reason "wrong customer"
-      monque jobs cancel --name send-email --due-after 2030-01-01T00:00Z
-      monque jobs cancel --expired
-      monque jobs cancel --name send-email --payload customer.id=7 --running
-    """
-    perform(cancelling(running, reason), database, **wish)
+def _left(deadline: float | None) -> timedelta | None:
+    return None if deadline is None else timedelta(seconds=max(deadline - time.monotonic(), _ONE_LOOK))
 
 
-@jobs.command()
-@acts
-@click.option("--spread", type=duration, default="0s", help="Let many become due within this time.")
-@as_json
-@connects
-def retry(database: Database, spread: timedelta, **wish: Any) -> None:
-    """Put failed and cancelled jobs back, due now: those named by ID, or all that match the filters.
-
-    \b
-    Examples:
-      monque jobs retry 65f1c0ffee65f1c0ffee0001
-      monque jobs retry --status failed --updated-after 1h --spread 10m --yes
-    """
-    perform(retrying(spread), database, **wish)
+def _why_no_end(job_id: str, error: Exception) -> str:
+    if isinstance(error, JobNotFoundError):
+        return unknown_id(job_id)
+    return (
+        f"job {job_id} has not ended in time; it goes on" if isinstance(error, TimeoutError) else str(error)
+    )
 
 
-@jobs.command()
-@acts
-@click.option("--at", type=moment, help="When, with a zone, for example 2030-05-01T09:00+02:00.")
-@click.option("--delay", type=duration, help="How long from now, for example 5m.")
-@as_json
-@connects
-def reschedule(database: Database, at: datetime | None, delay: timedelta | None, **wish: Any) -> None:
-    """Let pending jobs run at another time: those named by ID, or all that match the filters.
-
-    \b
-    Examples:
-      monque jobs reschedule 65f1c0ffee65f1c0ffee0001 --delay 10m
-      monque jobs reschedule --name report --at 2030-05-01T09:00Z --yes
-    """
-    if (at is None) == (delay is None):
-        raise click.UsageError("say when: give either --at or --delay")
-    perform(rescheduling(at, delay), database, **wish)
-
-
-@jobs.command("run-now")
-@acts
-@as_json
-@connects
-def run_now(database: Database, **wish: Any) -> None:
-    """Let pending jobs run now instead of later: those named by ID, or all that match the filters.
-
-    A schedule runs once more, beside its times.
-
-    \b
-    Examples:
-      monque jobs run-now 65f1c0ffee65f1c0ffee0001
-      monque jobs run-now --name send-email --due-before 2030-01-01T00:00Z --not-recurring
-    """
-    perform(RUN_NOW, database, **wish)
-
-
-@jobs.command()
-@click.argument("number", metavar="PRIORITY", type=click.IntRange(0, 9))
-@acts
-@as_json
-@connects
-def priority(database: Database, number: int, **wish: Any) -> None:
-    """Let pending jobs come before others: those named by ID, or all that match the filters.
-
-    PRIORITY is a number from 0 (normal) to 9, which comes first.
-
-    \b
-    Examples:
-      monque jobs priority 9 65f1c0ffee65f1c0ffee0001
-      monque jobs priority 1 --name send-invoice --created-before 1h --yes
-      monque jobs priority 0 --priority 1 --yes
-    """
-    perform(prioritizing(number), database, **wish)
-
-
-@jobs.command()
-@acts
-@as_json
-@connects
-def delete(database: Database, **wish: Any) -> None:
-    """Remove jobs for good, in whatever state: those named by ID, or all that match the filters.
-
-    \b
-    Examples:
-      monque jobs delete 65f1c0ffee65f1c0ffee0001
-      monque jobs delete --status completed --updated-before 30d
-    """
-    perform(DELETE, database, **wish)
+for _each in (*commands(), edit):
+    jobs.add_command(_each)

@@ -1,7 +1,8 @@
-"""JSON lines: a file with one payload a line, read as it is needed."""
+"""Payloads as JSON: one on the command line, or a file with one a line, read as it is needed."""
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import sys
@@ -9,15 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from json import JSONDecodeError
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 import click
 
-from monque.cli.payload import parse
-
 # The most bytes of a line. No payload above 16 MB can be stored, and escapes make JSON at most six times as
-# long as its text. Without a limit, a file that has no lines would be read into memory whole. Half of it
-# could refuse a payload that can be stored; twice of it would let nothing more be stored.
+# long as its text. Without a limit, a file that has no lines would be read into memory whole.
 _LONGEST_LINE = 96 * 1024 * 1024
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -40,7 +38,7 @@ class Lines:
 
     @property
     def place(self) -> str:
-        """Where the last payload stands, for a message."""
+        """The place of the last payload, for a message."""
         return f"line {self.number:,} of {self._name}"
 
     @property
@@ -98,3 +96,28 @@ def open_lines(path: str) -> Iterator[Lines]:
         raise click.UsageError(f"cannot read {path}: {error.strerror or error}") from error
     with file:
         yield Lines(file, path)
+
+
+def payload(given: str) -> Any:
+    """JSON on the command line, or `-` for standard input."""
+    text = sys.stdin.read() if given == "-" else given
+    try:
+        return parse(text)
+    except (ValueError, RecursionError) as error:
+        raise click.BadParameter(
+            f'not valid JSON ({error}); quote it for the shell, for example \'{{"to": "ada"}}\''
+        ) from error
+
+
+def parse(text: str) -> Any:
+    """Strict JSON.
+
+    Raises:
+        ValueError: It is not JSON.
+        RecursionError: It is nested too deeply.
+    """
+    return json.loads(text, parse_constant=_refuse)
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")

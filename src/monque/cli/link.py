@@ -1,4 +1,4 @@
-"""What ties a worker process to its supervisor: a pair of sockets.
+"""A pair of sockets between a worker process and its supervisor.
 
 The worker says in lines how it is. When the other end is closed, the supervisor is gone, however it
 ended, and the worker stops too.
@@ -15,6 +15,9 @@ LOADED, READY, WAITING = "loaded", "ready", "waiting"
 
 BROKEN = "broken"
 """Its code cannot be loaded, which it tells itself."""
+
+LOOK = "look"
+"""From the supervisor: another process has died, and its jobs may be taken."""
 
 ENDS_WITHIN = "ends within"
 """Followed by the seconds in which the worker ends once it is told to."""
@@ -50,9 +53,15 @@ class Link:
             self._writer.write(f"{word}\n".encode())
 
     @asynccontextmanager
-    async def kept(self, is_ready: Callable[[], bool], on_end: Callable[[], object]) -> AsyncIterator[None]:
-        """While this lasts, tell how ready this process is, and call *on_end* if the supervisor is gone."""
-        tasks = [asyncio.create_task(self._tell(is_ready)), asyncio.create_task(self._listen(on_end))]
+    async def kept(
+        self, is_ready: Callable[[], bool], on_look: Callable[[], object], on_end: Callable[[], object]
+    ) -> AsyncIterator[None]:
+        """While this lasts, tell how ready this process is, and hear of the end of others.
+
+        It calls *on_look* if another process has died, and *on_end* if the supervisor is gone.
+        """
+        listening = asyncio.create_task(self._listen(on_look, on_end))
+        tasks = [asyncio.create_task(self._tell(is_ready)), listening]
         try:
             yield
         finally:
@@ -70,7 +79,9 @@ class Link:
                 said, said_at = word, loop.time()
             await asyncio.sleep(_TICK)
 
-    async def _listen(self, on_end: Callable[[], object]) -> None:
+    async def _listen(self, on_look: Callable[[], object], on_end: Callable[[], object]) -> None:
         with suppress(OSError):
-            await self._reader.read()
+            async for line in self._reader:
+                if line.decode().strip() == LOOK:
+                    on_look()
         on_end()

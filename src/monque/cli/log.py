@@ -14,7 +14,7 @@ from monque import JobLogFilter
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
 
-# What every record has; anything else was added by whoever logged it, and belongs into the line.
+# Attributes of every record; any other was given with `extra=`, and belongs into the line.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 TOLD = "traceback_told"
@@ -25,7 +25,7 @@ _LEFT_OUT = frozenset({"instance_id"})
 
 
 def set_up_logging(level: str, style: str) -> None:
-    """Let everything that is logged in this process be written to standard error."""
+    """Write everything that is logged in this process to standard error."""
     handler = _Stderr()
     handler.addFilter(JobLogFilter())
     handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
@@ -64,7 +64,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def extra_fields(record: logging.LogRecord) -> dict[str, Any]:
-    """What was logged with `extra=`."""
+    """Return the fields that were logged with `extra=`."""
     return {name: value for name, value in vars(record).items() if name not in _STANDARD}
 
 

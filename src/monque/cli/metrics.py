@@ -29,8 +29,8 @@ logger = logging.getLogger("monque.cli")
 
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 
-# A scrape may meet the file of a process that is just being made or removed, and cannot read it. With half of
-# these pauses a busy machine fails a scrape now and then; with twice, a real fault is told a second later.
+# A scrape may meet the file of a process that is just being made or removed, and cannot read it: it tries
+# again after each of these pauses, in seconds.
 _PAUSES = (0.02, 0.1, 0.5)
 
 
@@ -46,7 +46,7 @@ def require_prometheus() -> None:
 
 @contextmanager
 def shared_folder(wanted: bool) -> Iterator[str | None]:
-    """Where several processes leave what they count: the user's own folder, or one that lasts as long."""
+    """Yield the folder for the counts of several processes: the user's own, or one that lasts as long."""
     if not wanted:
         yield None
     elif given := os.environ.get(_FOLDER):

@@ -1,21 +1,20 @@
-"""What commands print: tables and colours on a terminal, plain text elsewhere, JSON if asked."""
+"""Output of commands: tables and colours on a terminal, plain text elsewhere, JSON if asked."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
-from bson import ObjectId
 from bson.json_util import RELAXED_JSON_OPTIONS, dumps, loads
 
-from monque import Attempt, Job, LogLine, Progress, QueueDepth
-from monque.cli.times import stamp
+from monque import Attempt, Explanation, Job, LogLine, Pause, Progress, QueueDepth, Step, Wait
+from monque.cli.times import span, stamp
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -33,14 +32,22 @@ STYLES = {
     "error": "red",
 }
 
+Columns: TypeAlias = Mapping[str, str | Callable[[Any], object]]
+"""The cells of a table below each heading: a field of the value, or a function of it."""
+
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, with stable field names.")
 
 
 def print_json(values: Mapping[str, Any]) -> None:
-    """One object on one line; what JSON does not know is written as MongoDB's Extended JSON."""
+    """Print one object on one line; what JSON does not know is written as MongoDB's Extended JSON."""
     click.echo(
         dumps({name: plain(value) for name, value in values.items()}, json_options=RELAXED_JSON_OPTIONS)
     )
+
+
+def tell(values: Mapping[str, Any], text: str, *, as_json: bool) -> None:
+    """Print what was done: the values as JSON if asked, else the text."""
+    print_json(values) if as_json else click.echo(text)
 
 
 def plain(value: Any) -> Any:
@@ -54,26 +61,25 @@ def plain(value: Any) -> Any:
 
 def job_fields(job: Job[Any]) -> dict[str, Any]:
     """A job for `--json`: the fields of `Job`, absent ones as null; times as text, durations in seconds."""
-    return {field.name: getattr(job, field.name) for field in fields(Job)} | {
-        "id": shown_id(job.id),
-        "schedule_id": None if job.schedule_id is None else shown_id(job.schedule_id),
-        "progress": None if job.progress is None else _progress_fields(job.progress),
-        "history": [plain_fields(attempt) for attempt in job.history],
-        "log": [plain_fields(line) for line in job.log],
-    }
+    from monque._views.job import JobRecord
+
+    return JobRecord.printed(job)
 
 
-def plain_fields(value: Attempt | LogLine | Progress | QueueDepth) -> dict[str, Any]:
+def plain_fields(value: QueueDepth | Pause) -> dict[str, Any]:
     """The fields of a value for `--json`."""
     return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
 
 
-def _progress_fields(progress: Progress) -> dict[str, Any]:
-    return {**plain_fields(progress), "fraction": progress.fraction}
+def shown(value: object) -> object:
+    """A value for people: a time to the second, a duration in its two largest units."""
+    if isinstance(value, datetime):
+        return stamp(value)
+    return span(value) if isinstance(value, timedelta) else value
 
 
 def shown_progress(progress: Progress | None) -> str:
-    """How far a job is, in a few words: `3 of 4 (75 %), writing`."""
+    """Return the progress of a job in a few words: `3 of 4 (75 %), writing`."""
     if progress is None:
         return ""
     amount = _shown_amount(progress.done)
@@ -87,10 +93,34 @@ def _shown_amount(amount: float) -> str:
 
 
 def print_log(lines: Sequence[LogLine]) -> None:
-    """What the handler has told of its runs, the oldest line first."""
+    """Print the log lines of a job, the oldest first."""
     click.echo("log:")
     for line in lines:
         click.echo(clean(f"  {stamp(line.at)} {line.level}: {line.text}"))
+
+
+def shown_wait(wait: Wait | None) -> str:
+    """Return what a job waits for in a few words: `the signal paid, until 2030-05-01T09:00:00Z`."""
+    if wait is None:
+        return ""
+    what = {
+        "signal": f"the signal {wait.signal}",
+        "batch": f"the batch {wait.batch}",
+        "turn": f"its turn in {wait.line}",
+    }
+    until = "" if wait.until is None else f"until {stamp(wait.until)}"
+    return ", ".join(filter(None, (what.get(wait.why), until)))
+
+
+def print_steps(steps: Sequence[Step]) -> None:
+    """The stored steps and waits of a job, a line each, in their order."""
+    click.echo("steps:")
+    for step in steps:
+        is_wait = step.kind in ("sleep", "signal", "jobs")  # its duration is that of the run before it
+        took = "" if is_wait or step.duration is None else f" after {step.duration.total_seconds():.3f} s"
+        until = "" if step.until is None else f" until {stamp(step.until)}"
+        value = "" if step.value is None else f": {step.value}"
+        click.echo(clean(f"  {stamp(step.at)} {step.kind} {step.name}{took}{until}{value}"))
 
 
 def print_attempts(attempts: Sequence[Attempt], *, traces: bool) -> None:
@@ -107,19 +137,48 @@ def print_attempts(attempts: Sequence[Attempt], *, traces: bool) -> None:
             click.echo(f"       {clean(line)}")
 
 
-def shown_id(job_id: Any) -> str:
-    """An id as text that commands take again: other kinds than `ObjectId` and text as Extended JSON."""
-    plain = isinstance(job_id, ObjectId) or type(job_id) is str
-    return str(job_id) if plain else dumps(job_id, json_options=RELAXED_JSON_OPTIONS)
+def print_explanation(why: Explanation) -> None:
+    """The sentence, what it rests on, and what would help."""
+    click.echo(clean(why.sentence) + ("" if why.certainty == "certain" else " (likely)"))
+    width = max((len(each.label) for each in why.evidence), default=0)
+    for each in why.evidence:
+        click.echo(f"  {each.label:<{width}}  {clean(each.value)}")
+    for remedy in why.remedies:
+        if remedy.command is not None:
+            click.echo(f"  → {remedy.label}: {clean(remedy.command)}")
 
 
 def ids_meant(text: str) -> list[Any]:
-    """What an id on the command line may mean: the text, or the value that it is the Extended JSON of."""
+    """Return the values that an id on the command line may mean: the text, and its value as Extended JSON."""
     try:
         value = loads(text, json_options=RELAXED_JSON_OPTIONS)
     except Exception:  # noqa: BLE001 - the codec raises many kinds of errors: the text is an id, not JSON
         return [text]
     return [text, value]
+
+
+def print_all(
+    values: Iterable[object],
+    fields: Callable[[Any], Mapping[str, Any]],
+    columns: Columns,
+    *,
+    as_json: bool,
+    numbers: Sequence[str] = (),
+) -> None:
+    """A line with all *fields* for each value, or a table."""
+    if as_json:
+        for value in values:
+            print_json(fields(value))
+    else:
+        print_table(list(columns), rows_of(values, columns), numbers=numbers)
+
+
+def rows_of(values: Iterable[object], columns: Columns) -> list[list[object]]:
+    """The cells of a table."""
+    return [
+        [shown(getattr(value, cell) if isinstance(cell, str) else cell(value)) for cell in columns.values()]
+        for value in values
+    ]
 
 
 def print_table(

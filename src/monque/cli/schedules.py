@@ -1,4 +1,4 @@
-"""`monque schedules`: look at recurring jobs and act on them."""
+"""`monque schedules` and `monque schedule`: look at recurring jobs, store them and act on them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 import click
 
 from monque import JobNotFoundError, Schedule
-from monque.cli.output import as_json, clean, print_json, print_table, shown_id
-from monque.cli.payload import payload
-from monque.cli.record import recording
-from monque.cli.session import Database, connects
-from monque.cli.times import cron_or_duration, span, stamp
+from monque._views.text import shown_id
+from monque.cli.lines import payload
+from monque.cli.output import Columns, as_json, clean, job_fields, print_all, print_json, shown, tell
+from monque.cli.session import Database, connects, recording
+from monque.cli.times import cron_or_duration, duration, moment, span, stamp
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -55,28 +55,30 @@ def list_schedules(name: str | None, as_json: bool, database: Database) -> None:
     """
     with database.open() as monque:
         found = monque.list_schedules(name=name)
-    if as_json:
-        for each in found:
-            print_json(schedule_fields(each))
-        return
-    columns = ["name", "key", "when", "state", "next", "last", "runs", "skipped"]
-    print_table(columns, [_row(each) for each in found], numbers=["runs", "skipped"])
-
-
-def _row(schedule: Schedule) -> list[object]:
-    times = [stamp(schedule.next_run_at), stamp(schedule.last_run_at)]
-    counts = [schedule.run_count, schedule.skip_count]
-    return [schedule.name, schedule.key, _when(schedule), schedule.state, *times, *counts]
+    print_all(found, schedule_fields, _COLUMNS, as_json=as_json, numbers=["runs", "skipped"])
 
 
 def _when(schedule: Schedule) -> str:
     return f"every {span(schedule.every)}" if schedule.every is not None else str(schedule.cron)
 
 
+_COLUMNS: Columns = {
+    "name": "name",
+    "key": "key",
+    "when": _when,
+    "state": "state",
+    "next": "next_run_at",
+    "last": "last_run_at",
+    "runs": "run_count",
+    "skipped": "skip_count",
+}
+
+
 def schedule_fields(schedule: Schedule) -> dict[str, Any]:
     """A schedule for `--json`: the names of `Schedule`; times as text, durations in seconds."""
-    named = [field.name for field in fields(schedule) if field.name not in ("id", "times")]
-    return {"id": shown_id(schedule.id), **{name: getattr(schedule, name) for name in named}}
+    from monque._views.schedule import ScheduleRecord
+
+    return ScheduleRecord.printed(schedule)
 
 
 @schedules.command()
@@ -96,15 +98,12 @@ def show(name: str, unique_key: str | None, as_json: bool, database: Database) -
     if as_json:
         print_json(schedule_fields(schedule))
         return
-    for field, value in schedule_fields(schedule).items():
-        if value is not None:
-            click.echo(f"{field:<12} {_shown(value)}")
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, timedelta):
-        return span(value)
-    return clean(stamp(value) if isinstance(value, datetime) else value)
+    for field in fields(schedule):
+        value = getattr(schedule, field.name)
+        if value is not None and field.name not in ("times", "recent_runs"):
+            click.echo(f"{field.name:<12} {clean(shown_id(value) if field.name == 'id' else shown(value))}")
+    for run in schedule.recent_runs:
+        click.echo(f"{'ran':<12} {stamp(run.at)}  {run.outcome} after {span(run.duration)}")
 
 
 @schedules.command()
@@ -181,11 +180,8 @@ def resume(name: str, unique_key: str | None, as_json: bool, database: Database)
 
 
 def _tell(schedule: Schedule, done: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json(schedule_fields(schedule))
-    else:
-        key = None if schedule.key == schedule.name else schedule.key
-        click.echo(f"{_named(schedule.name, key)}: {done}")
+    key = None if schedule.key == schedule.name else schedule.key
+    tell(schedule_fields(schedule), f"{_named(schedule.name, key)}: {done}", as_json=as_json)
 
 
 @schedules.command()
@@ -202,10 +198,8 @@ def trigger(name: str, unique_key: str | None, as_json: bool, database: Database
     with database.open() as monque, recording(monque, "schedule-run-now", name=name) as known:
         job = monque.trigger_schedule(name, unique_key)
         known["job_id"] = job.id
-    if as_json:
-        print_json({"id": shown_id(job.id), "name": job.name})
-    else:
-        click.echo(f"{_named(name, unique_key)}: runs now, as job {shown_id(job.id)}")
+    done = f"{_named(name, unique_key)}: runs now, as job {shown_id(job.id)}"
+    tell({"id": shown_id(job.id), "name": job.name}, done, as_json=as_json)
 
 
 @schedules.command()
@@ -226,10 +220,8 @@ def remove(name: str, unique_key: str | None, as_json: bool, database: Database)
             monque.unschedule(name, unique_key)
     except JobNotFoundError:
         raise click.ClickException(f"there is no schedule {_named(name, unique_key)}") from None
-    if as_json:
-        print_json({"name": name, "key": unique_key or name, "removed": True})
-    else:
-        click.echo(f"{_named(name, unique_key)}: removed")
+    done = {"name": name, "key": unique_key or name, "removed": True}
+    tell(done, f"{_named(name, unique_key)}: removed", as_json=as_json)
 
 
 @schedules.command("next")
@@ -250,11 +242,65 @@ def next_times(name: str, unique_key: str | None, count: int, as_json: bool, dat
         schedule, now = monque.get_schedule(name, unique_key), monque.server_time()
     for run_at in schedule.next_runs(count):
         past = run_at <= now
-        if as_json:
-            print_json({"run_at": run_at, "past": past})
-        else:
-            click.echo(f"{stamp(run_at)} (past)" if past else stamp(run_at))
+        text = f"{stamp(run_at)} (past)" if past else stamp(run_at)
+        tell({"run_at": run_at, "past": past}, text, as_json=as_json)
 
 
 def _named(name: str, unique_key: str | None) -> str:
     return clean(name if unique_key is None else f"{name} {unique_key}")
+
+
+@click.command()
+@click.argument("cron", type=cron_or_duration)
+@click.argument("name")
+@click.argument("data", metavar="[JSON]", type=payload, required=False)
+@click.option("--timezone", default="UTC", show_default=True, help="The IANA zone the fields are meant in.")
+@click.option("--unique-key", help="Tells schedules of one job name apart; default: the name.")
+@click.option("--grace", type=duration, help="Skip a run that cannot start within this: 5m.")
+@click.option("--jitter", type=duration, help="Let each run be later by at most this.")
+@click.option("--start", type=moment, help="The first possible time, with a zone.")
+@click.option("--end", type=moment, help="The last possible time; then it is completed.")
+@click.option("--limit", type=click.IntRange(min=1), help="Runs in all; then it is completed.")
+@click.option("--as-jobs", is_flag=True, help="Each run is a job of its own; runs may overlap.")
+@click.option(
+    "--overlap",
+    type=click.Choice(["allow", "skip"]),
+    default="allow",
+    show_default=True,
+    help="With --as-jobs: whether a job is stored while the one before is active.",
+)
+@click.option("--paused", is_flag=True, help="If this stores a new schedule, store it paused.")
+@click.option("--run-now", is_flag=True, help="If this stores a new schedule, let it run at once, too.")
+@as_json
+@connects
+def schedule(
+    cron: str | timedelta,
+    name: str,
+    data: Any,
+    as_json: bool,
+    database: Database,
+    **settings: Any,
+) -> None:
+    """Store a recurring job, or change it.
+
+    CRON has five fields, or is a name such as @daily or @hourly, or an interval such as 30s or 1h. The same
+    NAME (and key) again changes the schedule that is there; settings that are not given again go.
+
+    \b
+    Examples:
+      monque schedule '0 9 * * MON-FRI' daily-report --timezone Europe/Berlin
+      monque schedule @hourly clean-up '{"days": 7}'
+      monque schedule 30s poll-mailbox --jitter 3s --grace 10s
+    """
+    with database.open(create_indexes=True) as monque, recording(monque, "schedule", name=name) as known:
+        job = monque.schedule(cron, name, data, **settings)
+        known |= {"job_id": job.id, "after": {"cron": job.cron, "timezone": job.timezone}}
+    when = f"every {span(cron)}" if isinstance(cron, timedelta) else f"at {job.cron!r} in {job.timezone}"
+    done = f"{job.id} {job.name} runs {when}, {_next(job.next_run_at, job.status)}"
+    tell(job_fields(job), done, as_json=as_json)
+
+
+def _next(run_at: datetime | None, status: str) -> str:
+    if status == "completed":
+        return "and has ended"
+    return "paused" if run_at is None else f"next at {stamp(run_at)}"

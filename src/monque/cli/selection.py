@@ -1,95 +1,76 @@
-"""Which jobs a command is about: filters as options."""
+"""The choice of jobs for a command: filters as options, one for each of `monque.FILTERS`."""
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, TypeVar
 
 import click
 
-from monque import JobFilter, JobStatus
-from monque.cli.payload import parse
-from monque.cli.times import past, resolve, span, stamp
+from monque import FILTERS, FilterField, JobFilter, JobStatus
+from monque.cli.lines import parse
+from monque.cli.output import ids_meant
+from monque.cli.times import duration, past, resolve, span, stamp
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-Canceller: TypeAlias = Literal["operator", "handler", "expiry"]
-"""Who cancelled a job, as `JobFilter` names them."""
-
-_TIMES = {
-    "created_after": "Stored at this time or later.",
-    "created_before": "Stored before this time.",
-    "updated_after": "Last changed at this time or later.",
-    "updated_before": "Last changed before this time.",
-    "due_after": "Due at this time or later.",
-    "due_before": "Due before this time.",
-    "claimed_after": "Running since this time, or a shorter while.",
-    "claimed_before": "Running since before this time.",
-}
+_PREFIX = "filter_"
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
     """The filters as given; ages become times when the server's clock is known."""
 
-    name: str | None
-    status: tuple[str, ...]
-    times: dict[str, datetime | timedelta]
-    expired: bool
-    cancelled_by: Canceller | None
-    priority: int | None
-    unique_key: str | None
-    claimed_by: str | None
-    recurring: bool | None
-    payload: dict[str, Any]
+    given: Mapping[str, Any]
 
     def __bool__(self) -> bool:
-        given = (self.status, self.times, self.expired, self.cancelled_by, self.priority, self.payload)
-        texts = (self.name, self.unique_key, self.claimed_by)
-        return any(each is not None for each in (*texts, self.recurring)) or any(given)
+        return bool(self.given)
 
     def filter(self, *, now: datetime, among: frozenset[str] | None = None) -> JobFilter | None:
         """The filter, narrowed to the statuses *among*; None if no job can match."""
-        given = frozenset(self.status or JobStatus) & (among or frozenset(JobStatus))
-        statuses = frozenset(map(JobStatus, given))
-        times: dict[str, Any] = {field: resolve(moment, now=now) for field, moment in self.times.items()}
-        whole = not self.status and among is None
-        if not statuses:
-            return None
-        return JobFilter(
-            name=self.name,
-            status=None if whole else statuses,
-            expired=self.expired or None,
-            cancelled_by=self.cancelled_by,
-            priority=self.priority,
-            unique_key=self.unique_key,
-            claimed_by=self.claimed_by,
-            recurring=self.recurring,
-            payload=self.payload or None,
-            **times,
-        )
+        fields = {name: _meant(FILTERS[name], value, now) for name, value in self.given.items()}
+        if among is not None:
+            statuses = among.intersection(fields.get("status", JobStatus))
+            if not statuses:
+                return None
+            fields["status"] = [*map(JobStatus, statuses)]
+        return JobFilter(**fields)
 
     def __str__(self) -> str:
-        """In words, for a question."""
-        words = [f"name {self.name}"] if self.name is not None else []
-        words += [f"status {' or '.join(self.status)}"] if self.status else []
-        words += [f"{field.replace('_', ' ')} {_shown(when)}" for field, when in self.times.items()]
-        words += ["expired"] if self.expired else []
-        words += [f"cancelled by {self.cancelled_by}"] if self.cancelled_by is not None else []
-        words += [f"priority {self.priority} or higher"] if self.priority is not None else []
-        words += [f"unique key {self.unique_key}"] if self.unique_key is not None else []
-        words += [f"claimed by {self.claimed_by}"] if self.claimed_by is not None else []
-        words += ["recurring" if self.recurring else "not recurring"] if self.recurring is not None else []
-        words += [f"{path} {json.dumps(value)}" for path, value in self.payload.items()]
-        return ", ".join(words) or "all names"
+        """Return the filters in words, for a question."""
+        return ", ".join(_words(FILTERS[name], value) for name, value in self.given.items()) or "all names"
 
 
-def _shown(when: datetime | timedelta) -> str:
-    return f"{span(when)} ago" if isinstance(when, timedelta) else stamp(when)
+def _meant(field: FilterField, given: Any, now: datetime) -> Any:
+    match field.kind:
+        case "since" | "until":
+            return resolve(given, now=now)
+        case "ids":
+            return [meant for each in given for meant in ids_meant(each)]
+        case "payload":
+            return dict(given)
+    return given
+
+
+def _words(field: FilterField, given: Any) -> str:
+    match field.kind:
+        case "since" | "until":
+            return f"{field.label} {f'{span(given)} ago' if isinstance(given, timedelta) else stamp(given)}"
+        case "least" | "below":
+            return f"{field.label} {span(given)}"
+        case "flag":
+            return field.label if given else f"not {field.label}"
+        case "status" | "ids":
+            return f"{field.label} {' or '.join(given)}"
+        case "number":
+            return f"{field.label} {given} or higher"
+        case "payload":
+            return ", ".join(f"{path} {json.dumps(value)}" for path, value in dict(given).items())
+    return f"{field.label} {given}"
 
 
 def selects(command: F) -> F:
@@ -97,14 +78,29 @@ def selects(command: F) -> F:
 
     @functools.wraps(command)
     def selecting(*args: Any, **kwargs: Any) -> Any:
-        times = {field: kwargs.pop(field) for field in _TIMES}
-        given = {field: moment for field, moment in times.items() if moment is not None}
-        others = {field: kwargs.pop(field) for field in _OTHERS}
-        payload = dict(kwargs.pop("payload"))
-        return command(*args, selection=Selection(times=given, payload=payload, **others), **kwargs)
+        # In the order of the command line. The prefix keeps them apart from a command's own arguments.
+        names = [name for name in kwargs if name.startswith(_PREFIX)]
+        given = {name.removeprefix(_PREFIX): kwargs.pop(name) for name in names}
+        chosen = {name: value for name, value in given.items() if value not in (None, ())}
+        return command(*args, selection=Selection(chosen), **kwargs)
 
     # click calls it by keywords
-    return functools.reduce(lambda function, option: option(function), _OPTIONS, selecting)  # type: ignore[return-value]
+    options = [_option(field) for field in reversed([*FILTERS.values()])]
+    return functools.reduce(lambda function, option: option(function), options, selecting)  # type: ignore[return-value]
+
+
+def _option(field: FilterField) -> Callable[[F], F]:
+    name = "id" if field.kind == "ids" else field.name.replace("_", "-")
+    more = {**_OPTIONS.get(field.kind, {})}
+    if field.kind == "flag":
+        name = f"{name}/--not-{name}"
+    if field.choices:
+        more["type"] = click.Choice(field.choices)
+    if field.maximum is not None:
+        more["type"] = click.IntRange(field.minimum, field.maximum)
+    if field.what:
+        more["metavar"] = field.what.rpartition(" ")[2].upper()
+    return click.option(f"--{name}", _PREFIX + field.name, default=None, help=field.help, **more)
 
 
 def _payload(given: str) -> tuple[str, Any]:
@@ -118,30 +114,13 @@ def _payload(given: str) -> tuple[str, Any]:
         return path, text
 
 
-_OTHERS = (
-    *("name", "status", "expired", "cancelled_by", "priority", "unique_key"),
-    *("claimed_by", "recurring"),
-)
-_STATUSES = click.Choice([status.value for status in JobStatus])
-_CANCELLERS = click.Choice(get_args(Canceller))
-_OPTIONS = [
-    click.option(
-        "--payload",
-        type=_payload,
-        multiple=True,
-        metavar="PATH=VALUE",
-        help="With this value in the payload, as JSON or as text: customer.id=7. Needs --name; up to three.",
-    ),
-    click.option("--recurring/--not-recurring", default=None, help="Only schedules, or only other jobs."),
-    click.option("--claimed-by", metavar="INSTANCE", help="Running on the instance with this id."),
-    click.option("--unique-key", metavar="KEY", help="With this unique key."),
-    click.option("--priority", type=click.IntRange(1, 9), help="With this priority or a higher one."),
-    click.option("--cancelled-by", type=_CANCELLERS, help="Cancelled by whom."),
-    click.option("--expired", is_flag=True, help="Pending, and past the time until which they may start."),
-    *(
-        click.option(f"--{field.replace('_', '-')}", type=past, metavar="TIME|AGE", help=explanation)
-        for field, explanation in reversed(_TIMES.items())
-    ),
-    click.option("--status", type=_STATUSES, multiple=True, help="In this state; may be repeated."),
-    click.option("--name", help="Of this job name."),
-]
+_TIME: dict[str, Any] = {"type": past, "metavar": "TIME|AGE"}
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "since": _TIME,
+    "until": _TIME,
+    "least": {"type": duration, "metavar": "DURATION"},
+    "below": {"type": duration, "metavar": "DURATION"},
+    "status": {"multiple": True},
+    "ids": {"multiple": True, "metavar": "ID"},
+    "payload": {"type": _payload, "multiple": True, "metavar": "PATH=VALUE"},
+}

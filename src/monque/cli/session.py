@@ -1,20 +1,29 @@
-"""How commands reach the jobs: `--uri`, `--app` and `--collection`, and errors as one sentence."""
+"""The connection of commands, errors as one sentence, and the audit entries of what they do."""
 
 from __future__ import annotations
 
 import functools
 import getpass
+import logging
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import click
 from click.core import ParameterSource
-from pymongo.errors import PyMongoError
+from pymongo.errors import OperationFailure, PyMongoError
 
-from monque import ConfigurationError, MonqueError, PayloadError, Retention, UseName
+from monque import (
+    ConfigurationError,
+    JobNotFoundError,
+    JobStateError,
+    MonqueError,
+    PayloadError,
+    Retention,
+    UseName,
+)
 from monque.cli.target import find_blocking
 from monque.sync import SyncMonque
 
@@ -23,7 +32,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Where the jobs are: at an address, or where the Monque of an app has them."""
+    """The database of the jobs: at an address, or that of an app's Monque."""
 
     uri: str | None = field(repr=False)  # it may hold a password
     collection: str | None = None
@@ -67,7 +76,7 @@ class Database:
 
 
 def who(place: str) -> str:
-    """Who types the command and where, for example in `Pause.by`: a random id would tell nobody anything."""
+    """Return the user and the host, for example for `Pause.by`: a random id would tell nobody anything."""
     return f"{system_user()}@{socket.gethostname()} ({place})"
 
 
@@ -139,17 +148,62 @@ def chosen_app(argument: str | None, option: str | None) -> str | None:
 
 
 def _is_typed(parameter: str) -> bool:
-    """Whether it stands on the command line, and is not from the environment or a default."""
+    """Return whether it stands on the command line, and is not from the environment or a default."""
     source = click.get_current_context().get_parameter_source(parameter)
     return source is ParameterSource.COMMANDLINE
 
 
 @contextmanager
 def sentences() -> Iterator[None]:
-    """What users can do something about is told in a sentence: exit code 2 for wrong input, else 1."""
+    """Report errors that a user can fix as one line: exit code 2 for wrong input, else 1."""
     try:
         yield
     except (ConfigurationError, PayloadError) as error:
         raise click.UsageError(str(error), ctx=click.get_current_context(silent=True)) from error
     except (MonqueError, PyMongoError) as error:
         raise click.ClickException(str(error)) from error
+
+
+_UNAUTHORIZED = 13
+
+# The command prints its failure itself; without a handler, Python would print it a second time.
+logging.getLogger("monque.audit").addHandler(logging.NullHandler())
+
+
+@contextmanager
+def recording(monque: SyncMonque, action: str, **about: Any) -> Iterator[dict[str, Any]]:
+    """Record the action that is done inside. What becomes known meanwhile is added to what this gives."""
+    try:
+        yield about
+    except MonqueError as error:
+        about["note"] = " ".join(filter(None, (about.get("note"), _reason(error))))
+        record(monque, action, error, **about)
+        raise
+    record(monque, action, **about)
+
+
+def record(monque: SyncMonque, action: str, error: MonqueError | None = None, **about: Any) -> None:
+    """Record an action of the user who types the command. It never fails the command."""
+    monque.record_action(
+        actor=system_user(),
+        via="cli",
+        action=action,
+        outcome="done" if error is None else _outcome(error),
+        address=socket.gethostname(),
+        **about,
+    )
+
+
+def _outcome(error: MonqueError) -> Literal["refused", "failed"]:
+    cause = error.__cause__
+    is_refused = isinstance(cause, OperationFailure) and cause.code == _UNAUTHORIZED
+    return "refused" if is_refused else "failed"
+
+
+def _reason(error: MonqueError) -> str:
+    """Return why it failed. Texts that may hold a unique key or part of a payload are not for the trail."""
+    if isinstance(error, ConfigurationError | PayloadError):
+        return "what was given cannot be used"
+    if isinstance(error, JobStateError):
+        return f"cannot {error.attempted_action} it: it is {error.current_status}"
+    return "no such job" if isinstance(error, JobNotFoundError) else str(error)

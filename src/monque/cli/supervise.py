@@ -1,24 +1,23 @@
-"""Several processes, workers and a dashboard: keep them running, pass signals on, tell of each end."""
+"""Several processes, workers and a dashboard: keep them running, pass signals on, restart them at changes."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from monque import Options
 from monque._signals import on_signals
-from monque.cli.health import health_server
-from monque.cli.link import BROKEN, ENDS_WITHIN, LOADED, READY, WORD_LASTS
-from monque.cli.listen import Ports
+from monque.cli.link import BROKEN, ENDS_WITHIN, LOADED, LOOK, READY, WORD_LASTS
+from monque.cli.listen import Ports, health_server
 from monque.cli.metrics import forget, metrics_server, shared_folder
-from monque.cli.reload import changes
 from monque.cli.work import LATEST, Settings
 
 logger = logging.getLogger("monque.cli")
@@ -93,7 +92,7 @@ class Supervisor:
         return self._exit_code
 
     def trouble(self) -> str | None:
-        """Why they are not all ready."""
+        """Return the reason why they are not all ready."""
         ready = sum(child.is_ready for number, child in self._children.items() if number != _WEB)
         return None if ready == self._count else f"{ready} of {self._count} worker processes are ready"
 
@@ -126,6 +125,8 @@ class Supervisor:
             if child.told_to_end:
                 logger.info("%s %s", child, described(code))
                 continue
+            for other in self._children.values():
+                other.tell(LOOK)
             if loop.time() - began > _LONGEST_PAUSE:
                 pause = _SHORTEST_PAUSE
             await self._rest_before_the_next(child, code, pause)
@@ -152,7 +153,7 @@ class Supervisor:
         return ["web", f"--supervised={link}", *same, *logs, *(self._web or ()), "--", settings.target]
 
     def _is_over(self, child: Child, code: int) -> bool:
-        """Whether no other child is needed after this one; tell of its end if it is."""
+        """Return whether no other child is needed after this one; report its end if so."""
         if self._stopping.is_set():
             logger.info("%s %s", child, described(code))
             if code not in (0, -signal.SIGTERM, -signal.SIGINT):
@@ -175,7 +176,7 @@ class Supervisor:
 
     async def _rest_before_the_next(self, child: Child, code: int, pause: float) -> None:
         if self._folder is not None and not child.has_loaded:
-            # What is wrong with the code stands last on the screen.
+            # The error in the code stands last on the screen.
             level = logging.DEBUG if child.is_broken else logging.ERROR
             logger.log(level, "%s %s; it is started again when a file changes", child, described(code))
             await self._wait(None)
@@ -235,6 +236,7 @@ class Child:
         self._what = what
         self._process = process
         self._loaded = loaded
+        self._writer: asyncio.StreamWriter | None = None
         self._listening = asyncio.create_task(self._listen(ours))
         self._ends_within = Options().shutdown_timeout.total_seconds() + LATEST
         self._killing: asyncio.TimerHandle | None = None
@@ -248,7 +250,7 @@ class Child:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it has said so a moment ago."""
+        """Return whether it has said so a moment ago."""
         now = asyncio.get_running_loop().time()
         return self._ready_at is not None and now - self._ready_at < WORD_LASTS
 
@@ -274,6 +276,11 @@ class Child:
         child = cls(what, process, ours, loaded)
         logger.info("%s started", child)
         return child
+
+    def tell(self, word: str) -> None:
+        """Say a word to it."""
+        if self._writer is not None and not self._writer.is_closing():
+            self._writer.write(f"{word}\n".encode())
 
     def send(self, number: signal.Signals) -> None:
         """Send it a signal, if it still lives; after the first one it has to end in time."""
@@ -305,7 +312,7 @@ class Child:
         return code
 
     async def _listen(self, ours: socket.socket) -> None:
-        reader, writer = await asyncio.open_connection(sock=ours)
+        reader, self._writer = await asyncio.open_connection(sock=ours)
         with suppress(OSError):
             async for line in reader:
                 word = line.decode().strip()
@@ -316,11 +323,50 @@ class Child:
                 if word == LOADED:
                     self.has_loaded = True
                     self._loaded.set()
-        writer.close()
+        self._writer.close()
 
 
 def described(code: int) -> str:
-    """How a process ended."""
+    """Return the end of a process in words."""
     if code < 0:
         return f"was ended by {signal.Signals(-code).name}"
     return f"ended with exit code {code}"
+
+
+_INTERVAL = 0.5
+_NOT_SOURCE = frozenset({"__pycache__", "node_modules", "site-packages"})
+
+
+async def changes(folder: Path) -> AsyncIterator[list[Path]]:
+    """The Python files below *folder* that were changed, made or removed, each time there are any."""
+    before = await asyncio.to_thread(modified_times, folder)
+    while True:
+        await asyncio.sleep(_INTERVAL)
+        after = await asyncio.to_thread(modified_times, folder)
+        differing = {path for path, _ in before.items() ^ after.items()}
+        before = after
+        if differing:
+            yield sorted(differing)
+
+
+def modified_times(folder: Path) -> dict[Path, int]:
+    """Return when each Python file below *folder* was last written, without hidden folders and packages."""
+    found: dict[Path, int] = {}
+    for place, folders, files in os.walk(folder):
+        folders[:] = [
+            name
+            for name in folders
+            if not name.startswith(".") and name not in _NOT_SOURCE and not _is_environment(Path(place, name))
+        ]
+        for name in files:
+            if name.endswith(".py"):
+                path = Path(place, name)
+                try:
+                    found[path] = path.stat().st_mtime_ns
+                except OSError:
+                    continue  # it was removed just now
+    return found
+
+
+def _is_environment(folder: Path) -> bool:
+    return (folder / "pyvenv.cfg").exists()

@@ -24,7 +24,7 @@ from monque._hosting.apps import Hosted, hosted_by, is_app
 
 
 class Served(Protocol):
-    """What a worker process needs of a `Monque`."""
+    """The methods of a `Monque` that a worker process needs."""
 
     @property
     def options(self) -> Options: ...
@@ -34,6 +34,7 @@ class Served(Protocol):
     def instance_id(self) -> str: ...
     def reconfigure(self, *, database: object = None, options: Options | None = None) -> None: ...
     def is_healthy(self) -> bool: ...
+    def look_for_dead(self) -> None: ...
     def on(self, event: Any, listener: Any) -> Any: ...
     def observe(self, observer: Observer) -> None: ...
     async def count_jobs(self, filter: JobFilter) -> int: ...  # noqa: A002
@@ -85,7 +86,7 @@ async def find_idle(spec: str) -> tuple[Monque, Callable[[], AbstractAsyncContex
 
 
 async def _hosted(spec: str, found: object) -> Hosted:
-    """What was found at *spec*, or what that function returns: a Monque, or that of an app."""
+    """Return the Monque found at *spec*, or returned by that function, or that of an app."""
     label = spec
     if _is_factory(found):
         found, label = await _made(found, spec), f"what {spec} returns"
@@ -103,7 +104,7 @@ async def _hosted(spec: str, found: object) -> Hosted:
 
 
 def load(spec: str) -> object:
-    """What stands at `MODULE:ATTR`, looked for in the current folder first."""
+    """Return the object at `MODULE:ATTR`, looked for in the current folder first."""
     module_name, colon, path = spec.partition(":")
     if not colon or not module_name or not path or module_name.startswith("."):
         raise _wrong(f"{spec!r} is no MODULE:ATTR; write for example shop.jobs:monque")
@@ -165,7 +166,7 @@ def _loading(what: str) -> Iterator[None]:
 
 
 def _hint(module: ModuleType, missing: str) -> str:
-    """What may have been meant: an instance that is there, or a similar name."""
+    """Return a hint at what may have been meant: an instance that is there, or a similar name."""
     return _did_you_mean(module, _instances(module) or get_close_matches(missing, vars(module), n=1))
 
 
@@ -184,7 +185,7 @@ def _did_you_mean(module: ModuleType, names: list[str]) -> str:
 
 
 def _is_factory(found: object) -> TypeGuard[Callable[..., Any]]:
-    """Whether it is called for its result. An app without a Monque can be called, too, but is no factory."""
+    """Return whether it is called for its result. An app without a Monque is callable, but no factory."""
     if _is_instance(found) or isinstance(found, Worker) or not callable(found):
         return False
     return inspect.isroutine(found) or isinstance(found, type) or _takes_nothing(found)
@@ -199,7 +200,7 @@ def _takes_nothing(found: Callable[..., Any]) -> bool:
 
 
 async def _made(factory: Callable[..., Any], spec: str) -> object:
-    """What a factory returns; it is called in the loop that will use it, and may be `async def`."""
+    """Return the result of a factory; it is called in the loop that will use it, and may be `async def`."""
     try:
         inspect.signature(factory).bind()
     except (TypeError, ValueError) as error:
@@ -231,6 +232,7 @@ class Blocking:
         self._monque = monque
         self.reconfigure = monque.reconfigure
         self.is_healthy = monque.is_healthy
+        self.look_for_dead = monque.look_for_dead
         self.on = monque.on
         self.observe = monque.observe
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import click
 
-from monque.management.durations import span, stamp
+from monque._views.text import span, stamp
 
 __all__ = ["cron_or_duration", "duration", "later", "moment", "past", "resolve", "span", "stamp"]
 

@@ -89,7 +89,7 @@ class Watchdog:
 
 
 def what_is_left(loop: asyncio.AbstractEventLoop | None) -> Iterator[str]:
-    """What keeps a process alive: the main thread, tasks of the event loop, threads that are waited for."""
+    """Yield what keeps a process alive: the main thread, tasks of the event loop, non-daemon threads."""
     if (frame := sys._current_frames().get(threading.main_thread().ident or 0)) is not None:
         yield f"the main thread at {_place(frame)}"
     for task in asyncio.all_tasks(loop) if loop is not None else ():
@@ -116,7 +116,7 @@ def _attribute(thing: Any, *names: str) -> Any:
 
 
 def _generator_of(awaited: Any) -> AsyncGeneratorType[Any, Any] | None:
-    """What is awaited of an async generator, such as a lifespan, has no attribute that leads to it."""
+    """Return the async generator, such as a lifespan, of an awaited object that has no attribute for it."""
     if isinstance(awaited, CoroutineType | AsyncGeneratorType):
         return None
     return next((held for held in gc.get_referents(awaited) if isinstance(held, AsyncGeneratorType)), None)

@@ -18,18 +18,19 @@ import click
 
 from monque import Monque
 from monque.cli.link import ENDS_WITHIN, LOADED, Link
+from monque.cli.listen import Ports, health_server
 from monque.cli.log import FORMATS, LEVELS, set_up_logging
 from monque.cli.session import Database, connects, takes_app, who
 from monque.cli.target import find_idle
 
 if TYPE_CHECKING:
     from monque.web import Dashboard
-    from monque.web.key import Key
+    from monque.web.access.key import Key
 
 logger = logging.getLogger("monque.cli")
 
-# How long the process may take to end, for its supervisor: two seconds are for clients. With half of it, a
-# busy machine would have it killed; with twice, one that hangs keeps the terminal for longer.
+# How long the process may take to end, for its supervisor: two seconds are for clients, the rest for a busy
+# machine.
 LATEST = 5.0
 
 _PASSWORD, _TOKEN = "MONQUE_WEB_PASSWORD", "MONQUE_WEB_TOKEN"
@@ -38,16 +39,17 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """Where and how to serve."""
+    """The address and the settings of a served dashboard."""
 
     host: str
     port: int
+    health_port: int | None = None
     certfile: Path | None = None
     keyfile: Path | None = None
     proxy_headers: bool = False
     opens_browser: bool = False
     app: dict[str, Any] = field(default_factory=dict, repr=False)
-    """What `dashboard` is given; its auth may hold a password."""
+    """The arguments of `dashboard`; its auth may hold a password."""
 
 
 @click.command()
@@ -56,6 +58,9 @@ class Serving:
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8787, show_default=True, help="0: any free one."
+)
+@click.option(
+    "--health-port", type=click.IntRange(1, 65535), help="Answer /healthz and /readyz on this port, too."
 )
 @click.option("--read-only", is_flag=True, help="Let nobody change anything.")
 @click.option(
@@ -113,7 +118,7 @@ def web(
 
 
 def _serving(auth: Any, *, no_ui: bool, **given: Any) -> Serving:
-    """What the options say.
+    """Return the settings that the options give.
 
     Raises:
         click.UsageError: They do not fit together.
@@ -152,7 +157,7 @@ def require_server(command: str = "monque web") -> None:
 
 
 def _auth(user: str | None, password_file: Path | None) -> Any:
-    """How callers say who they are; None if nobody is asked."""
+    """Return the way in which callers say who they are; None if nobody is asked."""
     from monque.web import BasicAuth, BearerAuth, FirstOf
 
     if user is None and password_file is not None:
@@ -200,17 +205,22 @@ async def _serve(database: Database, serving: Serving, link: int | None) -> None
     with _listening_socket(serving) as listener:
         async with _opened(database) as monque, _board(monque, serving) as (app, key):
             server = _server(app, serving)  # before anybody is told an address that nobody serves
-            async with _supervised(link, server):
+            ports = Ports(health=serving.health_port, host=serving.host)
+            async with _supervised(link, server), health_server(ports, lambda: _not_served(server)):
                 _tell(serving, listener, key)
                 await serve(server, listener)
+
+
+def _not_served(server: Any) -> str | None:
+    """Return the reason why requests are not answered; pages say themselves that the database is away."""
+    return None if server.started and not server.should_exit else "the dashboard is starting or stopping"
 
 
 @asynccontextmanager
 async def _board(monque: Monque, serving: Serving) -> AsyncIterator[tuple[Dashboard, Key | None]]:
     """The dashboard, and the key that it asks for if nobody has to say who they are."""
     from monque.web import dashboard
-    from monque.web.key import key_of_process
-    from monque.web.key_auth import KeyAuth
+    from monque.web.access.key import KeyAuth, key_of_process
 
     key = None if "auth" in serving.app else key_of_process()
     options = serving.app if key is None else {**serving.app, "auth": KeyAuth(key)}
@@ -230,7 +240,7 @@ async def _supervised(descriptor: int | None, server: Any) -> AsyncIterator[None
     async with Link.attached(descriptor) as link:
         link.say(f"{ENDS_WITHIN} {LATEST}")
         link.say(LOADED)
-        async with link.kept(lambda: bool(server.started), end):
+        async with link.kept(lambda: bool(server.started), lambda: None, end):
             yield
 
 

@@ -7,16 +7,15 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import click
 
 from monque import JobCompleted, JobFailed, JobFilter, JobStatus, Options
 from monque._signals import into_loop, listening
-from monque.cli.health import health_server
 from monque.cli.link import BROKEN, ENDS_WITHIN, LOADED, Link
-from monque.cli.listen import Ports
+from monque.cli.listen import Ports, health_server
 from monque.cli.metrics import measure, metrics_server, use_folder
 from monque.cli.output import progress
 from monque.cli.target import LoadError, Served, Target, find
@@ -33,7 +32,7 @@ LATEST = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What to run and how."""
+    """The settings of a worker process, by the names of the options of `monque worker`."""
 
     target: str
     uri: str | None = field(default=None, repr=False)  # it may hold a password
@@ -47,24 +46,27 @@ class Settings:
     log_level: str = "info"
     log_format: str = "text"
     metrics_folder: str | None = None
-    """Where several processes leave what they count."""
+    """The folder for the counts of several processes."""
+
+    @classmethod
+    def taken_from(cls, given: dict[str, Any]) -> Settings:
+        """Take the settings out of what a command was given."""
+        settings = cls(**{each.name: given.pop(each.name) for each in fields(cls) if each.name in given})
+        if settings.only and settings.excluding:
+            raise click.UsageError("--only and --except cannot be given together")
+        return settings
 
     def arguments(self) -> list[str]:
         """The same, as arguments of `monque worker`."""
-        options: list[tuple[str, object]] = [
-            ("--uri", self.uri),
-            ("--concurrency", self.concurrency),
-            ("--instance-concurrency", self.instance_concurrency),
-            ("--child-processes", self.child_processes),
-            *(("--only", name) for name in self.only),
-            *(("--except", name) for name in self.excluding),
-            ("--loop", self.loop),
-            ("--log-level", self.log_level),
-            ("--log-format", self.log_format),
-            ("--metrics-folder", self.metrics_folder),
-        ]
-        words = [f"{option}={value}" for option, value in options if value is not None]
-        return [*words, *(["--until-idle"] if self.until_idle else []), "--", self.target]
+        words: list[str] = []
+        for each in fields(self):
+            flag = "--except" if each.name == "excluding" else f"--{each.name.replace('_', '-')}"
+            value = getattr(self, each.name)
+            if value is True:
+                words.append(flag)
+            elif value not in (None, False) and each.name != "target":
+                words += [f"{flag}={one}" for one in (value if isinstance(value, tuple) else [value])]
+        return [*words, "--", self.target]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,8 @@ async def _work(settings: Settings, stop: Stop, place: Place | None, ports: Port
         async with target.life():
             _check_names(target.served, settings)
             if link is not None:
-                await stack.enter_async_context(link.kept(target.served.is_healthy, stop))
+                served = target.served
+                await stack.enter_async_context(link.kept(served.is_healthy, served.look_for_dead, stop))
             stop.served = target.served
             try:
                 await _process(target.served, settings, shows_progress=link is None)
@@ -144,7 +147,7 @@ async def _process(served: Served, settings: Settings, *, shows_progress: bool) 
 
 
 class Stop:
-    """What a signal, or the end of the supervisor, does to a worker process."""
+    """The effect of a signal, or of the supervisor's end, on a worker process."""
 
     def __init__(self, watchdog: Watchdog) -> None:
         self.served: Served | None = None
@@ -202,7 +205,7 @@ class Stop:
                 await asyncio.sleep(_CLEAN_UP)
 
     def trouble(self) -> str | None:
-        """Why the process is not ready."""
+        """Return the reason why the process is not ready."""
         if self.served is None:
             return "the scheduler is starting"
         return None if self.served.is_healthy() else "the scheduler is not running, or lost the database"

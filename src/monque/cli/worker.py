@@ -1,11 +1,11 @@
-"""`monque worker`."""
+"""`monque worker` and `monque dev`."""
 
 from __future__ import annotations
 
 import functools
 import sys
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,13 +35,6 @@ def listens(command: F) -> F:
     return port(host(command))
 
 
-_child_processes = click.option(
-    "--child-processes",
-    type=click.IntRange(min=1, max=1_000),
-    help="How many children of each process run handlers with mode='process'. Default: as many as cores.",
-)
-
-
 def runs_target(command: F) -> F:
     """A command that takes `Settings`; what `worker` and `dev` have in common."""
 
@@ -55,7 +48,11 @@ def runs_target(command: F) -> F:
     @click.option(
         "--instance-concurrency", type=click.IntRange(min=1), help="How many jobs run at once in a process."
     )
-    @_child_processes
+    @click.option(
+        "--child-processes",
+        type=click.IntRange(min=1, max=1_000),
+        help="How many children of each process run handlers with mode='process'. Default: as many as cores.",
+    )
     @click.option("--only", multiple=True, metavar="NAME", help="Run only this worker; may be repeated.")
     @click.option(
         "--except",
@@ -78,10 +75,7 @@ def runs_target(command: F) -> F:
         given["target"] = chosen_app(target, app)
         if given["target"] is None:
             raise click.UsageError("say what to run, for example shop.jobs:monque, or set MONQUE_APP")
-        known = [field.name for field in fields(Settings) if field.name in given]
-        settings = Settings(**{name: given.pop(name) for name in known})
-        if settings.only and settings.excluding:
-            raise click.UsageError("--only and --except cannot be given together")
+        settings = Settings.taken_from(given)
         set_up_logging(settings.log_level, settings.log_format)
         with sentences():
             return command(settings=settings, **given)
@@ -128,24 +122,83 @@ def worker(
       monque worker shop.web:app --processes 4 --health-port 8081 --metrics-port 9464
       monque worker shop.jobs:make_monque --only send-email --until-idle
     """
-    if reload and settings.until_idle:
-        raise click.UsageError("--reload and --until-idle cannot be given together")
-    if metrics_port is not None:
-        require_prometheus()
     ports = Ports(health=health_port, metrics=metrics_port, host=host)
-    if supervised is None and (reload or processes > 1):
-        if sys.platform == "win32":
-            raise click.UsageError(
-                "--processes and --reload are not available on Windows; run one process, and others beside it"
-            )
-        from monque.cli.supervise import supervise
-
-        folder = Path.cwd() if reload else None
-        code = supervise(settings, count=processes, folder=folder, ports=ports)
+    if supervised is None:
+        code = serve(settings, count=processes, reloads=reload, root=Path.cwd, ports=ports)
         click.get_current_context().exit(code)
-    place = Place(*supervised) if supervised else None
     try:
-        run_worker(settings, place=place, ports=ports)
+        run_worker(settings, place=Place(*supervised), ports=ports)
     except LoadError as error:
         error.is_tried_again = reload  # by the supervisor
         raise
+
+
+def serve(settings: Settings, *, count: int, reloads: bool, root: Callable[[], Path], ports: Ports) -> int:
+    """Run one process, or several below this one, again at changes below *root* if it reloads."""
+    if reloads and settings.until_idle:
+        raise click.UsageError("--reload and --until-idle cannot be given together")
+    if ports.metrics is not None:
+        require_prometheus()
+    if count == 1 and not reloads:
+        run_worker(settings, place=None, ports=ports)
+        return 0
+    if sys.platform == "win32":
+        raise click.UsageError(
+            "--processes and --reload are not available on Windows; run one process, and others beside it"
+        )
+    from monque.cli.supervise import supervise
+
+    folder = root()
+    return supervise(settings, count=count, folder=folder if reloads else None, ports=ports)
+
+
+@click.command()
+@runs_target
+@listens
+@click.option("--web", is_flag=True, help="Serve the dashboard, too, in a process of its own.")
+@click.option(
+    "--web-port",
+    type=click.IntRange(0, 65535),
+    help="Where to serve the dashboard. Default: 8787; 0: any free one.",
+)
+def dev(settings: Settings, host: str, health_port: int | None, web: bool, web_port: int | None) -> None:
+    """Run workers on an embedded MongoDB, and again at each change of the source.
+
+    The embedded MongoDB takes the place of the database that the code names; its data is kept between runs.
+    Other commands without --uri and MONQUE_URI use the same one.
+
+    \b
+    Examples:
+      monque dev shop.jobs:monque
+      monque dev shop.jobs:monque --web
+    """
+    if web_port is not None and not web:
+        raise click.UsageError("--web-port belongs to --web")
+    from monque.cli.supervise import supervise
+    from monque.cli.web import require_server
+    from monque.embedded import EmbeddedMongo, EmbeddedMongoError
+
+    if web:
+        require_server("monque dev --web")
+
+    server = EmbeddedMongo()
+    try:
+        with server:
+            click.echo(f"MongoDB keeps the jobs in {server.data_dir}", err=True)
+            click.echo(f"and is reached at {server.uri}", err=True)
+            settings = replace(settings, uri=server.uri)
+            code = supervise(
+                settings,
+                count=1,
+                folder=Path.cwd(),
+                ports=Ports(health=health_port, host=host),
+                web=_web_options(web_port) if web else None,
+            )
+    except EmbeddedMongoError as error:
+        raise click.ClickException(str(error)) from error
+    click.get_current_context().exit(code)
+
+
+def _web_options(port: int | None) -> list[str]:
+    """Return the options of a developer's dashboard: only this machine reaches it, and it may store jobs."""
+    return ["--allow-enqueue", "--badge=dev", *([] if port is None else [f"--port={port}"])]

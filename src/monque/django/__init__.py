@@ -17,10 +17,9 @@ except ModuleNotFoundError as error:
 
 if TYPE_CHECKING:
     from monque.django.backend import MonqueBackend
-    from monque.django.clients import get_monque, make_monque
+    from monque.django.clients import get_monque, make_monque, session_of
     from monque.django.dashboard import dashboard_application
     from monque.django.declared import MonqueTask
-    from monque.django.transactions import session_of
 
 __all__ = [
     "MonqueBackend",
@@ -37,7 +36,7 @@ _HOMES = {
     "dashboard_application": "dashboard",
     "get_monque": "clients",
     "make_monque": "clients",
-    "session_of": "transactions",
+    "session_of": "clients",
 }
 
 

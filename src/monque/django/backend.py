@@ -18,7 +18,7 @@ from django.utils.asyncio import async_unsafe
 from monque import SyncMonque
 from monque.django import declared
 from monque.django.apps import APP
-from monque.django.clients import get_monque
+from monque.django.clients import get_monque, session_of
 from monque.django.conf import problems
 from monque.django.interface import (
     BaseTaskBackend,
@@ -26,9 +26,15 @@ from monque.django.interface import (
     TaskResultDoesNotExist,
     task_enqueued,
 )
-from monque.django.names import job_name, monque_priority, name_problem, queue_problem
-from monque.django.results import aware, payload_of, result_of
-from monque.django.transactions import session_of
+from monque.django.results import (
+    aware,
+    job_name,
+    monque_priority,
+    name_problem,
+    payload_of,
+    queue_problem,
+    result_of,
+)
 
 
 class MonqueBackend(BaseTaskBackend):
@@ -54,7 +60,7 @@ class MonqueBackend(BaseTaskBackend):
 
     @property
     def monque(self) -> SyncMonque:
-        """Where the jobs of this backend are: `get_monque(alias)`."""
+        """The Monque of this backend: `get_monque(alias)`."""
         return get_monque(self.alias)
 
     def validate_task(self, task: Any) -> None:
@@ -108,7 +114,7 @@ class MonqueBackend(BaseTaskBackend):
         return await sync_to_async(self._read, thread_sensitive=False)(result_id)
 
     def check(self, **kwargs: Any) -> Iterable[Any]:
-        """What is wrong with the settings of this backend, for `manage.py check`."""
+        """Return the errors in the settings of this backend, for `manage.py check`."""
         yield from super().check(**kwargs)
         for problem in problems(self.alias, self.options):
             yield checks.Error(problem, id="monque.E001")

@@ -1,18 +1,20 @@
-"""The Monque of the project: one for each alias and process."""
+"""The Monque of the project, one for each alias and process, and the MongoDB transaction that it joins."""
 
 from __future__ import annotations
 
 import atexit
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 from django.core.signals import setting_changed
+from django.db import connections
+from pymongo.client_session import ClientSession
 
-from monque import Monque, SyncMonque
+from monque import ConfigurationError, Monque, SyncMonque
 from monque.django.conf import DEFAULT_ALIAS, Configuration, configuration_of
-from monque.django.transactions import database_of
 
 _lock = threading.Lock()
 _made: dict[str, SyncMonque] = {}
@@ -91,3 +93,38 @@ setting_changed.connect(_on_setting_changed, dispatch_uid="monque.django")
 atexit.register(close_all)
 if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_in_child)
+
+
+def session_of(database: str = "default") -> ClientSession | None:
+    """The session of the MongoDB transaction that this thread is in, for `enqueue(..., session=)`; else None.
+
+    It is that of `django_mongodb_backend.transaction.atomic`. Django's own `transaction.atomic` begins none
+    on MongoDB.
+
+    Args:
+        database: An alias of `DATABASES`, of the engine `django_mongodb_backend`.
+
+    Raises:
+        ConfigurationError: The database is none of django-mongodb-backend.
+
+    Examples:
+        >>> with atomic():
+        ...     order = Order.objects.create(total=5)
+        ...     get_monque().enqueue("send-invoice", str(order.pk), session=session_of())
+    """
+    connection: Any = connections[database]
+    if connection.vendor != "mongodb":
+        raise ConfigurationError(
+            f"the database {database!r} is one of {connection.vendor}, and a job can only be part of a "
+            "transaction of MongoDB; enqueue it in transaction.on_commit"
+        )
+    session: ClientSession | None = connection.session if connection.in_atomic_block_mongo else None
+    return session
+
+
+def database_of(alias: str) -> Any:
+    """The database of PyMongo behind an alias; it has the very client whose sessions transactions have."""
+    # In a thread, because servers import applications in their event loop, where Django refuses to connect.
+    # The client is the same in all threads.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(lambda: connections[alias].database).result()

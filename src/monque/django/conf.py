@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
+from dataclasses import dataclass, field
 from typing import Any
 
 from django.conf import settings
 
 from monque import ConfigurationError, Options
+from monque._hosting.apps import unknown_option
 
 DEFAULT_ALIAS = "default"
 BACKEND = "monque.django.MonqueBackend"
 
-# What is no field of `Options`.
+# Options that are no field of `Options`.
 _OWN = ("uri", "database", "max_attempts")
-_FIELDS = [field.name for field in fields(Options)]
 
 # How many jobs a worker process runs at once, unless the settings say otherwise. Each thread may hold a
 # database connection: with twice as many, four processes would use up half of what PostgreSQL allows; with
@@ -26,18 +25,18 @@ _JOBS_AT_ONCE = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """What the settings say of one Monque."""
+    """The settings of one Monque."""
 
     uri: str | None = field(default=None, repr=False)  # it may hold a password
     database: str | None = None
     """The alias of a database of django-mongodb-backend, in place of a URI."""
     max_attempts: int = 1
-    """How often a task is tried. Django's own backends try it once."""
+    """The number of attempts of a task. Django's own backends try it once."""
     options: Options = field(default_factory=lambda: Options(instance_concurrency=_JOBS_AT_ONCE))
 
 
 def configuration_of(alias: str = DEFAULT_ALIAS) -> Configuration:
-    """What `TASKS[alias]` says.
+    """Return the configuration in `TASKS[alias]`.
 
     Raises:
         ConfigurationError: There is no such alias, or an option is wrong.
@@ -66,7 +65,7 @@ def read(alias: str, given: Mapping[str, Any]) -> Configuration:
 
 
 def problems(alias: str, given: object) -> list[str]:
-    """What is wrong with the options of an alias, a sentence each."""
+    """Return the errors in the options of an alias, a sentence each."""
     place = f'TASKS["{alias}"]["OPTIONS"]'
     if not isinstance(given, Mapping):
         return [f"{place} must be a dict, got {given!r}"]
@@ -91,11 +90,7 @@ def _problem(name: object, value: object) -> str | None:
             return _database_problem(value)
         case "max_attempts":
             return _option_problem("max_retries", value, named="max_attempts")
-        case str() if name in _FIELDS:
-            return _option_problem(name, value, named=name)
-    meant = get_close_matches(str(name), [*_OWN, *_FIELDS], n=1)
-    hint = f"; did you mean {meant[0]!r}?" if meant else f"; there are {', '.join([*_OWN, *_FIELDS])}"
-    return f"there is no option {name!r}{hint}"
+    return unknown_option(name, _OWN) or _option_problem(str(name), value, named=str(name))
 
 
 def _option_problem(name: str, value: object, *, named: str) -> str | None:

@@ -14,7 +14,7 @@ from django.contrib.sessions.backends.base import SessionBase
 from django.http import HttpRequest, parse_cookie
 from django.shortcuts import resolve_url
 
-from monque import ConfigurationError
+from monque._hosting.dashboard import as_actor, check_mount, guarded, mounted
 from monque.django.clients import make_monque
 from monque.django.conf import DEFAULT_ALIAS
 from monque.django.running import async_fresh_connections
@@ -67,16 +67,11 @@ def dashboard_application(
     """
     from monque.web import dashboard
 
-    if not path.startswith("/") or path.endswith("/"):
-        raise ConfigurationError(f"the path of a dashboard must be like '/monque', got {path!r}")
-    if "root_path" in options:
-        raise ConfigurationError("dashboard_application knows where it is mounted; leave root_path out")
+    check_mount(path, options, "uvicorn --root-path /prefix")
     guard = _Guard(user_test)
-    is_guarded = options.get("auth") is None
-    redirects = login_url is not None and is_guarded
-    options = {**options, "auth": guard} if is_guarded else options
+    redirects = login_url is not None and options.get("auth") is None
     # It stores and reads, and runs nothing.
-    board = dashboard(make_monque(alias), **options)
+    board = dashboard(make_monque(alias), **guarded(options, guard))
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -86,9 +81,7 @@ def dashboard_application(
         elif redirects and _is_page(scope) and await guard.user_of(_cookie(scope)) is None:
             await _redirect(send, f"{resolve_url(login_url)}?next={quote(_address(scope))}")
         else:
-            outer = scope.get("root_path", "")
-            mounted = {**scope, "app_root_path": outer, "root_path": outer.rstrip("/") + path}
-            await board(mounted, receive, send)
+            await board(mounted(scope, path), receive, send)
 
     return serve
 
@@ -100,10 +93,8 @@ class _Guard:
         self._user_test = user_test
 
     async def __call__(self, connection: HTTPConnection) -> Actor | None:
-        from monque.web import Actor
-
         user = await self.user_of(connection.cookies.get(settings.SESSION_COOKIE_NAME))
-        return None if user is None else Actor(name=user.get_username())
+        return None if user is None else as_actor(user.get_username())
 
     async def user_of(self, key: str | None) -> Any:
         """The user of this session, if they are let in."""
@@ -121,7 +112,7 @@ class _Guard:
 
 
 class _Reading(SessionBase):
-    """What a session holds, to be read only.
+    """The content of a session, to be read only.
 
     Django replaces the session of a user whose login was signed by an earlier secret key. The browser would
     not get to know the new one from here.
@@ -153,7 +144,7 @@ def _is_below(address: str, scope: Scope, path: str) -> bool:
 
 
 def _is_page(scope: Scope) -> bool:
-    """Whether a browser opens it, as opposed to what its scripts fetch."""
+    """Return whether a browser opens it, as opposed to what its scripts fetch."""
     return scope["method"] in ("GET", "HEAD") and "text/html" in _header(scope, b"accept")
 
 

@@ -43,7 +43,7 @@ _SETTINGS = ("max_attempts", "retry", "timeout", "concurrency")
 
 
 def worker_settings(task: Any, *, max_attempts: int) -> WorkerSettings:
-    """How the jobs of a task run; *max_attempts* counts if the task says nothing about it."""
+    """Return the settings of a task's jobs; *max_attempts* counts if the task says nothing about it."""
     own, retry = getattr(task, "max_attempts", None), getattr(task, "retry", None)
     if own is None and retry is None:
         own = max_attempts
@@ -52,7 +52,7 @@ def worker_settings(task: Any, *, max_attempts: int) -> WorkerSettings:
 
 
 def settings_problem(task: Any) -> str | None:
-    """What is wrong with the settings of a task; None if they are fine."""
+    """Return the error in the settings of a task; None if they are fine."""
     if all(getattr(task, name, None) is None for name in _SETTINGS):
         return None  # so it is with most tasks, and each call of enqueue asks
     try:

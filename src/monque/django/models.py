@@ -1,4 +1,4 @@
-"""What the admin shows: it lists models, and the page that links to the dashboard has to be one."""
+"""The model for the admin: it lists models, and the page that links to the dashboard has to be one."""
 
 from __future__ import annotations
 

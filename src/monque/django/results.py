@@ -1,9 +1,10 @@
-"""From a job to the `TaskResult` that Django knows it by, and back."""
+"""Names, payloads and results of tasks, in Django and in Monque."""
 
 from __future__ import annotations
 
 import builtins
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +25,48 @@ from monque.django.interface import (
     TaskResultStatus,
     normalize_json,
 )
-from monque.django.names import split_name
+
+_LOWEST, _HIGHEST = 1, 9
+_MOST_URGENT = 100
+_LONGEST_NAME = 255
+
+
+def job_name(queue: str, path: str) -> str:
+    """The job name of a task on a queue: `default:shop.tasks.send_email`."""
+    return f"{queue}:{path}"
+
+
+def split_name(name: str) -> tuple[str, str] | None:
+    """The queue and the path of the task function; None for a job that is no task."""
+    queue, colon, path = name.partition(":")
+    return (queue, path) if colon and queue and path else None
+
+
+def queue_problem(queue: object) -> str | None:
+    """Return the reason why this cannot be the name of a queue; None if it can."""
+    if not isinstance(queue, str) or not queue or re.search(r"[\s:\x00-\x1f\x7f-\x9f\ufeff]", queue):
+        return f"a queue must have a name without whitespace and ':', such as 'emails', got {queue!r}"
+    return None
+
+
+def name_problem(queue: str, path: str) -> str | None:
+    """Return the reason why a task cannot be on this queue; None if it can."""
+    if problem := queue_problem(queue):
+        return problem
+    if len(name := job_name(queue, path)) > _LONGEST_NAME:
+        return f"queue and path of a task must have at most {_LONGEST_NAME - 1} characters, got {name!r}"
+    return None
+
+
+def monque_priority(priority: int) -> int:
+    """Django's priority as ours: -100 to 0 is normal (0), 1 to 100 becomes 1 to 9, in the same order.
+
+    Nothing comes after normal jobs, so below normal counts as normal.
+    """
+    if priority <= 0:
+        return 0
+    return max(_LOWEST, math.ceil(priority * _HIGHEST / _MOST_URGENT))
+
 
 # The payload of a task's job.
 ARGS, KWARGS, PRIORITY, RUN_AFTER = "args", "kwargs", "priority", "run_after"
@@ -45,7 +87,7 @@ _FIRST_LINE = "Traceback (most recent call last):\n"
 
 
 def payload_of(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """What is stored of a call.
+    """Return the stored payload of a call.
 
     Raises:
         TypeError: An argument cannot be expressed in JSON.
@@ -134,7 +176,7 @@ def _time(stored: object) -> datetime | None:
 
 
 def _attempts(job: Job[Any]) -> list[tuple[datetime | None, str]]:
-    """When each run began, and which worker had it."""
+    """Return the time at which each run began, and the worker that had it."""
     runs = [(attempt.started_at, attempt.instance) for attempt in job.history]
     if job.status == JobStatus.PROCESSING:
         runs.append((job.claimed_at or job.locked_at, job.claimed_by or ""))
@@ -175,7 +217,7 @@ def _told(name: str, message: str) -> Any:
 
 
 def _path_of(name: str) -> str:
-    """Where a class is imported from of which only the name is known: one of Python or of Monque."""
+    """Return the import path of a class of which only the name is known: one of Python or of Monque."""
     if hasattr(builtins, name):
         return f"builtins.{name}"
     return f"monque.{name}" if name in monque.__all__ else name

@@ -29,10 +29,9 @@ from monque.django.interface import (
     task_finished,
     task_started,
 )
-from monque.django.names import split_name
-from monque.django.results import VALUE, WORKER, as_json, raised_line, result_of
+from monque.django.results import VALUE, WORKER, as_json, raised_line, result_of, split_name
 
-# What ends a run and is no failure of the task.
+# Exceptions that end a run and are no failure of the task.
 _NO_FAILURES = (Verdict, JobInterrupted, asyncio.CancelledError, GeneratorExit)
 
 

@@ -22,12 +22,12 @@ from monque.django import declared
 from monque.django.clients import get_monque, make_monque
 from monque.django.conf import DEFAULT_ALIAS, configuration_of
 from monque.django.interface import Task, task_backends
-from monque.django.names import job_name, split_name
+from monque.django.results import job_name, split_name
 from monque.django.running import handler_of, send_finished, with_fresh_connections
 
 logger = logging.getLogger("monque.django")
 
-# Where `manage.py monque_worker` leaves what its child processes need to know.
+# The environment variable in which `manage.py monque_worker` tells its child processes.
 VARIABLE = "MONQUE_DJANGO_WORKER"
 
 # How long the look at waiting jobs may take. With very many jobs it is left out.
@@ -37,7 +37,7 @@ _prepared: WeakSet[SyncMonque] = WeakSet()
 
 
 async def served() -> SyncMonque:
-    """What `monque worker monque.django.serving:served` runs: tasks, and the project's own workers."""
+    """Return what `monque worker monque.django.serving:served` runs: tasks, and the project's own workers."""
     # In a thread: apps may use the ORM while they are imported, and Django refuses that in an event loop.
     return await asyncio.to_thread(prepare, **json.loads(os.environ.get(VARIABLE, "{}")))
 

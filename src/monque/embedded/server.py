@@ -30,13 +30,12 @@ logger = logging.getLogger("monque")
 
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
 TICK = 0.01
-"""Seconds between two attempts. Half would only use more CPU; twice would slow down every start."""
+"""Seconds between two attempts: they delay every start, and cost CPU."""
 JOIN_TIMEOUT = 30.0
-"""Seconds to reach a supervisor: longer than one that is ending takes to stop its mongod (15). Half would be
-too short for that; twice would let a user wait a minute for a folder that another machine holds."""
+"""Seconds to reach a supervisor: longer than one that is ending takes to stop its mongod (15)."""
 START_TIMEOUT = 150.0
 """Seconds until a supervisor that we reached says that mongod runs: longer than it waits itself (120), so
-that its reason is heard. Half would cut off a slow start; twice would change nothing."""
+that its reason is heard."""
 NOT_INITIALIZED, NOT_A_MEMBER = 94, 93
 """MongoDB's error codes NotYetInitialized and InvalidReplicaSetConfig."""
 
@@ -130,7 +129,7 @@ class EmbeddedMongo:
             return uri
 
     def _is_served(self) -> bool:
-        """Whether the supervisor still holds its end; if not, mongod is gone too."""
+        """Return whether the supervisor still holds its end; if not, mongod is gone too."""
         return self._connection is not None and _heard(self._connection, 0, threading.Event()) is None
 
     def _stop(self) -> None:

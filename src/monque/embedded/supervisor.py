@@ -33,23 +33,21 @@ from pathlib import Path
 from typing import Self
 
 OPEN_FILES = 64_000
-"""Files that mongod may have open: what MongoDB recommends. Half is enough for 10,000 collections; twice is
-more than many systems allow."""
+"""Files that mongod may have open: what MongoDB recommends. Many systems do not allow more."""
 LINGER = 1.0
-"""Seconds without a client before mongod is stopped, so that a restarted program finds it running. Half is
-less than a program takes to restart; twice would keep a server longer that nobody needs."""
+"""Seconds without a client before mongod is stopped, so that a restarted program finds it running."""
 START_TIMEOUT = 120.0
 """Seconds until mongod must answer. It needs one; after a crash it repairs its data, which takes longer on a
-slow disk. Half could end such a repair; twice would hide a mongod that hangs."""
+slow disk."""
 STOP_TIMEOUT = 15.0
-"""Seconds for a clean stop, which writes a checkpoint. Half may be too short for a slow disk, and the next
-start has to repair; twice would exceed the time in which clients expect to reach the next supervisor."""
+"""Seconds for a clean stop, which writes a checkpoint. After twice as long clients would no longer expect to
+reach the next supervisor (`JOIN_TIMEOUT`)."""
 TICK = 0.01
-"""Seconds between two attempts. Half would only use more CPU; twice would slow down every start."""
+"""Seconds between two attempts: they delay every start, and cost CPU."""
 IDLE_TICK = 60.0
-"""Seconds between two checks of the size of the log, which grows slowly: half or twice would do as well."""
+"""Seconds between two checks of the size of the log, which grows slowly."""
 LOG_LIMIT = 4_000_000
-"""Bytes of the log; one older log is kept. Half may lose the reason of a crash; twice takes more disk."""
+"""Bytes of the log; one older log is kept. The reason of a crash must still be in it."""
 PARAMETERS = {
     "diagnosticDataCollectionEnabled": "false",
     "minSnapshotHistoryWindowInSeconds": "0",
@@ -64,7 +62,7 @@ FULL = 500_000
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to run and where; decided by the client that starts this supervisor."""
+    """The mongod, its folder and its socket; chosen by the client that starts this supervisor."""
 
     mongod: str
     data_dir: Path
@@ -351,7 +349,7 @@ class Mongod:
             self.process.send_signal(signal.SIGUSR1)  # reopen the log
 
     def obituary(self) -> str:
-        """Why it cannot be used, in a sentence."""
+        """Return the reason why it cannot be used, in a sentence."""
         if shutil.disk_usage(self.plan.data_dir).free < FULL:
             # Then the log does not say so: it is on that disk too.
             return explain(self.plan, os.strerror(errno.ENOSPC), self.process.poll())

@@ -11,10 +11,17 @@ except ModuleNotFoundError as error:
 
 from monque.fastapi.dashboard import include_dashboard
 from monque.fastapi.declared import JobClass, JobMethod
-from monque.fastapi.deps import MonqueDep, get_monque
 from monque.fastapi.handler import JobHandler
-from monque.fastapi.health import health_router
-from monque.fastapi.lifespan import monque_of, producer_lifespan, run_workers, setup_monque, worker_lifespan
+from monque.fastapi.lifespan import (
+    MonqueDep,
+    get_monque,
+    health_router,
+    monque_of,
+    producer_lifespan,
+    run_workers,
+    setup_monque,
+    worker_lifespan,
+)
 from monque.fastapi.router import JobRouter, cron, job, job_controller
 
 __all__ = [

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from fastapi import Depends, FastAPI, Request, Response
-from fastapi.requests import HTTPConnection
 from starlette.types import Receive, Scope, Send
 
-from monque import ConfigurationError, Monque
-from monque.fastapi.lifespan import monque_of
+from monque import Monque
+from monque._hosting.dashboard import ACTOR, METHODS, SOMEBODY, actor_in, check_mount, guarded, mounted
+from monque.fastapi.lifespan import join_lifespan, monque_of
 
 if TYPE_CHECKING:
-    from monque.web import Actor, Auth, Authorize, Dashboard, Limits, Redaction
-
-# The dashboard answers other methods itself, with 405.
-_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
-
-# Where the route leaves what the dependency `actor` returned.
-_ACTOR = "monque.actor"
-
-# The name of an actor that only dependencies have let in: nobody said who it is.
-_SOMEBODY = "somebody"
+    from monque.web import Auth, Authorize, Dashboard, Limits, Redaction
 
 
 class DashboardOptions(TypedDict, total=False):
-    """What `dashboard` takes beside the Monque and its prefix."""
+    """The arguments of `dashboard` beside the Monque and its prefix."""
 
     auth: Auth | None
     authorize: Authorize | None
@@ -79,48 +69,29 @@ def include_dashboard(
     """
     from monque.web import dashboard
 
-    _check(path, options)
-    if (dependencies or actor is not None) and options.get("auth") is None:
-        options["auth"] = _actor_of
-    served = dashboard(monque_of(app) if monque is None else monque, **options)
+    check_mount(path, options, "uvicorn --root-path /prefix")
+    auth = actor_in if dependencies or actor is not None else None
+    served = dashboard(monque_of(app) if monque is None else monque, **guarded(options, auth))
 
     async def hand_over(request: Request, who: Any = Depends(actor or _somebody)) -> Response:  # noqa: B008
-        request.scope[_ACTOR] = who
+        request.scope[ACTOR] = who
         return _HandOver(served, path)
 
     for each in (path, f"{path}/{{rest:path}}"):
         app.add_api_route(
             each,
             hand_over,
-            methods=_METHODS,
+            methods=METHODS,
             dependencies=list(dependencies),
             include_in_schema=False,
             response_model=None,
         )
-    _close_with(app, served)
+    join_lifespan(app, lambda _app, _state: served)
     return served
 
 
-def _check(path: str, options: Mapping[str, Any]) -> None:
-    if not path.startswith("/") or path.endswith("/") or "{" in path:
-        raise ConfigurationError(f"the path of a dashboard must be like '/monque', got {path!r}")
-    if "root_path" in options:
-        raise ConfigurationError(
-            "include_dashboard knows where it is mounted; give the prefix of a proxy to your server instead, "
-            "as in uvicorn --root-path /prefix"
-        )
-
-
 async def _somebody() -> str:
-    return _SOMEBODY
-
-
-def _actor_of(connection: HTTPConnection) -> Actor | None:
-    """Who asks, as the dependency said."""
-    from monque.web import Actor
-
-    who = connection.scope[_ACTOR]
-    return Actor(name=who) if isinstance(who, str) else who
+    return SOMEBODY
 
 
 class _HandOver(Response):
@@ -132,17 +103,4 @@ class _HandOver(Response):
         self._path = path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        outer = scope.get("root_path", "")
-        mounted = {**scope, "app_root_path": outer, "root_path": outer.rstrip("/") + self._path}
-        await self._served(mounted, receive, send)
-
-
-def _close_with(app: FastAPI, served: Dashboard) -> None:
-    own_lifespan = app.router.lifespan_context
-
-    @asynccontextmanager
-    async def lifespan(app: Any) -> AsyncIterator[Any]:
-        async with own_lifespan(app) as state, served:
-            yield state
-
-    app.router.lifespan_context = lifespan
+        await self._served(mounted(scope, self._path), receive, send)

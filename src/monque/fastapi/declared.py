@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 AnyHandler: TypeAlias = JobHandler[Any, ..., Any]
 
-# Where a decorated class or method keeps its handlers.
+# The attribute in which a decorated class or method keeps its handlers.
 _HANDLERS = "__monque_handlers__"
 
 
@@ -102,7 +102,7 @@ def _only_handler(cls: type) -> AnyHandler:
 
 
 class JobMethod(Generic[S, T, P, R]):
-    """What a method of a `job_controller` becomes when it is marked with `job` or `cron`.
+    """A method of a `job_controller` that is marked with `job` or `cron`.
 
     Of an instance it is the method. Of the class it is the `JobHandler`: `Billing.charge.enqueue(data)`.
     """

@@ -5,59 +5,26 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta, tzinfo
 from pathlib import Path
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from fastapi import FastAPI
 
-from monque import (
-    ConfigurationError,
-    Job,
-    ScheduleSettings,
-    Worker,
-    WorkerRegistrationError,
-    Workers,
-    WorkerSettings,
-)
+from monque import Job, ScheduleSettings, Worker, WorkerRegistrationError
+from monque._hosting.declare import Declaration, rebound, refused_in_child, with_job_alone
 from monque.fastapi.inject import Surroundings, make_runner
-from monque.fastapi.plan import Overrides, Recipe
-from monque.fastapi.signatures import RefusedError, behaves_as, dependency, handler_needs
+from monque.fastapi.plan import Overrides, Recipe, RefusedError, behaves_as, dependency, handler_needs
 
 T = TypeVar("T")
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What a decorator was told; without a name, that of what it decorates counts."""
-
-    name: str | None
-    concurrency: int | None
-    settings: WorkerSettings
-    cron: str | timedelta | None = None
-    timezone: str | tzinfo = "UTC"
-    schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
-
-    def __post_init__(self) -> None:
-        cron = None if isinstance(self.cron, timedelta) else self.cron
-        for given in (self.name, cron):
-            if given is not None and not isinstance(given, str):
-                raise ConfigurationError(
-                    f"job takes a name and cron an expression, as in @job('send-email'); got {given!r}"
-                )
-
-    def name_of(self, target: Callable[..., Any], namespace: str | None) -> str:
-        """The job name, in its namespace."""
-        name = target.__name__ if self.name is None else self.name
-        return name if namespace is None else f"{namespace}.{name}"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JobHandler(Worker[T], Generic[T, P, R]):
-    """What a decorated function becomes: a worker, whose jobs are stored with `enqueue` and `schedule`.
+    """A decorated function: a worker, whose jobs are stored with `enqueue` and `schedule`.
 
     It belongs to the Monque of the application once that has started. Call it like the function.
     """
@@ -76,7 +43,7 @@ class JobHandler(Worker[T], Generic[T, P, R]):
 
     @property
     def place(self) -> str:
-        """Where it stands in the code."""
+        """The place in the code."""
         function = inspect.unwrap(self.handler)
         line = function.__code__.co_firstlineno
         return (
@@ -99,21 +66,13 @@ class JobHandler(Worker[T], Generic[T, P, R]):
         """
         around = Surroundings(app or FastAPI(), state or {}, overrides or {})
         run = make_runner(self.handler, self.recipe, around, is_async=self.is_async)
-        return Worker(
-            name=self.name,
-            handler=functools.wraps(self.handler)(run),
-            concurrency=self.concurrency,
-            settings=self.settings,
-            codec=self.codec,
-            is_async=self.is_async,
-            address=self.address,
-        )
+        return rebound(self, functools.wraps(self.handler)(run))
 
 
 def make_handler(
     name: str,
     function: Callable[..., Any],
-    wish: Wish,
+    given: Declaration,
     *,
     owner: type | None = None,
     kind: type[JobHandler[Any, ..., Any]] | None = None,
@@ -130,39 +89,9 @@ def make_handler(
         raise WorkerRegistrationError(
             f"the handler of {name!r} cannot be used: {refused}", job_name=name
         ) from refused.__cause__
-    alone = _with_job_alone(function, owner)
-    worker = Workers().worker(name, alone, concurrency=wish.concurrency, **wish.settings)
-    if worker.address is not None and (recipe.needs or recipe.owner is not None):
-        raise WorkerRegistrationError(
-            f"the handler of {name!r} cannot be used: mode='process' runs it in a child process, without the "
-            "application and its dependencies; declare a function that takes the job alone",
-            job_name=name,
-        )
-    return (kind or JobHandler)(
-        name=name,
-        handler=function,
-        concurrency=wish.concurrency,
-        settings=worker.settings,
-        codec=worker.codec,
-        is_async=worker.address is None and behaves_as(inspect.iscoroutinefunction, function),
-        address=worker.address,
-        recipe=recipe,
-        cron=wish.cron,
-        timezone=wish.timezone,
-        schedule_settings=wish.schedule,
-    )
-
-
-def _with_job_alone(function: Callable[..., Any], owner: type | None) -> Callable[[Job[Any]], Any]:
-    """The handler as the core wants to see it, to learn the type of the payload: with the job and no more."""
-
-    def takes_job(_job: Job[Any]) -> None: ...
-
-    async def awaits_job(_job: Job[Any]) -> None: ...
-
     is_async = behaves_as(inspect.iscoroutinefunction, function)
-    handler = functools.wraps(function)(awaits_job if is_async else takes_job)
-    parameters = list(inspect.signature(function).parameters.values())[0 if owner is None else 1 :]
-    # `inspect` reads the attribute; the type of functions does not name it.
-    handler.__signature__ = inspect.Signature(parameters[:1])  # type: ignore[attr-defined]
+    alone = with_job_alone(function, is_async=is_async, is_method=owner is not None)
+    handler = given.make(kind or JobHandler, name, function, alone=alone, recipe=recipe)
+    if handler.address is not None and (recipe.needs or recipe.owner is not None):
+        raise refused_in_child(name)
     return handler

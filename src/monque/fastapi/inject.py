@@ -5,22 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import (
-    AbstractContextManager,
     AsyncExitStack,
     ExitStack,
     asynccontextmanager,
     contextmanager,
 )
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, TypeAlias
 
-from anyio import CapacityLimiter, to_thread
 from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 
 from monque import Job
-from monque._hosting.scope import held_by
+from monque._hosting.scope import LeftInThread, exit_stack, held_by
 from monque.fastapi.plan import Call, Overrides, Plan, Recipe, Step, Takes
 
 Values: TypeAlias = list[Any]
@@ -29,7 +26,7 @@ Runner: TypeAlias = Callable[[Job[Any]], Any]
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Where a handler runs: the application, the state its lifespan gave, and replaced dependencies."""
+    """The context of a handler: the application, the state of its lifespan, and replaced dependencies."""
 
     app: FastAPI
     state: Mapping[str, Any]
@@ -51,7 +48,7 @@ class Surroundings:
 
 
 def make_runner(handler: Call, recipe: Recipe, around: Surroundings, *, is_async: bool) -> Runner:
-    """What Monque calls with a job: the handler, with everything it depends on.
+    """Return a function for Monque to call with a job: the handler, with everything it depends on.
 
     An `async def` handler runs on the loop, and blocking dependencies in threads. A `def` handler runs
     in the thread that Monque gives it, and so do its dependencies that need no loop.
@@ -80,17 +77,10 @@ def make_runner(handler: Call, recipe: Recipe, around: Surroundings, *, is_async
 @asynccontextmanager
 async def _on_loop(plan: Plan, values: Values) -> AsyncIterator[None]:
     """Follow the plan, each step adding a value; afterwards undo it, in reverse."""
-    failure: BaseException | None = None
-    async with AsyncExitStack() as stack:
-        try:
-            for step in plan.steps:
-                values.append(await _perform(step, _named(step.takes, values), stack))
-            yield
-        except BaseException as error:
-            failure = error
-            raise
-    if failure is not None:
-        raise failure  # a dependency has caught it and kept it; the job has failed all the same
+    async with exit_stack() as stack:
+        for step in plan.steps:
+            values.append(await _perform(step, _named(step.takes, values), stack))
+        yield
 
 
 @contextmanager
@@ -113,7 +103,9 @@ def _in_thread(plan: Plan, values: Values) -> Iterator[None]:
 async def _perform(step: Step, arguments: dict[str, Any], stack: AsyncExitStack) -> Any:
     if step.opens:
         context = step.call(**arguments)
-        return await stack.enter_async_context(_Threaded(context) if step.blocks else context)
+        return await stack.enter_async_context(
+            LeftInThread(context, entered_in_thread=True) if step.blocks else context
+        )
     if step.is_async:
         return await step.call(**arguments)
     if step.blocks:
@@ -123,24 +115,3 @@ async def _perform(step: Step, arguments: dict[str, Any], stack: AsyncExitStack)
 
 def _named(takes: Takes, values: Values) -> dict[str, Any]:
     return {name: values[slot] for name, slot in takes}
-
-
-class _Threaded:
-    """A context that blocks, entered and left in threads.
-
-    Leaving does not wait for one of the shared threads: all of them may be taken by those who wait for
-    what is given back here.
-    """
-
-    def __init__(self, context: AbstractContextManager[Any]) -> None:
-        self._context = context
-
-    async def __aenter__(self) -> Any:
-        return await run_in_threadpool(self._context.__enter__)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        return await to_thread.run_sync(
-            self._context.__exit__, kind, error, trace, limiter=CapacityLimiter(1)
-        )

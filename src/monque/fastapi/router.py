@@ -8,15 +8,8 @@ from datetime import timedelta, tzinfo
 from types import FunctionType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overload
 
-from monque import (
-    ConfigurationError,
-    Job,
-    ScheduleSettings,
-    State,
-    WorkerRegistrationError,
-    Workers,
-    WorkerSettings,
-)
+from monque import Job, State, WorkerRegistrationError, Workers, WorkerSettings
+from monque._hosting.declare import CronSettings, Declaration, declaration, recurring
 from monque.fastapi.declared import (
     AnyHandler,
     JobMethod,
@@ -25,7 +18,7 @@ from monque.fastapi.declared import (
     give_methods,
     set_handlers,
 )
-from monque.fastapi.handler import JobHandler, Wish, make_handler
+from monque.fastapi.handler import JobHandler, make_handler
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -34,12 +27,8 @@ R = TypeVar("R")
 C = TypeVar("C", bound=type)
 HookT = TypeVar("HookT", bound=Callable[[], Any])
 
-# Where a method keeps what its decorator was told, until its class is known.
-_WISH = "__monque_wish__"
-
-
-class CronSettings(WorkerSettings, ScheduleSettings, total=False):
-    """The keyword arguments of `JobRouter.cron`: when a recurring job runs, and how its runs run."""
+# The attribute in which a method keeps the arguments of its decorator, until its class is known.
+_DECLARATION = "__monque_declaration__"
 
 
 class Declare(Protocol):
@@ -95,7 +84,7 @@ class JobRouter:
             ConfigurationError: A setting is wrong or unknown; the message names it.
             WorkerRegistrationError: It depends on something that only an HTTP request has.
         """
-        return self._declare(Wish(name=name, concurrency=concurrency, settings=settings))
+        return self._declare(declaration(name, concurrency, settings))
 
     def cron(
         self,
@@ -116,9 +105,9 @@ class JobRouter:
             settings: When it runs and how its runs run: see `ScheduleSettings` and `WorkerSettings`.
 
         Raises:
-            ConfigurationError: As in `job`; also for `expires`, because the times of a schedule go on and on.
+            ConfigurationError: As in `job`; also for `expires`, which does not apply to a schedule.
         """
-        return self._declare(_recurring(expression, name, timezone, concurrency, settings))
+        return self._declare(recurring(expression, name, timezone, concurrency, settings))
 
     def on_start(self, hook: HookT) -> HookT:
         """As `Monque.on_start`, for the Monque of the application. Hooks have no dependencies."""
@@ -137,15 +126,15 @@ class JobRouter:
         """
         return self._holder.state
 
-    def _declare(self, wish: Wish) -> Declare:
+    def _declare(self, given: Declaration) -> Declare:
         def declare(target: Any) -> Any:
             if _is_method(target):
                 raise WorkerRegistrationError(
                     f"{target.__qualname__} is a method: mark it with monque.fastapi.job or cron, "
                     "and its class with job_controller",
-                    job_name=wish.name_of(target, self._namespace),
+                    job_name=given.name_of(target, self._namespace),
                 )
-            declared = _declared(target, wish, self._namespace)
+            declared = _declared(target, given, self._namespace)
             self.handlers += handlers_of(declared)
             return declared
 
@@ -163,7 +152,7 @@ def job(name: str, *, concurrency: int | None = None, **settings: Unpack[WorkerS
         ... class ProcessOrder:
         ...     async def handle(self, job: Job[Order]) -> None: ...
     """
-    return _declare_apart(Wish(name=name, concurrency=concurrency, settings=settings))
+    return _declare_apart(declaration(name, concurrency, settings))
 
 
 def cron(
@@ -175,32 +164,7 @@ def cron(
     **settings: Unpack[CronSettings],
 ) -> Declare:
     """As `job`, for a recurring job; the arguments are those of `JobRouter.cron`."""
-    return _declare_apart(_recurring(expression, name, timezone, concurrency, settings))
-
-
-def _recurring(
-    expression: str | timedelta,
-    name: str | None,
-    timezone: str | tzinfo,
-    concurrency: int | None,
-    settings: CronSettings,
-) -> Wish:
-    """What a decorator of a recurring job was told: when it runs, and how its runs run."""
-    if settings.get("expires") is not None:
-        raise ConfigurationError(
-            "expires cannot be given for a schedule, whose times go on and on; leave it out, or give it "
-            "to a job that you enqueue"
-        )
-    when: Any = {each: value for each, value in settings.items() if each in ScheduleSettings.__annotations__}
-    runs: Any = {each: value for each, value in settings.items() if each not in when}
-    return Wish(
-        name=name,
-        concurrency=concurrency,
-        settings=runs,
-        cron=expression,
-        timezone=timezone,
-        schedule=when,
-    )
+    return _declare_apart(recurring(expression, name, timezone, concurrency, settings))
 
 
 def job_controller(namespace: str | None = None) -> Callable[[C], C]:
@@ -220,17 +184,17 @@ def job_controller(namespace: str | None = None) -> Callable[[C], C]:
 
     def declare(cls: C) -> C:
         # Statically: of the class, a marked method is its handler as soon as it has one.
-        marked = [method for _, method in inspect.getmembers_static(cls, _may_be_marked) if _wish(method)]
+        marked = [method for _, method in inspect.getmembers_static(cls, _may_be_marked) if _mark(method)]
         if not marked:
             raise WorkerRegistrationError(
                 f"{cls.__qualname__} has no method marked with job or cron", job_name=namespace or ""
             )
         handlers: list[AnyHandler] = []
         for method in marked:
-            wish = getattr(method, _WISH)
+            given = getattr(method, _DECLARATION)
             function = method.function if isinstance(method, JobMethod) else method
-            name = wish.name_of(method, namespace)
-            handler = make_handler(name, function, wish, owner=cls, kind=MethodHandler)
+            name = given.name_of(method, namespace)
+            handler = make_handler(name, function, given, owner=cls, kind=MethodHandler)
             set_handlers(method, handler)
             handlers.append(handler)
         set_handlers(cls, *handlers)
@@ -256,37 +220,37 @@ def hooks_of(declared: object) -> Workers | None:
 
 def forgotten_methods(cls: type) -> list[str]:
     """The methods marked as jobs in a class that is no `job_controller`."""
-    return [] if handlers_of(cls) else [name for name, value in vars(cls).items() if _wish(value)]
+    return [] if handlers_of(cls) else [name for name, value in vars(cls).items() if _mark(value)]
 
 
-def _declare_apart(wish: Wish) -> Declare:
+def _declare_apart(given: Declaration) -> Declare:
     def declare(target: Any) -> Any:
         if _is_method(target):
-            setattr(target, _WISH, wish)
+            setattr(target, _DECLARATION, given)
             return JobMethod(target)
-        return _declared(target, wish, None)
+        return _declared(target, given, None)
 
     return declare
 
 
-def _declared(target: Any, wish: Wish, namespace: str | None) -> Any:
+def _declared(target: Any, given: Declaration, namespace: str | None) -> Any:
     if not isinstance(target, type):
         if not inspect.isfunction(target):
             raise WorkerRegistrationError(
-                f"a job is a function or a class, not {target!r}", job_name=wish.name or ""
+                f"a job is a function or a class, not {target!r}", job_name=given.name or ""
             )
-        return make_handler(wish.name_of(target, namespace), target, wish)
-    name = wish.name_of(target, namespace)
+        return make_handler(given.name_of(target, namespace), target, given)
+    name = given.name_of(target, namespace)
     method = getattr(target, "handle", None)
     if not inspect.isfunction(method):
         raise WorkerRegistrationError(f"{target.__qualname__} has no method handle(self, job)", job_name=name)
-    set_handlers(target, make_handler(name, method, wish, owner=target))
+    set_handlers(target, make_handler(name, method, given, owner=target))
     give_methods(target)
     return target
 
 
 def _is_method(target: Any) -> bool:
-    """Whether it is a function that stands in the body of a class."""
+    """Return whether it is a function that stands in the body of a class."""
     around = getattr(target, "__qualname__", "").rpartition(".")[0]
     return inspect.isfunction(target) and around != "" and not around.endswith("<locals>")
 
@@ -295,5 +259,5 @@ def _may_be_marked(value: object) -> bool:
     return inspect.isfunction(value) or isinstance(value, JobMethod)
 
 
-def _wish(value: object) -> Wish | None:
-    return getattr(value, _WISH, None)
+def _mark(value: object) -> Declaration | None:
+    return getattr(value, _DECLARATION, None)

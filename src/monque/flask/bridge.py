@@ -18,12 +18,11 @@ from flask import Request, Response
 if TYPE_CHECKING:
     from monque.web import Dashboard
 
-# How many parts of a response may wait for a client that reads slowly. Half would make the loop and the
-# thread wait for each other more often; twice would keep more of a stream whose client does not read.
+# How many parts of a response may wait for a client that reads slowly.
 _WAITING_PARTS = 16
 
 # Seconds that the end of the process waits for the dashboard, which needs milliseconds unless there is an
-# outage. Half could cut off a write during a failover; twice would delay the end during an outage.
+# outage, and a write some seconds in a failover.
 _GOODBYE = 5.0
 
 
@@ -99,13 +98,13 @@ class _Exchange:
             self.parts.put(error)
 
     def next_part(self) -> Any:
-        """In the thread of the request: the next message, None at the end."""
+        """Return the next message, None at the end. Called in the thread of the request."""
         part = self.parts.get()
         self._on_loop(self._room.release)
         return part
 
     def leave(self) -> None:
-        """In the thread of the request: its client is gone, or has everything."""
+        """End it, as its client is gone or has everything. Called in the thread of the request."""
         self._on_loop(self._let_go)
 
     def _on_loop(self, call: Callable[[], None]) -> None:

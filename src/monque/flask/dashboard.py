@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flask import Flask, Response, abort, request
 
 from monque import ConfigurationError, Monque, Options
+from monque._hosting.dashboard import ACTOR, METHODS, SOMEBODY, actor_in, check_mount, guarded
 from monque.flask.bridge import Bridge
-from monque.web import Actor, dashboard
-
-if TYPE_CHECKING:
-    from starlette.requests import HTTPConnection
-
-# The dashboard answers other methods itself, with 405.
-_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
-
-# Where the view leaves what `actor` returned.
-_ACTOR = "monque.actor"
-
-# The name of an actor that only decorators have let in: nobody said who it is.
-_SOMEBODY = "somebody"
+from monque.web import dashboard
 
 # A body is read as a whole before the dashboard judges it, whose own limit is a sixteenth of this unless
 # `limits.body` says otherwise. MongoDB takes no document that is larger.
@@ -39,24 +28,16 @@ def serve_dashboard(
     more: Mapping[str, Any],
 ) -> None:
     """Add the view to *app*."""
-    if not path.startswith("/") or path.endswith("/") or "<" in path:
-        raise ConfigurationError(f"the path of a dashboard must be like '/monque', got {path!r}")
-    if "root_path" in more:
-        raise ConfigurationError(
-            "init_dashboard knows where it is mounted; let your server set SCRIPT_NAME to the prefix of a "
-            "proxy"
-        )
+    check_mount(path, more, "let it set SCRIPT_NAME")
     if "monque_dashboard" in app.extensions:
         raise ConfigurationError("this app has a dashboard already; call init_dashboard once for each app")
-    settings = dict(more)
-    if (decorators or actor is not None) and settings.get("auth") is None:
-        settings["auth"] = _actor_of
+    settings = guarded(more, actor_in if decorators or actor is not None else None)
     bridge = Bridge(lambda: dashboard(Monque(database, options=options), **settings))
     app.extensions["monque_dashboard"] = bridge
 
     def monque_dashboard(rest: str = "") -> Response:  # noqa: ARG001 - it is in the path
-        who = _SOMEBODY if actor is None else actor()
-        return bridge.respond(request, _read_body(), path, {_ACTOR: who})
+        who = SOMEBODY if actor is None else actor()
+        return bridge.respond(request, _read_body(), path, {ACTOR: who})
 
     view: Any = monque_dashboard
     for decorate in decorators:
@@ -66,7 +47,7 @@ def serve_dashboard(
             rule,
             "monque_dashboard",
             view,
-            methods=_METHODS,
+            methods=METHODS,
             strict_slashes=True,
             provide_automatic_options=False,
         )
@@ -79,9 +60,3 @@ def _read_body() -> bytes:
         if len(body) > _LARGEST_BODY:
             abort(413)
     return bytes(body)
-
-
-def _actor_of(connection: HTTPConnection) -> Actor | None:
-    """Who asks, as the view has found out."""
-    who = connection.scope[_ACTOR]
-    return Actor(name=who) if isinstance(who, str) else who

@@ -1,30 +1,29 @@
-"""The extension: a Monque for each application that it is given to."""
+"""The extension: a Monque for each application that it is given to, and `flask monque`."""
 
 from __future__ import annotations
 
 import atexit
+import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import timedelta, tzinfo
-from difflib import get_close_matches
 from typing import Any, Protocol, TypeVar, Unpack
 
+import click
 from flask import Flask, current_app, has_app_context
+from flask.cli import ScriptInfo
 
-from monque import ConfigurationError, Job, Options, ScheduleSettings, SyncMonque, WorkerSettings
-from monque._hosting.apps import Hosted, register_apps
-from monque.flask.commands import monque_commands
-from monque.flask.jobs import FlaskJob, declare
+from monque import ConfigurationError, Job, Options, SyncMonque, WorkerSettings
+from monque._hosting.apps import Hosted, register_apps, unknown_option
+from monque._hosting.declare import CronSettings, Declaration, declaration, recurring
+from monque.cli.commands import group
+from monque.flask.jobs import FlaskJob
 
 T = TypeVar("T")
 
 _KEY = "monque"
-
-
-class CronSettings(WorkerSettings, ScheduleSettings, total=False):
-    """The keyword arguments of `FlaskMonque.cron`: when a recurring job runs, and how its runs run."""
 
 
 class Declare(Protocol):
@@ -35,12 +34,12 @@ class Declare(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AppState:
-    """What an application has in `app.extensions["monque"]`."""
+    """The state of an application, in `app.extensions["monque"]`."""
 
     extension: FlaskMonque
     monque: SyncMonque
     database: object
-    """What its Monque was made on."""
+    """The database that its Monque was made on."""
 
 
 class FlaskMonque:
@@ -130,9 +129,7 @@ class FlaskMonque:
             ConfigurationError: A setting is wrong or unknown; the message names it.
             WorkerRegistrationError: It is no handler, or the name is taken.
         """
-        if not isinstance(name, str):
-            raise ConfigurationError(f"job takes a name, as in @monque.job('send-email'); got {name!r}")
-        return lambda function: self._add(declare(name, function, lambda: self.monque, concurrency, settings))
+        return self._declare(declaration(name, concurrency, settings))
 
     def cron(
         self,
@@ -153,28 +150,13 @@ class FlaskMonque:
             settings: When it runs and how its runs run: see `ScheduleSettings` and `WorkerSettings`.
 
         Raises:
-            ConfigurationError: As in `job`; also for `expires`, because the times of a schedule go on and on.
+            ConfigurationError: As in `job`; also for `expires`, which does not apply to a schedule.
 
         Examples:
             >>> @monque.cron("0 9 * * MON-FRI", timezone="Europe/Berlin")
             ... def morning_report(job: Job[None]) -> None: ...
         """
-        if not isinstance(expression, str | timedelta):
-            raise ConfigurationError(f"cron takes an expression, as in '@daily'; got {expression!r}")
-        if settings.get("expires") is not None:
-            raise ConfigurationError(
-                "expires cannot be given for a schedule, whose times go on and on; leave it out, or give it "
-                "to a job that you enqueue"
-            )
-        when: Any = {key: value for key, value in settings.items() if key in ScheduleSettings.__annotations__}
-        runs: Any = {key: value for key, value in settings.items() if key not in when}
-        schedule = {"cron": expression, "timezone": timezone, "schedule_settings": when}
-
-        def decorate(function: Callable[[Job[T]], Any]) -> FlaskJob[T]:
-            own_name = function.__name__ if name is None else name
-            return self._add(declare(own_name, function, lambda: self.monque, concurrency, runs, **schedule))
-
-        return decorate
+        return self._declare(recurring(expression, name, timezone, concurrency, settings))
 
     def init_dashboard(
         self,
@@ -229,6 +211,14 @@ class FlaskMonque:
             )
         return state
 
+    def _declare(self, given: Declaration) -> Declare:
+        def declare(function: Callable[[Job[T]], Any]) -> FlaskJob[T]:
+            name = given.name_of(function)
+            job = given.make(FlaskJob, name, function, alone=function, current=lambda: self.monque)
+            return self._add(job)
+
+        return declare
+
     def _add(self, job: FlaskJob[T]) -> FlaskJob[T]:
         other = self._jobs.get(job.name)
         if other is not None:
@@ -268,11 +258,8 @@ def _options(given: object) -> Options:
         raise ConfigurationError(
             f"MONQUE_OPTIONS must be an Options() or a mapping of its fields, got {given!r}"
         )
-    known = [field.name for field in fields(Options)]
-    if unknown := [name for name in given if name not in known]:
-        meant = get_close_matches(str(unknown[0]), known, n=1)
-        hint = f"did you mean {meant[0]!r}?" if meant else f"there are {', '.join(known)}"
-        raise ConfigurationError(f"MONQUE_OPTIONS: there is no option {unknown[0]!r}; {hint}")
+    for problem in filter(None, map(unknown_option, given)):
+        raise ConfigurationError(f"MONQUE_OPTIONS: {problem}")
     return Options(**given)
 
 
@@ -294,3 +281,27 @@ def _close_at_exit(monque: SyncMonque) -> None:
 
 
 register_apps(Flask, lambda app: Hosted(monque=monque_of(app)))
+
+
+def monque_commands() -> click.Group:
+    """The group for an application."""
+    return group(_use, "The jobs of this application: run, see and manage them.")
+
+
+@click.pass_context
+def _use(ctx: click.Context) -> None:
+    """Say where the app is. Processes that a command starts have to find it as `flask` has found it."""
+    found = ctx.find_object(ScriptInfo)
+    if found is not None and found.app_import_path is not None:
+        os.environ["FLASK_APP"] = found.app_import_path
+    if found is not None and not has_app_context():  # the runner of a test, or a script of the application
+        ctx.with_resource(found.load_app().app_context())
+    os.environ["MONQUE_APP"] = f"{__name__}:app"
+
+
+def app() -> Flask:
+    """The current application; in a process that a command has started, the one of FLASK_APP."""
+    if has_app_context():
+        here: Flask = current_app._get_current_object()  # type: ignore[attr-defined]  # a proxy, typed as the app
+        return here
+    return ScriptInfo(app_import_path=os.environ.get("FLASK_APP")).load_app()

@@ -10,16 +10,8 @@ from typing import Any, Generic, TypeVar, Unpack, overload
 
 from flask import Flask
 
-from monque import (
-    EnqueueOptions,
-    Job,
-    ScheduleOptions,
-    ScheduleSettings,
-    SyncMonque,
-    Worker,
-    Workers,
-    WorkerSettings,
-)
+from monque import EnqueueOptions, Job, ScheduleOptions, ScheduleSettings, SyncMonque
+from monque._hosting.declare import rebound
 from monque.sync import SyncWorker
 
 T = TypeVar("T")
@@ -27,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FlaskJob(SyncWorker[T], Generic[T]):
-    """What a function decorated with `FlaskMonque.job` becomes: a worker, whose methods block.
+    """A function decorated with `FlaskMonque.job`: a worker, whose methods block.
 
     It stores jobs in the Monque of the current application. Call it like the function.
 
@@ -72,43 +64,8 @@ class FlaskJob(SyncWorker[T], Generic[T]):
 
     def register(self, app: Flask, monque: SyncMonque) -> None:
         """Let *monque* run these jobs, each in a context of *app*."""
-        bound = Worker(
-            name=self.name,
-            handler=self.handler if self.address is not None else _in_context(app, self),
-            concurrency=self.concurrency,
-            settings=self.settings,
-            codec=self.codec,
-            is_async=self.is_async,
-            address=self.address,
-        )
-        monque.worker(self.name, bound, concurrency=self.concurrency, **self.settings)
-
-
-def declare(
-    name: str,
-    function: Callable[[Job[T]], Any],
-    current: Callable[[], SyncMonque],
-    concurrency: int | None,
-    settings: WorkerSettings,
-    **schedule: Any,
-) -> FlaskJob[T]:
-    """Look at a function, and note how its jobs run.
-
-    Raises:
-        WorkerRegistrationError: It is no handler.
-    """
-    worker = Workers().worker(name, function, concurrency=concurrency, **settings)
-    return FlaskJob(
-        name=name,
-        handler=worker.handler,
-        concurrency=concurrency,
-        settings=worker.settings,
-        codec=worker.codec,
-        is_async=worker.is_async,
-        address=worker.address,
-        current=current,
-        **schedule,
-    )
+        handler = self.handler if self.address is not None else _in_context(app, self)
+        monque.worker(self.name, rebound(self, handler), concurrency=self.concurrency, **self.settings)
 
 
 def _in_context(app: Flask, job: FlaskJob[T]) -> Callable[[Job[T]], Any]:

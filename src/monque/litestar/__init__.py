@@ -10,8 +10,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 from monque.litestar.dashboard import DashboardConfig
-from monque.litestar.deps import MonqueDep
 from monque.litestar.jobs import JobHandler, cron, job
-from monque.litestar.plugin import MonquePlugin
+from monque.litestar.plugin import MonqueDep, MonquePlugin
 
 __all__ = ["DashboardConfig", "JobHandler", "MonqueDep", "MonquePlugin", "cron", "job"]

@@ -11,20 +11,18 @@ from litestar.connection import ASGIConnection
 from litestar.handlers import ASGIRouteHandler, asgi
 from litestar.types import Guard, Receive, Scope, Send
 
-from monque import ConfigurationError, Monque
+from monque import Monque
+from monque._hosting.dashboard import SOMEBODY, as_actor, check_mount, guarded, mounted
 
 if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
 
     from monque.web import Actor, Dashboard
 
-# The name of an actor whom only guards have let in: nobody said who it is.
-_SOMEBODY = "somebody"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DashboardConfig:
-    """How `MonquePlugin` serves the dashboard.
+    """Settings of the dashboard that `MonquePlugin` serves.
 
     Without *guards* and *actor*, and without `auth` among the options, only requests from this machine that
     have its user's key are let in, as `monque.web.dashboard` says.
@@ -46,23 +44,15 @@ class DashboardConfig:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not self.path.startswith("/") or self.path.endswith("/") or "{" in self.path:
-            raise ConfigurationError(f"the path of a dashboard must be like '/monque', got {self.path!r}")
-        if "root_path" in self.options:
-            raise ConfigurationError(
-                "the plugin knows where the dashboard is mounted; give the prefix of a proxy to your server "
-                "instead, as in uvicorn --root-path /prefix"
-            )
+        check_mount(self.path, self.options, "uvicorn --root-path /prefix")
 
 
 def make_dashboard(monque: Monque, config: DashboardConfig) -> Dashboard:
     """The dashboard, which takes those whom guards have let in."""
     from monque.web import dashboard
 
-    options = dict(config.options)
-    if (config.guards or config.actor is not None) and options.get("auth") is None:
-        options["auth"] = _auth(config.actor)
-    return dashboard(monque, **options)
+    auth = _auth(config.actor) if config.guards or config.actor is not None else None
+    return dashboard(monque, **guarded(config.options, auth))
 
 
 def mount(served: Dashboard, config: DashboardConfig, app_path: str) -> ASGIRouteHandler:
@@ -72,9 +62,7 @@ def mount(served: Dashboard, config: DashboardConfig, app_path: str) -> ASGIRout
     @asgi(config.path, is_mount=True, copy_scope=True, guards=list(config.guards))
     async def monque_dashboard(scope: Scope, receive: Receive, send: Send) -> None:
         # Litestar takes the prefix away from the path and does not say so in the scope.
-        outer = scope.get("root_path", "")
-        mounted: Any = {**scope, "app_root_path": outer, "root_path": outer.rstrip("/") + prefix}
-        await served(mounted, receive, send)  # type: ignore[arg-type]  # Litestar types ASGI more strictly
+        await served(mounted(scope, prefix), receive, send)  # type: ignore[arg-type]  # Litestar types ASGI more strictly
 
     return monque_dashboard
 
@@ -83,12 +71,8 @@ def _auth(
     actor: Callable[[ASGIConnection[Any, Any, Any, Any]], Any] | None,
 ) -> Callable[[HTTPConnection], Awaitable[Actor | None]]:
     async def who(connection: HTTPConnection) -> Actor | None:
-        from monque.web import Actor
-
         scope: Any = connection.scope
-        found = _SOMEBODY if actor is None else actor(ASGIConnection(scope))
-        if isawaitable(found):
-            found = await found
-        return Actor(name=found) if isinstance(found, str) else found
+        found = SOMEBODY if actor is None else actor(ASGIConnection(scope))
+        return as_actor(await found if isawaitable(found) else found)
 
     return who

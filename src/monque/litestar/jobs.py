@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,14 +10,14 @@ from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, Typ
 
 from litestar.di import Provide
 
-from monque import (
-    ConfigurationError,
-    Job,
-    ScheduleSettings,
-    Worker,
-    WorkerRegistrationError,
-    Workers,
-    WorkerSettings,
+from monque import Job, ScheduleSettings, Worker, WorkerRegistrationError, WorkerSettings
+from monque._hosting.declare import (
+    CronSettings,
+    Declaration,
+    declaration,
+    recurring,
+    refused_in_child,
+    with_job_alone,
 )
 
 T = TypeVar("T")
@@ -29,10 +28,6 @@ Dependencies: TypeAlias = Mapping[str, Provide | Callable[..., Any]]
 AnyHandler: TypeAlias = "JobHandler[Any, ..., Any]"
 
 
-class CronSettings(WorkerSettings, ScheduleSettings, total=False):
-    """The keyword arguments of `cron`: when a recurring job runs, and how its runs run."""
-
-
 class Declare(Protocol):
     """A decorator: a function becomes a `JobHandler`."""
 
@@ -41,7 +36,7 @@ class Declare(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JobHandler(Worker[T], Generic[T, P, R]):
-    """What a decorated function becomes: a worker, whose jobs are stored with `enqueue` and `schedule`.
+    """A decorated function: a worker, whose jobs are stored with `enqueue` and `schedule`.
 
     Hand it to `MonquePlugin(jobs=[...])`; it belongs to that Monque once the application has started. Call
     it like the function.
@@ -61,7 +56,7 @@ class JobHandler(Worker[T], Generic[T, P, R]):
 
     @property
     def parameters(self) -> list[inspect.Parameter]:
-        """What the function takes beside the job."""
+        """The parameters of the function beside the job."""
         return list(inspect.signature(self.handler).parameters.values())[1:]
 
 
@@ -92,8 +87,7 @@ def job(
         ... async def send_email(job: Job[Email], mailer: Mailer) -> None:
         ...     await mailer.send(job.data.to)
     """
-    _check_text("job takes a name, as in @job('send-email')", name)
-    return _declare(name, dependencies, concurrency, settings)
+    return _declare(declaration(name, concurrency, settings), dependencies)
 
 
 def cron(
@@ -116,76 +110,29 @@ def cron(
         settings: When it runs and how its runs run: see `ScheduleSettings` and `WorkerSettings`.
 
     Raises:
-        ConfigurationError: As in `job`; also for `expires`, because the times of a schedule go on and on.
+        ConfigurationError: As in `job`; also for `expires`, which does not apply to a schedule.
 
     Examples:
         >>> @cron("0 9 * * MON-FRI", timezone="Europe/Berlin")
         ... async def morning_report(job: Job[None], mailer: Mailer) -> None: ...
     """
-    if not isinstance(expression, timedelta):
-        _check_text("cron takes an expression, as in @cron('@daily')", expression)
-    if settings.get("expires") is not None:
-        raise ConfigurationError(
-            "expires cannot be given for a schedule, whose times go on and on; leave it out, or give it "
-            "to a job that you enqueue"
-        )
-    when: Any = {each: value for each, value in settings.items() if each in ScheduleSettings.__annotations__}
-    runs: Any = {each: value for each, value in settings.items() if each not in when}
-    schedule = {"cron": expression, "timezone": timezone, "schedule_settings": when}
-    return _declare(name, dependencies, concurrency, runs, **schedule)
+    return _declare(recurring(expression, name, timezone, concurrency, settings), dependencies)
 
 
-def _check_text(advice: str, given: object) -> None:
-    if not isinstance(given, str):
-        raise ConfigurationError(f"{advice}; got {given!r}")
-
-
-def _declare(
-    name: str | None,
-    dependencies: Dependencies | None,
-    concurrency: int | None,
-    settings: WorkerSettings,
-    **schedule: Any,
-) -> Declare:
+def _declare(given: Declaration, dependencies: Dependencies | None) -> Declare:
     def declare(function: Callable[Concatenate[Job[T], P], R]) -> JobHandler[T, P, R]:
         if not inspect.isfunction(function):
-            raise WorkerRegistrationError(f"a job is a function, not {function!r}", job_name=name or "")
-        own_name = function.__name__ if name is None else name
-        worker = Workers().worker(own_name, _with_job_alone(function), concurrency=concurrency, **settings)
-        handler: JobHandler[T, P, R] = JobHandler(
-            name=own_name,
-            handler=function,
-            concurrency=concurrency,
-            settings=worker.settings,
-            codec=worker.codec,
-            is_async=worker.is_async,
-            address=worker.address,
-            dependencies=dict(dependencies or {}),
-            **schedule,
-        )
+            raise WorkerRegistrationError(f"a job is a function, not {function!r}", job_name=given.name or "")
+        name, own = given.name_of(function), dict(dependencies or {})
+        handler = given.make(JobHandler, name, function, alone=_with_job_alone(function), dependencies=own)
         if handler.address is not None and handler.parameters:
-            raise WorkerRegistrationError(
-                f"the handler of {own_name!r} cannot be used: mode='process' runs it in a child process, "
-                "without the application and its dependencies; declare a function that takes the job alone",
-                job_name=own_name,
-            )
+            raise refused_in_child(name)
         return handler
 
     return declare
 
 
 def _with_job_alone(function: Callable[..., Any]) -> Callable[[Job[Any]], Any]:
-    """The handler as the core wants to see it, to learn the type of the payload: with the job and no more."""
-
-    def takes_job(_job: Job[Any]) -> None: ...
-
-    async def awaits_job(_job: Job[Any]) -> None: ...
-
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         return function  # the core refuses it, and says why
-    is_async = inspect.iscoroutinefunction(function)
-    handler = functools.wraps(function)(awaits_job if is_async else takes_job)
-    parameters = list(inspect.signature(function).parameters.values())
-    # `inspect` reads the attribute; the type of functions does not name it.
-    handler.__signature__ = inspect.Signature(parameters[:1])  # type: ignore[attr-defined]
-    return handler
+    return with_job_alone(function, is_async=inspect.iscoroutinefunction(function))

@@ -6,23 +6,33 @@ import functools
 import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from litestar import Litestar
 from litestar.di import Provide
 from litestar.plugins import CLIPlugin, InitPlugin
 
-from monque import ConfigurationError, Monque, Worker, WorkerRegistrationError
-from monque._hosting.apps import Hosted, register_apps
-from monque._hosting.life import closed_on_exit
+from monque import ConfigurationError, Monque, WorkerRegistrationError
+from monque._hosting.apps import Hosted, closed_on_exit, register_apps
+from monque._hosting.declare import Registered, rebound
 from monque.litestar.dashboard import DashboardConfig, make_dashboard, mount
-from monque.litestar.inject import make_runner
+from monque.litestar.inject import make_plan, make_runner
 from monque.litestar.jobs import AnyHandler, JobHandler
-from monque.litestar.plan import make_plan
 
 if TYPE_CHECKING:
     from click import Group
     from litestar.config.app import AppConfig
+
+    MonqueDep: TypeAlias = Monque
+else:
+    try:
+        from litestar.di import NamedDependency
+    except ImportError:
+        # An older Litestar, which takes any parameter for a dependency that has the name of one.
+        MonqueDep = Monque
+    else:
+        MonqueDep = NamedDependency[Monque]
+"""The annotation of a parameter `monque` that takes the Monque: short for `NamedDependency[Monque]`."""
 
 
 class MonquePlugin(InitPlugin, CLIPlugin):
@@ -65,7 +75,7 @@ class MonquePlugin(InitPlugin, CLIPlugin):
         self.process_jobs = process_jobs
         self._dependency_key = dependency_key
         self._dashboard = dashboard
-        self._registered: set[str] = set()
+        self._registered = Registered(monque)
 
     def on_app_init(self, app_config: AppConfig) -> AppConfig:
         """Join the application; Litestar calls this."""
@@ -84,7 +94,7 @@ class MonquePlugin(InitPlugin, CLIPlugin):
 
     def on_cli_init(self, cli: Group) -> None:
         """Add `litestar monque`; Litestar calls this."""
-        from monque.cli.hosted import group
+        from monque.cli.commands import group
 
         def use(env: Any) -> None:
             os.environ["MONQUE_APP"] = env.app_path
@@ -135,35 +145,14 @@ class MonquePlugin(InitPlugin, CLIPlugin):
         for handler in self.jobs:
             self._register(handler, app)
         if self.process_jobs:
-            for handler in self.jobs:
-                await self._schedule(handler)
+            await self._registered.schedule(self.jobs)
             await self.monque.start()
 
     def _register(self, handler: AnyHandler, app: Litestar) -> None:
         run = make_runner(handler, make_plan(handler, app.dependencies), app)
-        bound = Worker(
-            name=handler.name,
-            handler=functools.wraps(handler.handler)(run) if handler.address is None else handler.handler,
-            concurrency=handler.concurrency,
-            settings=handler.settings,
-            codec=handler.codec,
-            is_async=handler.is_async,
-            address=handler.address,
-        )
-        self.monque.worker(
-            handler.name,
-            bound,
-            concurrency=handler.concurrency,
-            replace=handler.name in self._registered,  # the app was started before, as tests do
-            **handler.settings,
-        )
-        self._registered.add(handler.name)
-        handler._home.share(self.monque.workers._home)
-
-    async def _schedule(self, handler: AnyHandler) -> None:
-        if handler.cron is not None:
-            settings = handler.schedule_settings
-            await self.monque.schedule(handler.cron, handler, timezone=handler.timezone, **settings)
+        # A child process has no application: it calls the function itself.
+        bound = functools.wraps(handler.handler)(run) if handler.address is None else handler.handler
+        self._registered.add(handler, rebound(handler, bound))
 
 
 def _checked(jobs: Iterable[AnyHandler]) -> tuple[AnyHandler, ...]:

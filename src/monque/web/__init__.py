@@ -9,9 +9,11 @@ except ModuleNotFoundError as error:
         "monque.web needs Starlette; install it with: pip install 'pymonque[web]'", name="starlette"
     ) from error
 
-from monque.management import DEFAULT_KEYS, Access, Action, Actor, Authorize, Limits, Redaction
+from monque.web.access.auth import Auth, BasicAuth, BearerAuth, FirstOf, LoopbackOnly
+from monque.web.access.permissions import Access, Action, Actor, Authorize
+from monque.web.access.redaction import DEFAULT_KEYS, Redaction
 from monque.web.app import Dashboard, dashboard
-from monque.web.auth import Auth, BasicAuth, BearerAuth, FirstOf, LoopbackOnly
+from monque.web.desk import Limits
 
 __all__ = [
     "DEFAULT_KEYS",

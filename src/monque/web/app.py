@@ -15,32 +15,61 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from monque import Monque, NotOpenError, __version__
-from monque.management import Authorize, Caller, Limits, Redaction, Surface
-from monque.management.errors import SurfaceError, surface_errors
-from monque.web.answering import answer
-from monque.web.auth import Auth
-from monque.web.built import built
-from monque.web.context import Context
-from monque.web.entry import Entry, address_of, preflight
-from monque.web.guard import check_origins
-from monque.web.headers import cors_headers, security_headers
-from monque.web.life import Life
-from monque.web.live import Streams
-from monque.web.mount import check_root_path, path_below, prefix_of
+from monque.web import (
+    audit,
+    batches,
+    bulk,
+    copy_as,
+    explain,
+    failures,
+    instances,
+    jobs,
+    overview,
+    queues,
+    schedules,
+    search,
+    trends,
+    v1,
+)
+from monque.web.access.admission import Entry, address_of, check_root_path, path_below, prefix_of, preflight
+from monque.web.access.auth import Auth
+from monque.web.access.guard import check_origins, cors_headers, security_headers
+from monque.web.access.permissions import Authorize, Caller
+from monque.web.access.redaction import Redaction
+from monque.web.desk import Desk, Limits, Setup
+from monque.web.errors import (
+    DatabaseAwayError,
+    HookFailedError,
+    NotFoundError,
+    Problem,
+    internal,
+    surface_errors,
+)
+from monque.web.lifecycle import LateWrites, Life, deadline, until
+from monque.web.live.streams import Streams
 from monque.web.openapi import document
-from monque.web.pages import page
-from monque.web.problems import Problem, away, internal, not_found, problem_of, respond
-from monque.web.reading import read_body, read_query, refuse_forms
-from monque.web.refused import is_visit, refused_page
-from monque.web.routes import EVENTS, V1, Ask, Dumped, Route, Table
-from monque.web.routes_live import LIVE_ROUTES
-from monque.web.routes_ops import OPS_ROUTES
-from monque.web.routes_v1 import V1_ROUTES
-from monque.web.timing import LateWrites, deadline, until
+from monque.web.requests import read_body, read_query, refuse_forms, state_of
+from monque.web.responses import answer, is_visit, refused_page, respond
+from monque.web.route import EVENTS, V1, Dumped, Given, Need, Route, Table, perform, route
+from monque.web.static_files import built, page
 
 logger = logging.getLogger("monque.web")
 
-ROUTES = Table([*V1_ROUTES, *OPS_ROUTES, *LIVE_ROUTES])
+# Bytes of a body that comes with a payload.
+_LARGE_BODY = 1024 * 1024
+
+
+@route("GET", "/openapi.json", right=Need.IDENTITY, opens=False, named="opsDocument", api="")
+async def describe(desk: Desk, request: Any) -> dict[str, Any]:
+    """This document."""
+    return document(ROUTES.routes, prefix_of(request.scope, desk.setup.root_path))
+
+
+RESOURCES = (
+    *(v1, overview, queues, instances, trends, audit, search, jobs, batches, explain, bulk, failures),
+    *(schedules, copy_as),
+)
+ROUTES = Table.of(RESOURCES, describe, *jobs.OPERATION_ROUTES)
 
 
 def dashboard(
@@ -94,7 +123,7 @@ def dashboard(
     Examples:
         >>> app = Starlette(routes=[Mount("/monque", dashboard(monque, auth=BasicAuth({"ada": password})))])
     """
-    surface = Surface(
+    setup = Setup(
         monque,
         authorize=authorize,
         read_only=read_only,
@@ -104,10 +133,10 @@ def dashboard(
         title=title,
         badge=badge,
         links=links,
+        root_path=root_path,
     )
     return Dashboard(
-        monque,
-        surface,
+        setup,
         Entry(
             auth,
             allowed_hosts=allowed_hosts,
@@ -115,9 +144,7 @@ def dashboard(
             root_path=check_root_path(root_path),
         ),
         ui=ui,
-        root_path=root_path,
         frame_ancestors=check_origins("frame_ancestors", frame_ancestors),
-        body_limit=limits.body,
     )
 
 
@@ -130,26 +157,18 @@ class Dashboard:
 
     def __init__(
         self,
-        monque: Monque,
-        surface: Surface,
+        setup: Setup,
         entry: Entry,
         *,
         ui: bool,
-        root_path: str | None,
         frame_ancestors: Sequence[str],
-        body_limit: int,
     ) -> None:
-        self._life = Life(monque, surface.prepare)
+        self._setup = setup
+        self._life = Life(setup.monque, setup.prepare)
         self._entry = entry
         self._has_pages = ui
         self._headers = security_headers(frame_ancestors)
-        self._body_limit = body_limit
-        self._context = Context(
-            surface=surface,
-            document=lambda prefix: document(ROUTES.routes, prefix),
-            streams=_streams(surface),
-            root_path=root_path,
-        )
+        setup.streams = _streams(setup)
         self._late = LateWrites()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -172,9 +191,9 @@ class Dashboard:
 
     async def close(self) -> None:
         """End what is under way, and close the Monque if it was opened here. Idempotent."""
-        await self._context.streams.close()
+        await self._setup.streams.close()
         await self._late.close()
-        await self._context.surface.close()
+        await self._setup.close()
         await self._life.close()
 
     async def _live(self, receive: Receive, send: Send) -> None:
@@ -203,14 +222,14 @@ class Dashboard:
 
     def _refused(self, request: Request, problem: Problem, request_id: str) -> Response:
         """A problem as JSON; a browser that may not come in gets a page."""
-        path = path_below(request.scope, self._context.root_path)
+        path = path_below(request.scope, self._setup.root_path)
         if problem.slug in ("unauthenticated", "forbidden") and not _is_api(path) and is_visit(request):
             return refused_page(problem, request_id)
         return respond(problem, path=path, request_id=request_id, is_v1=path.startswith(f"{V1}/"))
 
     async def _answer(self, request: Request, request_id: str, extra: dict[str, str]) -> ASGIApp:
-        """Who may come in gets what is at this path."""
-        path = path_below(request.scope, self._context.root_path)
+        """Return the answer for the path of a request, if its sender may come in."""
+        path = path_below(request.scope, self._setup.root_path)
         is_api = _is_api(path)
         self._life.check_loop()
         self._entry.check_host(request)
@@ -233,41 +252,46 @@ class Dashboard:
             return self._page(request, path)
         route, part = ROUTES.find(request.method, path)
         caller = Caller(actor=actor, request=request, address=address_of(request), request_id=request_id)
+        desk = Desk(self._setup, caller)
         async with until(when):
-            ask = await self._asked(route, part, caller, request)
+            given = await self._given(route, part, desk, request)
+        outage = self._setup.outage
         if route.writes:
-            return await self._late.finish(_handled(route, ask), until=when)
-        async with until(when):
-            return await _handled(route, ask)
+            return await self._late.finish(_handled(route, desk, given), until=when, outage=outage)
+        if not route.opens:
+            return await _handled(route, desk, given)
+        with surface_errors():
+            async with until(when):
+                return await outage.check(_handled(route, desk, given))
 
     def _page(self, request: Request, path: str) -> ASGIApp:
         if not self._has_pages:
-            raise not_found("There are no pages here, only the API below /api.")
+            raise NotFoundError("There are no pages here, only the API below /api.")
         if path == "" and request.method in ("GET", "HEAD"):
             # Relative, as a proxy may have taken a prefix away.
             last = request.scope["path"].rpartition("/")[2]
             return Response(status_code=307, headers={"location": f"./{last}/" if last else "./"})
-        return page(request, path, prefix_of(request.scope, self._context.root_path))
+        return page(request, path, prefix_of(request.scope, self._setup.root_path))
 
-    async def _asked(self, route: Route, part: str, caller: Caller, request: Request) -> Ask:
+    async def _given(self, route: Route, part: str, desk: Desk, request: Request) -> Given:
         """Check the right, then read query and body."""
-        surface = self._context.surface
         if route.opens:
             await self._life.open()
         for right in route.rights:
-            doing = route.doing or right.value
+            doing = route.audited or right.value
             job_id = part[:64] if route.part == "id" else None
-            await surface.admit(caller, right, doing=doing, job_id=job_id)
+            await desk.admit(right, doing=doing, job_id=job_id)
         query = read_query(request.scope["query_string"], route.query)
         body = await self._body(route, request)
-        return Ask(caller=caller, request=request, context=self._context, id=part, query=query, body=body)
+        seen = state_of(request.headers.get("if-match"))
+        return Given(id=part, query=query, body=body, if_match=seen, request=request)
 
     async def _body(self, route: Route, request: Request) -> Any:
         if route.method != "GET":
             refuse_forms(request)
         if route.body is None:
             return None
-        limit = max(route.body_limit or 0, self._body_limit)
+        limit = max(_LARGE_BODY if route.large else 0, self._setup.limits.body)
         return await read_body(request, route.body, limit, may_lack=route.body_may_lack)
 
 
@@ -275,32 +299,30 @@ def _is_api(path: str) -> bool:
     return path.startswith("/api/") or path in ("/api", "/openapi.json")
 
 
-async def _handled(route: Route, ask: Ask) -> ASGIApp:
-    """Let the handler of a route answer."""
-    if ask.request.method == "HEAD" and route.media_type == EVENTS:
+async def _handled(route: Route, desk: Desk, given: Given) -> ASGIApp:
+    """Let the function of a route answer."""
+    if given.request.method == "HEAD" and route.media_type == EVENTS:
         return Response(media_type=EVENTS)  # what GET would answer has no end
     # Whatever of the core's errors comes through is about what was asked for.
     with surface_errors():
-        result = await route.handler(ask)
-    return answer(result, route, ask.request.headers) if isinstance(result, Dumped | dict) else result
+        result = await perform(route, desk, given)
+    return answer(result, route, given.request.headers) if isinstance(result, Dumped | dict | str) else result
 
 
-def _streams(surface: Surface) -> Streams:
-    tick = surface.limits.tick // timedelta(milliseconds=1)
+def _streams(setup: Setup) -> Streams:
+    tick = setup.limits.tick // timedelta(milliseconds=1)
     pages = built()
     hello = {"version": __version__, "assets": None if pages is None else pages.version, "tickMs": tick}
-    return Streams(surface.pulse, most=surface.limits.streams, hello=hello)
+    return Streams(setup.pulse, most=setup.limits.streams, hello=hello)
 
 
 def _explained(error: Exception, request_id: str) -> Problem:
-    """What went wrong, as far as clients are told."""
+    """Return the problem of an error, as far as clients are told."""
     match error:
-        case Problem():
+        case Problem() if not isinstance(error, HookFailedError):
             return error
-        case SurfaceError() if error.slug != "internal":
-            return problem_of(error)
         case NotOpenError():
-            return away("The Monque of this dashboard is closed.")
+            return DatabaseAwayError("The Monque of this dashboard is closed.")
     logger.error("request %s failed", request_id, exc_info=error)
     return internal()
 

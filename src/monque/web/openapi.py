@@ -12,13 +12,13 @@ from typing import Any, Literal, TypeAlias, cast
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from monque.web.problems import PROBLEM_SCHEMA
-from monque.web.routes import V1, Need, Raw, Route
+from monque.web.errors import SLUGS
+from monque.web.route import V1, Need, Raw, Route
 
 _REFERENCE = "#/components/schemas/{model}"
 Mode: TypeAlias = Literal["validation", "serialization"]
 References: TypeAlias = Mapping[tuple[type[BaseModel], Mode], Any]
-"""Where the schema of each model stands."""
+"""The place of each model's schema."""
 
 
 @cache
@@ -38,7 +38,7 @@ def _whole(routes: tuple[Route, ...]) -> dict[str, Any]:
     whole = deepcopy(contract())
     ours = [route for route in routes if not route.path.startswith(f"{V1}/")]
     references, components = _schemas(ours)
-    whole["components"]["schemas"] |= components | {"OpsProblem": PROBLEM_SCHEMA}
+    whole["components"]["schemas"] |= components | {"OpsProblem": _PROBLEM}
     for route in ours:
         whole["paths"].setdefault(route.path, {})[route.method.lower()] = _operation(route, references)
     return whole
@@ -52,6 +52,7 @@ def _schemas(routes: Iterable[Route]) -> tuple[References, dict[str, Any]]:
             models.append((route.body, "validation"))
         if route.answer is not None:
             models.append((route.answer, "serialization"))
+        models += [(model, "serialization") for _, model in route.messages]
     references, together = models_json_schema(list(dict.fromkeys(models)), ref_template=_REFERENCE)
     return cast(References, references), together.get("$defs", {})
 
@@ -73,8 +74,8 @@ def _operation(route: Route, references: References) -> dict[str, Any]:
 
 
 def _right(route: Route) -> str:
-    if isinstance(route.needs, Need):
-        return f"It needs {route.needs.value}."
+    if isinstance(route.right, Need):
+        return f"It needs {route.right.value}."
     rights = " and ".join(f"`{right.value}`" for right in route.rights)
     return f"It needs the right {rights}."
 
@@ -108,21 +109,30 @@ def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _header_parameters(route: Route) -> list[dict[str, Any]]:
-    names = (["If-None-Match"] if route.is_tagged else []) + (["If-Match"] if route.takes_if_match else [])
+    names = (["If-None-Match"] if route.tagged else []) + (["If-Match"] if route.if_match else [])
     return [{"name": name, "in": "header", "schema": {"type": "string"}} for name in names]
 
 
 def _responses(route: Route, references: References) -> dict[str, Any]:
     schema = {} if route.answer is None else references[route.answer, "serialization"]
+    if route.messages:
+        schema = {
+            "anyOf": [_event(name, references[model, "serialization"]) for name, model in route.messages]
+        }
     answers: dict[str, Any] = {
         "200": {"description": route.summary, "content": {route.media_type: {"schema": schema}}}
     }
-    if route.is_tagged:
+    if route.tagged:
         answers["304"] = {"description": "It is as it was"}
     problem = {"application/problem+json": {"schema": {"$ref": _REFERENCE.format(model="OpsProblem")}}}
     for status, description in _problems(route).items():
         answers[str(status)] = {"description": description, "content": problem}
     return answers
+
+
+def _event(name: str, data: Any) -> dict[str, Any]:
+    properties = {"event": {"const": name}, "data": data}
+    return {"type": "object", "properties": properties, "required": [*properties]}
 
 
 def _problems(route: Route) -> dict[int, str]:
@@ -136,9 +146,33 @@ def _problems(route: Route) -> dict[int, str]:
             413: "The body is too large",
             415: "The body is no JSON",
         }
-    if route.takes_if_match:
+    if route.if_match:
         found[412] = "The job has changed"
     found |= {414: "The query is too long", 429: "Too many wrong secrets", 500: "A bug; the log has more"}
     if route.opens:
         found |= {503: "The database is away or too busy, or an index is being prepared", 504: "Too slow"}
     return dict(sorted(found.items()))
+
+
+_PROBLEM: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "type": {"enum": [f"urn:monque:problem:{slug}" for slug in SLUGS]},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "instance": {"type": "string"},
+        "requestId": {"type": "string"},
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"where": {"type": "string"}, "what": {"type": "string"}},
+                "required": ["where", "what"],
+                "additionalProperties": False,
+            },
+        },
+    },
+    "required": ["type", "title", "status", "detail", "instance", "requestId", "errors"],
+    "additionalProperties": False,
+}

@@ -1,167 +1,205 @@
-"""What is wrong with a request, as an answer: RFC 9457 for us, `{"error": text}` for `/api/v1`."""
+"""The problems of the first screen, the worst first: one for each cause, and what a button can do."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
-from urllib.parse import quote
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Literal
 
-from pydantic import ValidationError
-from starlette.responses import JSONResponse, Response
-
-from monque.management.errors import BadRequestError, SurfaceError
-from monque.web.guard import shown
-
-# Each slug with its status and title. Problems of one slug may have a status of their own.
-SLUGS: dict[str, tuple[int, str]] = {
-    "bad-request": (400, "Bad request"),
-    "unauthenticated": (401, "Not authenticated"),
-    "forbidden": (403, "Forbidden"),
-    "read-only": (403, "Read-only"),
-    "not-found": (404, "Not found"),
-    "conflict": (409, "Conflict"),
-    "key-taken": (409, "The unique key is taken"),
-    "changed": (412, "Changed meanwhile"),
-    "too-large": (413, "Too large"),
-    "internal": (500, "Internal server error"),
-    "too-busy": (503, "Too busy"),
-    "being-prepared": (503, "Being prepared"),
-    "database-away": (503, "The database does not answer"),
-    "not-built": (503, "The pages are not built"),
-    "too-slow": (504, "Too slow"),
-}
-_HIDDEN = "Something went wrong in the server. Its log has more, under the request's id."
-_TITLES = {
-    405: "Method not allowed",
-    406: "Not acceptable",
-    414: "Query too long",
-    415: "Unsupported media type",
-    429: "Too many wrong secrets",
-}
+from monque import Diagnosis, Job, Pause
+from monque._views.findings import Finding, findings
+from monque._views.live import Row, Snapshot
+from monque._views.text import id_text
+from monque.web.outlook import about
+from monque.web.serialization import Dto
+from monque.web.text import is_text, without_credentials
 
 
-@dataclass(kw_only=True, eq=False)
-class Problem(Exception):  # noqa: N818 - RFC 9457 calls it so
-    """Why a request is not answered as its sender wished.
+class OpsTroubled(Dto):
+    """A cause of trouble, and the page that shows more.
 
-    Attributes:
-        slug: The last part of its type.
-        detail: One or two sentences for people.
-        status: The HTTP status, if it is not that of the slug.
-        errors: Where and what is wrong, one pair for each mistake in a query or a body.
-        headers: Headers that the answer has because of it.
-        v1_text: What `/api/v1` says, if that is not the detail.
-        advice: What somebody can do about it who sees it as a page.
+    *name* is the queue, or null. If it *resumes*, ending the pause of this name (null: of all) mends it.
     """
 
-    slug: str
-    detail: str
-    status: int = 0
-    errors: Sequence[tuple[str, str]] = ()
-    headers: Mapping[str, str] = field(default_factory=dict)
-    v1_text: str | None = None
-    advice: str | None = None
-
-    @property
-    def code(self) -> int:
-        """The HTTP status."""
-        return self.status or SLUGS[self.slug][0]
-
-    @property
-    def title(self) -> str:
-        """A few words that are the same for all problems of this kind."""
-        return _TITLES.get(self.status, SLUGS[self.slug][1])
+    cause: str
+    level: Literal["warning", "error"]
+    message: str
+    advice: str | None
+    href: str | None
+    name: str | None
+    resumes: bool
 
 
-def not_found(what: str) -> Problem:
-    """Nothing is at this path."""
-    return Problem(slug="not-found", detail=what, v1_text="Not found")
+# A job that waits longer than this while none of its name runs waits for something else than a slot; one that
+# has waited longer than the second while others run is late.
+_NOBODY_CAME = timedelta(seconds=30)
+_LATE = timedelta(minutes=5)
+# Of one kind: 500 names without a worker have one cause, and nobody reads the rest.
+_MOST = 3
+
+# Findings that are told here in other words, with the live numbers.
+_OTHERWISE = (
+    "paused names",
+    "jobs without a worker",
+    "oldest due job",
+    "stale jobs",
+    "stuck jobs",
+    "schedules",
+)
+# The pages that show more of the others.
+_PLACES = {"expired jobs": "jobs?expired=true", "cron expressions": "schedules"}
 
 
-def too_slow(detail: str) -> Problem:
-    """The answer did not come in time."""
-    return Problem(slug="too-slow", detail=detail)
+def problems(facts: Diagnosis | None, snapshot: Snapshot) -> list[OpsTroubled]:
+    """The problems that a snapshot and a diagnosis show; without a diagnosis, those of the snapshot."""
+    found = [*_of_queues(snapshot.rows), *_silent(snapshot)]
+    if facts is not None:
+        told = {each.name for each in found if each.cause == "unserved"}
+        silent = {each["id"] for each in snapshot.instances.values() if _is_silent(each)}
+        found += [*_paused(facts, snapshot.rows), *_of_jobs(facts, silent), *_never_ran(facts, told)]
+        found += [
+            _from(each) for each in findings(facts) if each.check not in _OTHERWISE and each.level != "ok"
+        ]
+    return sorted(found, key=lambda each: each.level != "error")
 
 
-def away(detail: str) -> Problem:
-    """The database does not answer, or nobody is there to ask it."""
-    return Problem(slug="database-away", detail=detail, headers={"retry-after": "2"})
+def away(message: str) -> OpsTroubled:
+    """The diagnosis could not be made."""
+    return _problem("doctor", "warning", message)
 
 
-def internal(detail: str = _HIDDEN) -> Problem:
-    """A bug, ours or of a hook. Its text is in the log only."""
-    return Problem(slug="internal", detail=detail, v1_text="Internal server error")
+def _problem(
+    cause: str,
+    level: Literal["warning", "error"],
+    message: str,
+    *,
+    href: str | None = None,
+    name: str | None = None,
+    advice: str | None = None,
+    resumes: bool = False,
+) -> OpsTroubled:
+    return OpsTroubled(
+        cause=cause,
+        level=level,
+        message=without_credentials(message),
+        advice=advice,
+        href=href,
+        name=name,
+        resumes=resumes,
+    )
 
 
-def problem_of(error: SurfaceError) -> Problem:
-    """What an error of the surface is called here."""
-    if error.slug == "internal":
-        return internal()
-    after = {} if error.retry_after is None else {"retry-after": str(error.retry_after)}
-    problem = Problem(slug=error.slug, detail=error.detail, headers=after, v1_text=error.v1_text)
-    return replace(problem, errors=error.errors) if isinstance(error, BadRequestError) else problem
+def _of_queues(rows: Mapping[str, Row]) -> Iterator[OpsTroubled]:
+    """Queues in which due jobs wait, those that wait longest first."""
+    waiting = sorted((row for row in rows.values() if row.due and not row.paused), key=_waited, reverse=True)
+    still = [row for row in waiting if not row.running and _waited(row) > _NOBODY_CAME]
+    unserved, standing = [row for row in still if not row.slots], [row for row in still if row.slots]
+    late = [row for row in waiting if row.running and _waited(row) > _LATE]
+    yield from _each("unserved", "error", unserved, lambda row: f"Nobody serves {row.name}: {_due(row)}")
+    yield from _each("standing", "error", standing, lambda row: f"{row.name} stands still: {_due(row)}")
+    yield from _each(
+        "late", "warning", late, lambda row: f"{row.name} is late: {_due(row)}, {row.running:,} running"
+    )
 
 
-def invalid(error: ValidationError, where: str) -> Problem:
-    """A query or a body does not fit its model. What was sent is not repeated: it may be secret."""
-    errors = [
-        (".".join([where, *(shown(str(part)) for part in each["loc"])]), _what(each["type"], each["msg"]))
-        for each in error.errors(include_url=False, include_context=False, include_input=False)[:20]
-    ]
-    return bad_request(errors)
+def _each(
+    cause: str, level: Literal["warning", "error"], rows: Sequence[Row], words: Callable[[Row], str]
+) -> Iterator[OpsTroubled]:
+    for row in rows[:_MOST]:
+        yield _problem(cause, level, words(row), name=row.name)
+    if len(rows) > _MOST:
+        yield _problem(cause, level, f"The same in {len(rows) - _MOST:,} other queues", href="queues")
 
 
-def bad_request(errors: Sequence[tuple[str, str]]) -> Problem:
-    """A query or a body is wrong at these places."""
-    detail = "; ".join(f"{where}: {what}" for where, what in errors)
-    return Problem(slug="bad-request", detail=f"{detail}.", errors=errors, v1_text="Input validation failed")
+def _due(row: Row) -> str:
+    return f"{row.due:,} due, the oldest for {about(_waited(row))}"
 
 
-def _what(kind: str, message: str) -> str:
-    if kind == "extra_forbidden":
-        return "there is no such field"
-    if kind == "model_type":
-        return "it must be an object"
-    return (message[:1].lower() + message[1:]).removeprefix("value error, ")
+def _waited(row: Row) -> timedelta:
+    return timedelta(milliseconds=row.oldest_due_ms)
 
 
-def respond(problem: Problem, *, path: str, request_id: str, is_v1: bool) -> Response:
-    """A problem as an answer."""
-    if is_v1:
-        text = problem.detail if problem.v1_text is None else problem.v1_text
-        return JSONResponse({"error": text}, problem.code, dict(problem.headers))
-    body = {
-        "type": f"urn:monque:problem:{problem.slug}",
-        "title": problem.title,
-        "status": problem.code,
-        "detail": problem.detail,
-        "instance": quote(path, safe="/:@!$&'()*+,;=~"),
-        "requestId": request_id,
-        "errors": [{"where": where, "what": what} for where, what in problem.errors],
-    }
-    return JSONResponse(body, problem.code, dict(problem.headers), media_type="application/problem+json")
+def _is_silent(instance: Mapping[str, Any]) -> bool:
+    return not instance["alive"] and instance["state"] != "stopped"
 
 
-PROBLEM_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "type": {"enum": [f"urn:monque:problem:{slug}" for slug in SLUGS]},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "detail": {"type": "string"},
-        "instance": {"type": "string"},
-        "requestId": {"type": "string"},
-        "errors": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {"where": {"type": "string"}, "what": {"type": "string"}},
-                "required": ["where", "what"],
-                "additionalProperties": False,
-            },
-        },
-    },
-    "required": ["type", "title", "status", "detail", "instance", "requestId", "errors"],
-    "additionalProperties": False,
-}
+def _silent(snapshot: Snapshot) -> Iterator[OpsTroubled]:
+    """Instances that did not say goodbye and are not heard of."""
+    found = [each for each in snapshot.instances.values() if _is_silent(each)]
+    if not found:
+        return
+    hosts = [f"{each['host']}:{each['pid']}" if each["host"] else str(each["id"]) for each in found]
+    verb = "is" if len(found) == 1 else "are"
+    last = sum(each["busy"] for each in found)
+    known = f"; last known: {last:,} run{'' if last == 1 else 's'}" if last else ""
+    yield _problem(
+        "silent",
+        "warning",
+        f"{_some(hosts)} {verb} silent{known}",
+        href="instances?state=silent",
+        advice="Others take the jobs over.",
+    )
+
+
+def _paused(facts: Diagnosis, rows: Mapping[str, Row]) -> Iterator[OpsTroubled]:
+    """Pauses without an end, which are easily forgotten; those with an end were planned."""
+    forgotten = [pause for pause in facts.paused if pause.until is None]
+    for pause in forgotten[:_MOST]:
+        yield _problem("paused", "warning", _pause(pause, facts, rows), name=pause.name, resumes=True)
+    if len(forgotten) > _MOST:
+        yield _problem(
+            "paused", "warning", f"{len(forgotten) - _MOST:,} other names are paused", href="queues"
+        )
+
+
+def _pause(pause: Pause, facts: Diagnosis, rows: Mapping[str, Row]) -> str:
+    what = "All queues are" if pause.name is None else f"{pause.name} is"
+    since = "" if pause.since is None else f" for {about(facts.taken_at - pause.since)}"
+    why = "" if pause.reason is None else f" ({pause.reason})"
+    due = sum(row.due for row in rows.values() if pause.name in (None, row.name))
+    return f"{what} paused{since}{why}: {due:,} due"
+
+
+def _of_jobs(facts: Diagnosis, silent: Iterable[str]) -> Iterator[OpsTroubled]:
+    known = [*silent]  # no set: others may have stored anything as the owner of a job
+    # That an instance is silent says it already.
+    if stale := [job for job in facts.stale if job.claimed_by not in known]:
+        yield _problem(
+            "stale",
+            "error",
+            f"The processes of {_some([_job(job) for job in stale])} died, and nobody takes them over",
+            href="jobs?status=processing",
+            advice="Start an instance that serves them.",
+        )
+    if facts.stuck:
+        yield _problem(
+            "stuck",
+            "warning",
+            f"{_some([_job(job) for job in facts.stuck])} were told to stop and still run",
+            href="jobs?status=processing",
+            advice="Let their handlers call job.checkpoint().",
+        )
+
+
+def _never_ran(facts: Diagnosis, unserved: Iterable[str | None]) -> Iterator[OpsTroubled]:
+    """Schedules that never ran; those of names that nobody serves have that cause."""
+    known = set(unserved)
+    if found := [each for each in facts.never_ran if each.name not in known]:
+        names = _some([f"{each.name} {each.key}".rstrip() for each in found])
+        yield _problem("schedules", "warning", f"Never ran, though it was time: {names}", href="schedules")
+
+
+def _from(finding: Finding) -> OpsTroubled:
+    message = f"{finding.check.capitalize()}: {finding.message}"
+    level: Literal["warning", "error"] = "error" if finding.level == "error" else "warning"
+    place, advice = _PLACES.get(finding.check), finding.advice
+    return _problem(finding.check, level, message, href=place, advice=advice)
+
+
+def _job(job: Job[Any]) -> str:
+    return f"{job.name if is_text(job.name) else ''} {id_text(job.id)}"
+
+
+def _some(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - _MOST:,} more" if len(texts) > _MOST else ""
+    return ", ".join(texts[:_MOST]) + more

@@ -9,8 +9,7 @@ from monque._signals import on_signals
 from monque.web.app import Dashboard
 
 # Streams end within a second of a signal. A client that does not read any more, or a slow query, must not
-# keep the process: with half of it, an answer that is under way would be cut off; with twice as much, Ctrl-C
-# takes 4 s.
+# keep the process.
 _GRACE = 2
 
 

@@ -7,31 +7,36 @@ leads (`to`). Nothing here talks to a database: claiming, settling, recovering a
        ▲                 │  │  ├────fail──────► failed ─────┐
        ├─retry, release──┤  │  └──cancel_run,─► cancelled ──┤
        ├─snooze, repeat──┤  │     expire            ▲       │
+       ├─suspend─────────┤  │                       │       │
        ├─run_again───────┘  │                       │       │
        ├─recover (stale) ───┘     cancel, cancel_stale      │
        └────────────retried by an operator ◄────────────────┘
 
-The transitions stand in five files, by who acts:
+The transitions stand in eight files, by who acts. The drawing at the top of each names all of its own:
 
-    File         Who acts                         Transitions
-    run          the owner of a claim             claim, heartbeat, complete, retry, fail, release, snooze,
-                                                  cancel_run, expire
-    occurrences  the owner of a schedule's claim  repeat, give_up_occurrence, end_schedule, skip, spawn, park
-    calls        a later call with the same key   replace_waiting, note_again, run_again
-    recovery     any instance, if the owner died  recover, cancel_stale, give_up_crashed, run_again_crashed,
-                                                  abandon_occurrence, abandon_schedule
-    operators    people                           cancel, request_cancel, end_after_run, retry_by_operator,
-                                                  set_priority, reschedule_by_operator, run_now_by_operator,
-                                                  change_schedule, pause_schedule, trigger_schedule,
-                                                  count_extra_job
+    run          the owner of a claim
+    flows        the owner of a claim, whose handler does durable steps
+    occurrences  the owner of a schedule's claim
+    calls        a later call with the same key
+    recovery     any instance, if the owner died
+    operators    people
+    signals      whoever signals a job, and the run that receives the signal
+    batches      whoever sees that a batch is over
+    lines        the owner of a claim that finds no free turn, and whoever frees one
 
-They share `transition`, the value; `ownership`, whether a claim still holds its job; and `parts`, the fields,
-conditions and expressions that updates are made of.
+They share `transition`: the value, whether a claim still holds its job, and the fields, conditions and
+expressions that updates are made of.
 
 `cancel` leads from pending to cancelled, `cancel_stale` from a dead owner. `request_cancel` leaves a job in
 processing: it asks the owner to stop the run. `replace_waiting` gives a pending job the payload of a later
 call with the same key; `note_again` notes such a call in a running job, which then does not end before it has
 run once more (`run_again`).
+
+`park_in_line` puts a job back until it gets a turn in the line of its key, which `expose` gives it.
+
+`record_steps` leaves a job in processing, with what its handler has done. `suspend` puts it back until a
+time or a signal, or until a batch is over. `wake_batch` ends such a wait,
+and `cancel_after_batch` ends the job with it.
 
 A schedule goes back to pending after each run (`repeat`), and also without a run: `skip`, `spawn`, `park`.
 `end_schedule` completes it. `pause_schedule`, `trigger_schedule` and `change_schedule` leave it where it is.

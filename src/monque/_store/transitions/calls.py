@@ -1,4 +1,4 @@
-"""What a later call with the same key does to the job that is there.
+"""Transitions of a later call with the same key, for the job that is there.
 
     pending    ──replace_waiting─► pending, with the payload of the later call
     processing ──note_again──────► processing, with the later call noted
@@ -10,30 +10,77 @@ The owner of the run performs `run_again` instead of the end of the run.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from monque._store import document as history
-from monque._store import unique
-from monque._store.document import CLAIM_FIELDS, TRACE_FIELDS, Document, attempt_of
+from monque._store.document import CLAIM_FIELDS, PARKED, TRACE_FIELDS, Claim, Document
 from monque._store.transitions.transition import (
     CRASH_FIELDS,
     IS_NOTED,
-    LONG_FIELDS,
     NOTED,
     REQUESTED,
+    FailedRun,
     Transition,
     counter,
     owned,
 )
-from monque._store.unique import Terms
 from monque._values.history import HistoryEntry
+from monque._values.settings import OnConflict, Until
 from monque._values.status import JobStatus
 
 # What a call says of its job beside payload and time: replaced as a whole.
-_OF_CALL = ("policy", "priority")
+_OF_CALL = ("policy", "priority", "onFailure")
+
+# What the run of an earlier call leaves: the next call begins without it.
+_OF_RUN = ("again", "failReason", "snoozeCount", "cancel", "steps", "signals", "parked", "turn")
+
+# Jobs that the run of an earlier call has stored (`run_jobs`) are not those of the next call.
+_REDO: Document = {
+    "$cond": [
+        {"$eq": [{"$type": "$steps"}, "missing"]},
+        {"$ifNull": ["$redo", "$$REMOVE"]},
+        {"$add": [counter("$redo"), 1]},
+    ]
+}
+
+_AWAITS_BATCH = {"$eq": ["$parked.why", "batch"]}
+
+# It waits for its turn in the line of a key.
+_IN_LINE = {"$eq": ["$parked.why", "turn"]}
+_HAS_TIME = {"$and": [_IN_LINE, {"$ne": ["$nextRunAt", PARKED]}]}
+_NOT_IN_LINE = {"$set": {"parked": {"$cond": [_HAS_TIME, "$$REMOVE", "$parked"]}}}
 
 # It failed, and waits for its next try.
 _WAITS_FOR_RETRY = {"$gt": [counter("$failCount"), 0]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """The terms of one call; a call that only keeps what is there has none. Durations are milliseconds."""
+
+    on_conflict: OnConflict = "keep"
+    until: Until = "done"
+    says_time: bool = False
+    """The call says when the job is due: else one that waits keeps its time."""
+    wait: int | None = None
+    """Debounce: due this long after the last call."""
+    max_wait: int | None = None
+    """Debounce: due at most this long after the first call."""
+    expires_after: int | None = None
+    """The time after its due time from which the job is not worth running."""
+    window: int | None = None
+    """At most one call is accepted within this time."""
+
+    @property
+    def replaces(self) -> bool:
+        """Return whether a job that waits gets the payload and the settings of this call."""
+        return self.on_conflict == "replace"
+
+    @property
+    def runs_again(self) -> bool:
+        """Return whether a job that runs will run once more for this call."""
+        return self.replaces or self.until == "start"
 
 
 def replace_waiting(new: Document, terms: Terms) -> Transition:
@@ -43,30 +90,48 @@ def replace_waiting(new: Document, terms: Terms) -> Transition:
     new. With a debounce it is due after the wait, and at most `max_wait` after the first call.
     """
     first = {"$cond": [_WAITS_FOR_RETRY, "$$NOW", _date("$askedAt", _date("$createdAt"))]}
-    due: Any = {"$cond": [_WAITS_FOR_RETRY, "$$NOW", "$nextRunAt"]}
+    # With the new payload, one that waits for its turn may have another line: it meets the gate again.
+    is_due = {"$or": [_WAITS_FOR_RETRY, _IN_LINE]} if "parked" in new else _WAITS_FOR_RETRY
+    due: Any = {"$cond": [is_due, "$$NOW", "$nextRunAt"]}
     if terms.wait is not None or terms.says_time:
-        due = "$$new.nextRunAt" if terms.wait is None else _debounced(terms, first)
+        due = _due_of(new, "$$new.nextRunAt") if terms.wait is None else _debounced(terms, first)
     said = [field for field in (*_OF_CALL, *_new_trace(new)) if field in new]
     changed: Document = {
         **{field: f"$$new.{field}" for field in ("data", *said)},
-        "nextRunAt": due,
+        **(_moved(due) if terms.wait is not None or terms.says_time else {"nextRunAt": due}),
         "askedAt": {"$cond": [_WAITS_FOR_RETRY, "$$NOW", "$askedAt"]},
         "failCount": 0,
         "updatedAt": "$$NOW",
     }
     unsaid = [field for field in (*_OF_CALL, *_new_trace(new)) if field not in new]
-    is_new = {"$eq": [{"$type": "$_id"}, "missing"]}
+    is_new, due_at = {"$eq": [{"$type": "$_id"}, "missing"]}, _date("$nextRunAt")
     # The payload stands here once: twice, a large one would not fit into a command.
     stored = {"$cond": [is_new, "$$new", {"$mergeObjects": ["$$ROOT", changed]}]}
     return Transition(
         to=JobStatus.PENDING,
-        when=_holds_key(new, "pending"),
+        # One that has steps is in the middle of its run, also while it waits.
+        when={**_holds_key(new), "status": "pending", "steps": {"$exists": False}},
         then=[
             {"$replaceWith": {"$let": {"vars": {"new": {"$literal": new}}, "in": stored}}},
-            {"$unset": ["failReason", *CRASH_FIELDS, "again", "cancel", *unsaid]},
-            *_expiring("policy", "$nextRunAt", terms),
+            {"$unset": ["failReason", *CRASH_FIELDS, "again", "cancel", "turn", *unsaid]},
+            *([_NOT_IN_LINE] if "parked" in new else []),
+            *_expiring("policy", _date("$parked.dueAt", due_at) if "parked" in new else due_at, terms),
         ],
     )
+
+
+def _moved(due: Any) -> Document:
+    """The time of a job that is there; one that waits for a batch goes on with that."""
+    later = {"$mergeObjects": ["$parked", {"dueAt": due}]}
+    return {
+        "nextRunAt": {"$cond": [_AWAITS_BATCH, "$nextRunAt", due]},
+        "parked": {"$cond": [_AWAITS_BATCH, later, "$parked"]},
+    }
+
+
+def _due_of(new: Document, stored: Any) -> Any:
+    """The time of a call: the one that its job would have, unless that waits for something else first."""
+    return new.get("parked", {}).get("dueAt", stored)
 
 
 def _new_trace(new: Document) -> tuple[str, ...]:
@@ -77,20 +142,25 @@ def _new_trace(new: Document) -> tuple[str, ...]:
 def note_again(new: Document, terms: Terms) -> Transition:
     """processing -> processing, with a later call noted: when the run ends, the job runs once more.
 
-    Of several calls the newest counts; the first one's time is kept.
+    So does one that has steps and waits: pending -> pending. Of several calls the newest counts; the first
+    one's time is kept.
     """
     since = {"$cond": [IS_NOTED, _date("$again.since"), "$$NOW"]}
     due: Any = {"$cond": [IS_NOTED, _date("$again.runAt"), "$$NOW"]}
     if terms.wait is not None or terms.says_time:
-        due = new["nextRunAt"] if terms.wait is None else _debounced(terms, since)
+        due = _due_of(new, new["nextRunAt"]) if terms.wait is None else _debounced(terms, since)
     call = {field: new[field] for field in ("data", *_OF_CALL) if field in new}
     noted = {"runAt": due, "since": since, "count": {"$add": [counter("$again.count"), 1]}}
     return Transition(
         to=JobStatus.PROCESSING,
-        when=_holds_key(new, "processing"),
+        when={
+            **_holds_key(new),
+            "status": {"$in": ["pending", "processing"]},
+            "$or": [{"status": "processing"}, {"steps": {"$exists": True}}],
+        },
         then=[
             {"$set": {"again": {"$mergeObjects": [{"$literal": call}, noted]}, "updatedAt": "$$NOW"}},
-            *_expiring("again.policy", "$again.runAt", terms),
+            *_expiring("again.policy", _date("$again.runAt"), terms),
             *_accepted_window(new, terms),
         ],
     )
@@ -100,26 +170,30 @@ def _accepted_window(new: Document, terms: Terms) -> list[Document]:
     """The stage with which a call that was accepted begins a window, if it has one."""
     if terms.window is None:
         return []
-    return [{"$set": {"windowKey": {"$literal": new["windowKey"]}, **unique.until(terms.window)}}]
+    return [{"$set": {"windowKey": {"$literal": new["windowKey"]}, **until(terms.window)}}]
 
 
-def _holds_key(document: Mapping[str, Any], status: str) -> Document:
-    """Match the job with this name and key in this state, unless it is a schedule."""
-    key = {field: document[field] for field in ("name", "uniqueKey")}
-    return {**key, "status": status, "repeatInterval": None}
+def until(window: int) -> Document:
+    """The end of a window that begins now, as an expression."""
+    return {"windowUntil": {"$add": ["$$NOW", window]}}
+
+
+def _holds_key(document: Mapping[str, Any]) -> Document:
+    """Match the job with this name and key, unless it is a schedule."""
+    return {**{field: document[field] for field in ("name", "uniqueKey")}, "repeatInterval": None}
 
 
 def _debounced(terms: Terms, first: Any) -> Document:
-    """When a debounced job is due whose first call came at *first*."""
+    """The due time of a debounced job whose first call came at *first*."""
     after_last = {"$add": ["$$NOW", terms.wait]}
     return after_last if terms.max_wait is None else {"$min": [after_last, {"$add": [first, terms.max_wait]}]}
 
 
-def _expiring(policy: str, due: str, terms: Terms) -> list[Document]:
+def _expiring(policy: str, due: Document, terms: Terms) -> list[Document]:
     """The stage that counts the expiry from the time at which the job turned out to be due."""
     if terms.expires_after is None:
         return []
-    return [{"$set": {f"{policy}.expiresAt": {"$add": [_date(due), terms.expires_after]}}}]
+    return [{"$set": {f"{policy}.expiresAt": {"$add": [due, terms.expires_after]}}}]
 
 
 def _date(field: str, otherwise: Any = "$$NOW") -> Document:
@@ -128,7 +202,7 @@ def _date(field: str, otherwise: Any = "$$NOW") -> Document:
 
 
 def run_again(
-    claim: Mapping[str, Any], *, entry: HistoryEntry | None = None, leaves: Document | None = None
+    claim: Claim, *, entry: HistoryEntry | None = None, leaves: Document | None = None
 ) -> Transition:
     """processing -> pending, once more: a later call with the same key came while it ran.
 
@@ -137,13 +211,12 @@ def run_again(
     *leaves* is the run that failed for good.
     """
     kept = {} if leaves is None else {"failedRunId": leaves["_id"]}
-    stages = once_more({"settledAttempt": attempt_of(claim), **kept})
+    stages = once_more({"settledAttempt": claim.attempt, **kept})
     return Transition(
         to=JobStatus.PENDING,
-        when={**owned(claim), **NOTED, "$nor": [{"$expr": REQUESTED}]},
-        then=stages if entry is None else [history.append(entry, claim), *stages],
-        leaves=leaves,
-        lean=[*stages, {"$unset": [*LONG_FIELDS, "result"]}],
+        when={**owned(claim.claimed_by, claim.attempt), **NOTED, "$nor": [{"$expr": REQUESTED}]},
+        then=stages if entry is None else [history.append(entry, claim.document), *stages],
+        beside=None if leaves is None else FailedRun(leaves),
     )
 
 
@@ -154,8 +227,9 @@ def once_more(fields: Document) -> list[Document]:
         **{field: {"$ifNull": [f"$again.{field}", "$$REMOVE"]} for field in _OF_CALL},
         "nextRunAt": {"$max": [_date("$again.runAt"), "$$NOW"]},
         "askedAt": _date("$again.since"),
+        "redo": _REDO,
     }
-    stale = (*CLAIM_FIELDS, *CRASH_FIELDS, "again", "failReason", "snoozeCount", "cancel")
+    stale = (*CLAIM_FIELDS, *CRASH_FIELDS, *_OF_RUN)
     return [
         {"$set": {"status": "pending", **called, "failCount": 0, **fields, "updatedAt": "$$NOW"}},
         {"$unset": list(stale)},

@@ -1,4 +1,4 @@
-"""What becomes of a schedule after a run, or at its time without one.
+"""Transitions of a schedule after a run, or at its time without one.
 
     processing ──repeat, give_up_occurrence─► pending, at the next time
     processing ──skip, spawn────────────────► pending, at the next time; completed if there is none
@@ -15,15 +15,24 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from monque._store import document
-from monque._store.document import LARGEST_INT32, PARKED, Document, attempt_of
-from monque._store.planning import is_triggered, run_count_of, settings_of, skip_count_of
+from monque._store.document import (
+    LARGEST_INT32,
+    PARKED,
+    Claim,
+    Document,
+    is_triggered,
+    run_count_of,
+    settings_of,
+    skip_count_of,
+)
 from monque._store.transitions.transition import (
     CRASH_FIELDS,
-    LONG_FIELDS,
     NO_CLAIM,
     NO_CRASHES,
     REQUESTED,
     RESULT_FIELDS,
+    FailedRun,
+    SpawnedJob,
     Transition,
     as_read,
     counter,
@@ -37,7 +46,7 @@ from monque._workers.results import Kept
 
 
 def repeat(
-    claim: Mapping[str, Any],
+    claim: Claim,
     *,
     run_at: datetime,
     entry: HistoryEntry | None = None,
@@ -50,17 +59,16 @@ def repeat(
     *run_at* is wrong and has to be computed again (see `take_over`). The result that is *kept* takes the
     place of that of an earlier run. *ended* is the run for `recentRuns`; so it is in what follows.
     """
-    update = next_time(claim, run_at, {"settledAttempt": attempt_of(claim)})
-    lean = None if entry is None and kept is None else _without_long_fields(update)
+    update = next_time(claim.document, run_at, {"settledAttempt": claim.attempt})
     if entry is not None:
-        then: Document | list[Document] = with_history(update, document.append(entry, claim))
+        then: Document | list[Document] = with_history(update, document.append(entry, claim.document))
     else:
-        then = _with_result(update, claim, kept)
-    return Transition(JobStatus.PENDING, same_schedule(claim), then, lean=lean).keeping(claim, ended)
+        then = _with_result(update, claim.document, kept)
+    return Transition(JobStatus.PENDING, same_schedule(claim), then).keeping(claim.document, ended)
 
 
 def give_up_occurrence(
-    claim: Mapping[str, Any],
+    claim: Claim,
     *,
     run_at: datetime,
     leaves: Document,
@@ -68,20 +76,19 @@ def give_up_occurrence(
     ended: Document | None = None,
 ) -> Transition:
     """processing -> pending at the schedule's next time, with the failed run kept beside it."""
-    fields = {"settledAttempt": attempt_of(claim), "failedRunId": leaves["_id"]}
-    update = next_time(claim, run_at, fields)
+    fields = {"settledAttempt": claim.attempt, "failedRunId": leaves["_id"]}
+    update = next_time(claim.document, run_at, fields)
     given_up = Transition(
         to=JobStatus.PENDING,
         when=same_schedule(claim),
-        then=update if entry is None else with_history(update, document.append(entry, claim)),
-        leaves=leaves,
-        lean=None if entry is None else _without_long_fields(update),
+        then=update if entry is None else with_history(update, document.append(entry, claim.document)),
+        beside=FailedRun(leaves),
     )
-    return given_up.keeping(claim, ended)
+    return given_up.keeping(claim.document, ended)
 
 
 def end_schedule(
-    claim: Mapping[str, Any],
+    claim: Claim,
     *,
     ran: float | None = None,
     entry: HistoryEntry | None = None,
@@ -93,44 +100,43 @@ def end_schedule(
 
     *entry* and *leaves* are those of a last run that did not succeed, *kept* is the result of one that did.
     """
-    fields: Document = {"status": "completed", "failCount": 0, "settledAttempt": attempt_of(claim)}
+    fields: Document = {"status": "completed", "failCount": 0, "settledAttempt": claim.attempt}
     if leaves is not None:
         fields["failedRunId"] = leaves["_id"]
-    update = ended_run({} if ran is None else one_run_more(claim), fields)
-    update["$unset"] |= _no_trigger(claim)
+    update = ended_run({} if ran is None else one_run_more(claim.document), fields)
+    update["$unset"] |= _no_trigger(claim.document)
     then: Document | list[Document] = update  # without a run, the result of the last one stays
     if entry is not None:
-        then = with_history(update, document.append(entry, claim))
+        then = with_history(update, document.append(entry, claim.document))
     elif ran is not None:
-        then = _with_result(update, claim, kept)
+        then = _with_result(update, claim.document, kept)
     last = Transition(
         to=JobStatus.COMPLETED,
         when=same_schedule(claim),
         then=then,
-        leaves=leaves,
         ran=None if ran is None or entry is not None else timedelta(milliseconds=rounded(round(ran * 1000))),
-        lean=None if entry is None and kept is None else _without_long_fields(update),
         step="ended",
+        beside=None if leaves is None else FailedRun(leaves),
     )
-    return last.keeping(claim, ended)
+    return last.keeping(claim.document, ended)
 
 
-def skip(claim: Mapping[str, Any], *, run_at: datetime | None, ended: Document | None = None) -> Transition:
+def skip(claim: Claim, *, run_at: datetime | None, ended: Document | None = None) -> Transition:
     """processing -> pending at the next time of the schedule, without a run; completed if there is none."""
-    fields = {"settledAttempt": attempt_of(claim), "skipCount": skip_count_of(claim) + 1, "failCount": 0}
-    update = ended_run({}, {**fields, **_goes_on(claim, run_at)})
-    update["$unset"] |= _no_trigger(claim)
+    fields = {"settledAttempt": claim.attempt, "skipCount": skip_count_of(claim.document) + 1, "failCount": 0}
+    update = ended_run({}, {**fields, **_goes_on(claim.document, run_at)})
+    update["$unset"] |= _no_trigger(claim.document)
     skipped = Transition(
         to=JobStatus.COMPLETED if run_at is None else JobStatus.PENDING,
         when=same_schedule(claim),
         then=update,
         step="skipped",
     )
-    return skipped.keeping(claim, ended)
+    return skipped.keeping(claim.document, ended)
 
 
 def spawn(
-    claim: Mapping[str, Any],
+    claim: Claim,
     *,
     run_at: datetime | None,
     spawns: Document,
@@ -143,26 +149,25 @@ def spawn(
     The count is added to what is stored: an operator may have had an extra job stored meanwhile.
     """
     counted = {"runCount": {"$add": [counter("$runCount"), 1]}, "lastRunAt": "$$NOW"}
-    fields = {"settledAttempt": attempt_of(claim), "failCount": 0, **counted, **_goes_on(claim, run_at)}
-    removed = (*CRASH_FIELDS, "failReason", "snoozeCount", *_no_trigger(claim))
+    fields = {"settledAttempt": claim.attempt, "failCount": 0, **counted, **_goes_on(claim.document, run_at)}
+    removed = (*CRASH_FIELDS, "failReason", "snoozeCount", *_no_trigger(claim.document))
     spawned = Transition(
         to=JobStatus.COMPLETED if run_at is None else JobStatus.PENDING,
         when=same_schedule(claim),
         then=[*ending(fields), {"$unset": list(removed)}],
         step="spawned",
-        spawns=spawns,
-        otherwise=otherwise,
+        beside=SpawnedJob(spawns, otherwise),
     )
-    return spawned.keeping(claim, ended)
+    return spawned.keeping(claim.document, ended)
 
 
-def park(claim: Mapping[str, Any]) -> Transition:
+def park(claim: Claim) -> Transition:
     """processing -> pending without a time: the schedule was paused while it ran, and its retry has come."""
     return Transition(
         to=JobStatus.PENDING,
         when=same_schedule(claim),
         then={
-            "$set": {"status": "pending", "nextRunAt": PARKED, "settledAttempt": attempt_of(claim)},
+            "$set": {"status": "pending", "nextRunAt": PARKED, "settledAttempt": claim.attempt},
             "$unset": NO_CLAIM,
             "$currentDate": {"updatedAt": True},
         },
@@ -170,19 +175,19 @@ def park(claim: Mapping[str, Any]) -> Transition:
     )
 
 
-def same_schedule(claim: Mapping[str, Any]) -> Document:
+def same_schedule(claim: Claim) -> Document:
     """Match the schedule only as this run knew it: also without a request to cancel that came meanwhile.
 
     A schedule that is to end must not wait for its next time first, which may be a month away.
     """
-    known = as_read(claim, ("repeatInterval", "timezone", "schedule"))
-    return {**owned(claim), **known, "$nor": [{"$expr": REQUESTED}]}
+    known = as_read(claim.document, ("repeatInterval", "timezone", "schedule"))
+    return {**owned(claim.claimed_by, claim.attempt), **known, "$nor": [{"$expr": REQUESTED}]}
 
 
-def next_time(claim: Mapping[str, Any], run_at: datetime, fields: Document) -> Document:
+def next_time(schedule: Mapping[str, Any], run_at: datetime, fields: Document) -> Document:
     """The update that ends a run of a schedule and lets it wait for *run_at*."""
-    update = ended_run(one_run_more(claim), {"failCount": 0, **_goes_on(claim, run_at), **fields})
-    update["$unset"] |= _no_trigger(claim)
+    update = ended_run(one_run_more(schedule), {"failCount": 0, **_goes_on(schedule, run_at), **fields})
+    update["$unset"] |= _no_trigger(schedule)
     return update
 
 
@@ -196,24 +201,28 @@ def ended_run(counted: Document, fields: Document) -> Document:
     }
 
 
-def _goes_on(claim: Mapping[str, Any], run_at: datetime | None) -> Document:
+def _goes_on(schedule: Mapping[str, Any], run_at: datetime | None) -> Document:
     """The state of a schedule whose run was passed by; one that somebody has triggered is due for that."""
     if run_at is None:
         return {"status": "completed"}
-    moved = {"movedTo": run_at} if is_triggered(claim) else {}
+    moved = {"movedTo": run_at} if is_triggered(schedule) else {}
     return {"status": "pending", "nextRunAt": run_at, **moved}
 
 
-def one_run_more(claim: Mapping[str, Any]) -> Document:
+def one_run_more(schedule: Mapping[str, Any]) -> Document:
     """One run more. Set instead of incremented, as `failCount`."""
-    return {"runCount": min(run_count_of(claim) + 1, LARGEST_INT32)}
+    return {"runCount": min(run_count_of(schedule) + 1, LARGEST_INT32)}
 
 
-def _no_trigger(claim: Mapping[str, Any]) -> Document:
-    """What to remove now that the wish to run once more is followed."""
-    if not is_triggered(claim):
-        return {}
-    return {"schedule" if len(settings_of(claim)) == 1 else "schedule.triggeredAt": ""}
+def _no_trigger(schedule: Mapping[str, Any]) -> Document:
+    """The fields to remove now that the wish to run once more is followed, or the end of a pause is seen."""
+    settings = settings_of(schedule)
+    over = [
+        each for each in settings if each == "triggeredAt" or (each, settings[each]) == ("pausedAt", None)
+    ]
+    if over and len(over) == len(settings):
+        return {"schedule": ""}
+    return dict.fromkeys((f"schedule.{name}" for name in over), "")
 
 
 def with_history(update: Document, appending: Document) -> list[Document]:
@@ -222,15 +231,11 @@ def with_history(update: Document, appending: Document) -> list[Document]:
     return [appending, {"$set": {**update["$set"], **stamps}}, {"$unset": list(update["$unset"])}]
 
 
-def _with_result(update: Document, claim: Mapping[str, Any], kept: Kept | None) -> Document:
+def _with_result(update: Document, schedule: Mapping[str, Any], kept: Kept | None) -> Document:
     """An update of a schedule that stores the result of its last run, or why there is none."""
     if kept is None:
-        earlier = {field: "" for field in RESULT_FIELDS if field in claim}
+        earlier = {field: "" for field in RESULT_FIELDS if field in schedule}
         return {**update, "$unset": {**update["$unset"], **earlier}} if earlier else update
     fields: Document = {"result": kept.value} if kept.error is None else {"resultError": kept.error}
     other = {field: "" for field in RESULT_FIELDS if field not in fields}
     return {**update, "$set": {**update["$set"], **fields}, "$unset": {**update["$unset"], **other}}
-
-
-def _without_long_fields(update: Document) -> Document:
-    return {**update, "$unset": {**update["$unset"], **dict.fromkeys((*LONG_FIELDS, "result"), "")}}

@@ -17,7 +17,7 @@ a tolerance close to the interval, one late heartbeat must not lose jobs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from monque._store import document
@@ -29,11 +29,13 @@ from monque._store.transitions.transition import (
     NOTED,
     RAN_SINCE_CRASH,
     REQUESTED,
+    FailedRun,
     Transition,
     as_read,
     counter,
 )
 from monque._values.history import HistoryEntry
+from monque._values.options import Options
 from monque._values.status import JobStatus
 
 # With 2, a single heartbeat that is lost on its way and one that is late lose the job; with 6, jobs of a dead
@@ -41,14 +43,24 @@ from monque._values.status import JobStatus
 _MISSED_BEATS = 3
 
 
+# The interval of an owner that does not say its own, as TypeScript instances have it.
+_UNKNOWN_INTERVAL = timedelta(seconds=30)
+
+_PROMISED = {"$min": [counter("$heartbeatInterval"), LARGEST_INT32]}
+_INTERVAL = {"$cond": [{"$gt": [_PROMISED, 0]}, _PROMISED, milliseconds(_UNKNOWN_INTERVAL)]}
+
+# No claim is checked later than this. To add to a date near the end of time is an error of the server.
+FAR = datetime(9999, 1, 1, tzinfo=UTC)
+
+
 def allowed_silence(*, tolerance: timedelta, interval: timedelta) -> timedelta:
-    """How long an owner with this heartbeat interval may be silent before others take its jobs."""
-    return max(tolerance, _MISSED_BEATS * interval)
+    """The time that an owner with this heartbeat interval may be silent before others take its jobs."""
+    return max(tolerance, _MISSED_BEATS * (interval or _UNKNOWN_INTERVAL))
 
 
-def allowed_silence_of(interval: Document, *, tolerance: timedelta) -> Document:
-    """The same in milliseconds, as an expression; *interval* is the expression for the stored one."""
-    return {"$max": [milliseconds(tolerance), {"$multiply": [_MISSED_BEATS, interval]}]}
+def _silence(tolerance: timedelta) -> Document:
+    """The same in milliseconds, as an expression of the interval that a claim promises."""
+    return {"$max": [milliseconds(tolerance), {"$multiply": [_MISSED_BEATS, _INTERVAL]}]}
 
 
 def stale(*, tolerance: timedelta, lock_timeout: timedelta, as_of: datetime) -> Document:
@@ -60,9 +72,7 @@ def stale(*, tolerance: timedelta, lock_timeout: timedelta, as_of: datetime) -> 
     `$$NOW` alone would not do: the driver repeats a command until an outage is over, and by then all owners
     have been silent.
     """
-    now = {"$min": ["$$NOW", as_of]}
-    promised = {"$min": [counter("$heartbeatInterval"), LARGEST_INT32]}
-    silence = allowed_silence_of(promised, tolerance=tolerance)
+    now, silence = {"$min": ["$$NOW", as_of]}, _silence(tolerance)
     heard = {"$ifNull": ["$lastHeartbeat", None]}
     locked = {"$ifNull": ["$lockedAt", {"$ifNull": ["$updatedAt", "$$NOW"]}]}
     return {
@@ -77,6 +87,30 @@ def stale(*, tolerance: timedelta, lock_timeout: timedelta, as_of: datetime) -> 
     }
 
 
+def held(stale: Document, options: Options, most: int) -> list[Document]:
+    """The pipeline that reads *most* claims, dead ones first, then in the order in which they would be."""
+    dated = {"$eq": [{"$type": "$lastHeartbeat"}, "date"]}
+    beaten = {"$and": [dated, {"$lt": ["$lastHeartbeat", FAR]}]}
+    silent_at = {"$add": ["$lastHeartbeat", _silence(options.tolerance)]}
+    facts = {
+        "lastHeartbeat": 1,
+        "interval": {"$toInt": _INTERVAL},
+        "stale": stale["$expr"],
+        "until": {"$cond": [beaten, silent_at, FAR]},
+    }
+    return [
+        {"$match": {"status": "processing"}},
+        {"$project": {**stale_fields(max_crashes=options.max_retries), **facts}},
+        {"$sort": {"stale": -1, "until": 1}},
+        {"$limit": most},
+    ]
+
+
+def still_claimed(read: Mapping[str, Any]) -> Document:
+    """Match while nothing has happened to a claim since it was read: no heartbeat, and no other claim."""
+    return {"status": "processing", **as_read(read, ("claimedBy", "attempt", "lastHeartbeat"))}
+
+
 # Recovery remembers the attempt that it ended; a claim of another implementation has none.
 _LOST_ATTEMPT = {"$ifNull": ["$attempt", {"$ifNull": ["$lostAttempt", "$$REMOVE"]}]}
 
@@ -89,16 +123,19 @@ _CRASHED = {
     "updatedAt": "$$NOW",
 }
 
+# A job that is put back keeps its turn in the line of a key. That of a whole name is free for others.
+_KEYED_TURN = {"$cond": [{"$gt": ["$turn.line", ""]}, "$turn", "$$REMOVE"]}
+
 
 def stale_fields(*, max_crashes: int) -> Document:
-    """What recovery reads of a stale job: its crashes, whether they are too many, whether it is to end."""
-    named = dict.fromkeys(("name", "claimedBy", "attempt", "repeatInterval"), 1)
+    """The facts that recovery reads of a stale job: its crashes, are they too many, is it to end."""
+    named = dict.fromkeys(("name", "claimedBy", "attempt", "repeatInterval", "onFailure", "followUp"), 1)
     hopeless = _is_hopeless(max_crashes)
     return {**named, "crashes": _CRASHES, "hopeless": hopeless, "requested": REQUESTED, "noted": IS_NOTED}
 
 
 def _is_hopeless(max_crashes: int) -> Document:
-    """Whether its owners died as often as the job may be tried: by its own policy, else *max_crashes*."""
+    """Match if its owners died as often as the job may be tried: by its policy, else *max_crashes*."""
     attempts, delays = "$policy.maxAttempts", "$policy.delays"
     has_policy = {"$eq": [{"$type": "$policy"}, "object"]}
     says_attempts = {"$and": [has_policy, {"$isNumber": attempts}, {"$gte": [attempts, 1]}]}
@@ -112,7 +149,7 @@ def recover(stale: Document, *, max_crashes: int, entry: HistoryEntry | None = N
     return Transition(
         to=JobStatus.PENDING,
         when={**stale, "$nor": [{"$expr": _is_hopeless(max_crashes)}, {"$expr": REQUESTED}]},
-        then=_taken({**_CRASHED, "status": "pending"}, entry),
+        then=_taken({**_CRASHED, "status": "pending", "turn": _KEYED_TURN}, entry),
     )
 
 
@@ -123,7 +160,7 @@ def cancel_stale(
     cancelled = Transition(
         to=JobStatus.CANCELLED,
         when={**stale, "$and": [{"$expr": REQUESTED}]},
-        then=_taken({**_CRASHED, "status": "cancelled"}, entry, ["again"]),
+        then=_taken({**_CRASHED, "status": "cancelled"}, entry, ["again", "signals", "turn"]),
     )
     return cancelled.keeping({}, ended)
 
@@ -131,7 +168,7 @@ def cancel_stale(
 def _taken(fields: Document, entry: HistoryEntry | None, removed: Iterable[str] = ()) -> list[Document]:
     """The stages that take a job from its dead owner: set these fields, keep the lost run, end the claim."""
     lost = [] if entry is None else [document.append_lost(entry)]
-    return [*lost, {"$set": fields}, {"$unset": [*CLAIM_FIELDS, *removed]}]
+    return [*lost, {"$set": fields}, {"$unset": [*CLAIM_FIELDS, "parked", *removed]}]
 
 
 def give_up_crashed(
@@ -158,7 +195,7 @@ def give_up_crashed(
 
 
 def _failed_by_crash(reason: str, entry: HistoryEntry | None) -> list[Document]:
-    return _taken({**_CRASHED, "status": "failed", "failReason": {"$literal": reason}}, entry)
+    return _taken({**_CRASHED, "status": "failed", "failReason": {"$literal": reason}}, entry, ["turn"])
 
 
 def crash_reason(crashes: int) -> str:
@@ -178,7 +215,7 @@ def run_again_crashed(
         to=JobStatus.PENDING,
         when={**_untouched(job), **NOTED},
         then=stages if entry is None else [document.append_lost(entry), *stages],
-        leaves=leaves,
+        beside=FailedRun(leaves),
     )
 
 
@@ -201,12 +238,13 @@ def abandon_occurrence(
         update = ended_run(one_run_more(schedule), {"status": "completed", "failCount": 0, **fields})
     else:
         update = next_time(schedule, run_at, fields)
+    update["$unset"] |= {"turn": ""}
     abandoned = Transition(
         to=JobStatus.COMPLETED if run_at is None else JobStatus.PENDING,
         when=_untouched(schedule),
         then=update if entry is None else with_history(update, document.append_lost(entry)),
-        leaves=leaves,
         step="ended" if run_at is None else None,
+        beside=FailedRun(leaves),
     )
     return abandoned.keeping(schedule, ended)
 

@@ -1,14 +1,15 @@
-"""What the owner of a claim does to its job: the story of one run, from the claim to the settlement.
+"""Transitions by the owner of a claim: the story of one run, from the claim to the settlement.
 
     pending ──claim──► processing ──complete────────► completed
-       ▲                 │    ├─────fail────────────► failed
+       ▲                 │    ├─────remove──────────► completed, and the document is gone
+       │                 │    ├─────fail────────────► failed
        │                 │    └─────cancel_run,─────► cancelled
        │                 │          expire
        └─retry, release,─┘
-         snooze
+         snooze, refuse
 
-`heartbeat` leaves the job in processing. Each settlement applies only while the claim holds (`owned`), and
-writes `settledAttempt`, so that its owner can tell later whether it happened (`was_settled`).
+`heartbeat` and `take` leave the job in processing. Each settlement applies only while the claim holds
+(`owned`), and writes `settledAttempt`, so that its owner can tell later whether it happened (`was_settled`).
 
 A schedule that has run does not complete: see `occurrences`. A job in which a later call with the same key is
 noted does not end before it has run once more: see `calls.run_again`.
@@ -18,34 +19,33 @@ Jobs that end alike share one transition, and so one write: most of these are ca
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, cast
+from typing import cast
 
 from monque._store import document
 from monque._store.document import (
+    FOLLOW_UP,
     LARGEST_INT32,
+    ON_FAILURE,
+    Claim,
     Document,
-    attempt_of,
-    failures_with,
-    has_again,
-    is_ended_after_run,
-    is_recurring,
     milliseconds,
+    on_failure_of,
     stuck_since,
 )
 from monque._store.transitions.calls import run_again
 from monque._store.transitions.occurrences import same_schedule
 from monque._store.transitions.transition import (
     FORGET_OLD_CRASHES,
-    LONG_FIELDS,
     MOVE_COUNTS,
     NO_CLAIM,
     NO_CRASHES,
     REQUESTED,
     Transition,
+    by_id,
     counter,
     ending,
     may_end,
@@ -56,12 +56,6 @@ from monque._store.transitions.transition import (
 from monque._values.history import HistoryEntry
 from monque._values.status import CancelledBy, JobStatus
 from monque._workers.results import Kept
-
-# The longest reason in a document that has no room for more: others may store such. Half would say too
-# little; twice could be too long as well.
-_SHORT_REASON = 200
-
-_NO_ROOM = "the document of this job has no room for its result"
 
 
 def claim(*, instance_id: str, heartbeat_interval: timedelta) -> Transition:
@@ -87,38 +81,42 @@ def claim(*, instance_id: str, heartbeat_interval: timedelta) -> Transition:
     )
 
 
-def heartbeat(claim: Mapping[str, Any]) -> Transition:
+ALIVE: Document = {"$currentDate": {"lastHeartbeat": True, "lockedAt": True, "updatedAt": True}}
+
+
+def heartbeat(claim: Claim) -> Transition:
     """processing -> processing, alive.
 
     `lockedAt` moves too: TypeScript instances take back whatever was locked more than half an
     hour ago, however alive it is. If the handler is stuck, everybody may know.
     """
-    beat = _heartbeat(claim["claimedBy"], attempt_of(claim))
-    if "stuck" not in claim or stuck_since(claim) is None:
+    beat = _heartbeat(claim.claimed_by, claim.attempt)
+    if "stuck" not in claim.document or stuck_since(claim.document) is None:
         return beat
-    return replace(beat, then={"$set": {"stuck": claim["stuck"]}, **cast("Document", beat.then)})
+    return replace(beat, then={"$set": {"stuck": claim.document["stuck"]}, **cast("Document", beat.then)})
 
 
 @lru_cache(maxsize=256)
 def _heartbeat(claimed_by: str, attempt: int) -> Transition:
     return Transition(
         to=JobStatus.PROCESSING,
-        when=owned({"claimedBy": claimed_by, "attempt": attempt}),
-        then={"$currentDate": {"lastHeartbeat": True, "lockedAt": True, "updatedAt": True}},
+        when=owned(claimed_by, attempt),
+        then=ALIVE,
     )
 
 
-def complete(claim: Mapping[str, Any], *, ran: float = 0.0, kept: Kept | None = None) -> Transition:
+def complete(claim: Claim, *, ran: float = 0.0, kept: Kept | None = None) -> Transition:
     """processing -> completed, with the result that is *kept*, if any, or why that is not stored.
 
     Jobs that ran about equally long (*ran*, in seconds) share one transition, and so one write.
     """
-    had_trouble = "failReason" in claim or "crashCount" in claim
-    keyed, attempt, took = "uniqueKey" in claim, attempt_of(claim), rounded(round(ran * 1000))
-    plain = _complete(claim["claimedBy"], attempt, took, had_trouble, keyed)
+    fields = claim.document
+    had_trouble = "failReason" in fields or "crashCount" in fields
+    keyed, took = "uniqueKey" in fields, rounded(round(ran * 1000))
+    plain = _complete(claim.claimed_by, claim.attempt, took, had_trouble, keyed)
     if kept is None:
         return plain
-    had_result = "result" in claim or "resultError" in claim
+    had_result = "result" in fields or "resultError" in fields
     base = _with_result_of(plain, kept.error, had_result)
     return base if kept.error is not None else base.with_value(kept)
 
@@ -147,45 +145,64 @@ def _with_result_of(plain: Transition, error: str | None, had_result: bool) -> T
     removed = list(cast("Document", plain.then)["$unset"])
     said = {} if error is None else {"resultError": {"$literal": error}}
     other = ["resultError" if error is None else "result"] if had_result else []
-    ran = milliseconds(plain.ran or timedelta(0))
-    times = {"startedAt": {"$subtract": ["$$NOW", ran]}, "finishedAt": "$$NOW"}
-    lean = {**fields, **times, "resultError": said.get("resultError", _NO_ROOM)}
-    return replace(
-        plain,
-        then=[{"$set": {**fields, **said}}, {"$unset": [*removed, *other]}],
-        lean=[{"$set": lean}, {"$unset": [*removed, *LONG_FIELDS, "result"]}],
-    )
+    return replace(plain, then=[{"$set": {**fields, **said}}, {"$unset": [*removed, *other]}])
 
 
-def retry(
-    claim: Mapping[str, Any], *, delay: timedelta, reason: str, entry: HistoryEntry | None = None
-) -> Transition:
+# Others rely on the documents of these jobs after their end: a schedule, a parent, a batch, a window, or what
+# has to be stored first.
+_NEEDED = ("scheduleId", "parent", "batch", "windowKey", FOLLOW_UP)
+
+
+def is_removable(claim: Claim) -> bool:
+    """Return whether nobody needs the document of a job that is completed.
+
+    Whoever stores a job under an id made from another one may do so twice: then it must be there.
+    """
+    document = claim.document
+    if claim.is_recurring or any(field in document for field in _NEEDED):
+        return False
+    return ON_FAILURE not in document or on_failure_of(document) is not None
+
+
+def remove(claim: Claim) -> Transition:
+    """processing -> completed, and gone: as `complete`, for a job that is not kept."""
+    return _remove(claim.claimed_by, claim.attempt, "uniqueKey" in claim.document)
+
+
+@lru_cache(maxsize=256)
+def _remove(claimed_by: str, attempt: int, keyed: bool) -> Transition:
+    when = may_end(claimed_by, attempt, keyed)
+    return Transition(to=JobStatus.COMPLETED, when=when, then={}, removes=True)
+
+
+def retry(claim: Claim, *, delay: timedelta, reason: str, entry: HistoryEntry | None = None) -> Transition:
     """processing -> pending, one failure more, after *delay* from the server's now.
 
     Jobs that failed alike share one transition, and so one write. A schedule does not: it may have to end,
     and must not wait for its retry first.
     """
     failed = _failed(claim, JobStatus.PENDING, reason, entry, milliseconds(delay))
-    return replace(failed, when=same_schedule(claim)) if is_recurring(claim) else failed
+    return replace(failed, when=same_schedule(claim)) if claim.is_recurring else failed
 
 
 def fail(
-    claim: Mapping[str, Any],
+    claim: Claim,
     *,
     reason: str,
     entry: HistoryEntry | None = None,
     ended: Document | None = None,
 ) -> Transition:
     """processing -> failed, for good."""
-    return _failed(claim, JobStatus.FAILED, reason, entry, None).keeping(claim, ended)
+    return _failed(claim, JobStatus.FAILED, reason, entry, None).keeping(claim.document, ended)
 
 
 def _failed(
-    claim: Mapping[str, Any], to: JobStatus, reason: str, entry: HistoryEntry | None, delay: int | None
+    claim: Claim, to: JobStatus, reason: str, entry: HistoryEntry | None, delay: int | None
 ) -> Transition:
     alike = None if entry is None else replace(entry, ran=rounded(round(entry.ran * 1000)) / 1000)
-    owner, attempt, keyed = claim["claimedBy"], attempt_of(claim), _is_keyed_run(claim)
-    return _shared_failure(owner, attempt, keyed, failures_with(claim), to, reason, alike, delay)
+    keyed = _is_keyed_run(claim) if to is JobStatus.FAILED else _gives_way(claim)
+    owner, attempt = claim.claimed_by, claim.attempt
+    return _shared_failure(owner, attempt, keyed, claim.fails, to, reason, alike, delay)
 
 
 @lru_cache(maxsize=256)
@@ -210,30 +227,36 @@ def _shared_failure(
     if delay is not None:
         fields["nextRunAt"] = {"$add": ["$$NOW", delay]}
     stages = ending({**fields, "failReason": {"$literal": reason}})
-    short = {**fields, "failReason": {"$literal": reason[:_SHORT_REASON]}}
     return Transition(
         to=to,
         when=may_end(claimed_by, attempt, keyed),
         then=stages if entry is None else [document.append(entry, claim), *stages],
-        lean=[*ending(short), {"$unset": [*LONG_FIELDS, "result"]}],
     )
 
 
-def _is_keyed_run(claim: Mapping[str, Any]) -> bool:
-    """Whether a later call may be noted in the job: never in a schedule."""
-    return "uniqueKey" in claim and not is_recurring(claim)
+def _is_keyed_run(claim: Claim) -> bool:
+    """Return whether a later call may be noted in the job: never in a schedule."""
+    return "uniqueKey" in claim.document and not claim.is_recurring
 
 
-def release(claim: Mapping[str, Any]) -> Transition:
+def _gives_way(claim: Claim) -> bool:
+    """Return whether a later call that is noted runs instead of the next try of this one.
+
+    Not if the job has steps: it is in the middle of something, and goes on with that first.
+    """
+    return _is_keyed_run(claim) and not claim.has_steps
+
+
+def release(claim: Claim) -> Transition:
     """processing -> pending, as if nobody had claimed it; it counts no failure."""
-    return _release(claim["claimedBy"], attempt_of(claim))
+    return _release(claim.claimed_by, claim.attempt)
 
 
 @lru_cache(maxsize=256)
 def _release(claimed_by: str, attempt: int) -> Transition:
     return Transition(
         to=JobStatus.PENDING,
-        when=owned({"claimedBy": claimed_by, "attempt": attempt}),
+        when=owned(claimed_by, attempt),
         then={
             "$set": {"status": "pending", "settledAttempt": attempt},
             "$unset": NO_CLAIM,
@@ -242,13 +265,43 @@ def _release(claimed_by: str, attempt: int) -> Transition:
     )
 
 
-def snooze(
-    claim: Mapping[str, Any], *, delay: timedelta | None = None, until: datetime | None = None
-) -> Transition:
+def take(claims: Sequence[Claim], turns: Sequence[Document]) -> Transition:
+    """processing -> processing, each with its turn: a line and a slot that no other active job of it has.
+
+    The index `monque_turn` sees to that. So a turn ends with what its job does: whoever settles, cancels or
+    recovers it frees the slot in the same write.
+    """
+    ids = [claim.id for claim in claims]
+    attempt = by_id(ids, [claim.attempt for claim in claims])
+    owned = {"status": "processing", "claimedBy": claims[0].claimed_by}
+    return Transition(
+        to=JobStatus.PROCESSING,
+        when={**owned, "$expr": {"$eq": ["$attempt", attempt]}},
+        then=[{"$set": {"turn": by_id(ids, list(turns)), "updatedAt": "$$NOW"}}],
+    )
+
+
+def refuse(instance_id: str) -> Transition:
+    """processing -> pending, because nobody can make a claim of what the document holds.
+
+    Without the attempt, which may be what is wrong with it: no run has this job.
+    """
+    return Transition(
+        to=JobStatus.PENDING,
+        when={"status": "processing", "claimedBy": instance_id},
+        then={
+            "$set": {"status": "pending"},
+            "$unset": {**NO_CLAIM, "parked": "", "turn": ""},
+            "$currentDate": {"updatedAt": True},
+        },
+    )
+
+
+def snooze(claim: Claim, *, delay: timedelta | None = None, until: datetime | None = None) -> Transition:
     """processing -> pending, after *delay* from the server's now or at *until*; it counts no failure."""
     wait = None if delay is None else milliseconds(delay)
-    snoozed = _snooze(claim["claimedBy"], attempt_of(claim), _is_keyed_run(claim), wait, until)
-    return replace(snoozed, when=same_schedule(claim)) if is_recurring(claim) else snoozed
+    snoozed = _snooze(claim.claimed_by, claim.attempt, _gives_way(claim), wait, until)
+    return replace(snoozed, when=same_schedule(claim)) if claim.is_recurring else snoozed
 
 
 # A schedule that is paused waits until it is resumed, whatever its handler said.
@@ -278,7 +331,7 @@ def _snooze(
 
 
 def cancel_run(
-    claim: Mapping[str, Any],
+    claim: Claim,
     *,
     by: CancelledBy = "operator",
     reason: str | None = None,
@@ -290,29 +343,27 @@ def cancel_run(
     The request of an operator stays as it is. Jobs whose handlers were never called share one transition. The
     request to end a schedule after its run may be withdrawn: then this does not apply.
     """
-    if is_ended_after_run(claim):
+    if claim.ends_after_run:
         still = {"$expr": REQUESTED}
-        asked = cancel_run({**claim, "cancel": None}, by=by, reason=reason, entry=entry, ended=ended)
+        asked = cancel_run(claim.with_request(None), by=by, reason=reason, entry=entry, ended=ended)
         return replace(asked, when={**asked.when, **still})
     if by == "operator" and entry is None:
-        return _cancel_asked(claim["claimedBy"], attempt_of(claim)).keeping(claim, ended)
-    short = None if reason is None else reason[:_SHORT_REASON]
-    cancelled = {"status": "cancelled", "settledAttempt": attempt_of(claim)}
-    stages, lean = (ending({**cancelled, "cancel": said_by(by, why)}, ["again"]) for why in (reason, short))
+        return _cancel_asked(claim.claimed_by, claim.attempt).keeping(claim.document, ended)
+    cancelled = {"status": "cancelled", "settledAttempt": claim.attempt, "cancel": said_by(by, reason)}
+    stages = ending(cancelled, ["again"])
     run = Transition(
         to=JobStatus.CANCELLED,
-        when=owned(claim),
-        then=stages if entry is None else [document.append(entry, claim), *stages],
-        lean=[*lean, {"$unset": [*LONG_FIELDS, "result"]}],
+        when=owned(claim.claimed_by, claim.attempt),
+        then=stages if entry is None else [document.append(entry, claim.document), *stages],
     )
-    return run.keeping(claim, ended)
+    return run.keeping(claim.document, ended)
 
 
 @lru_cache(maxsize=256)
 def _cancel_asked(claimed_by: str, attempt: int) -> Transition:
     return Transition(
         to=JobStatus.CANCELLED,
-        when=owned({"claimedBy": claimed_by, "attempt": attempt}),
+        when=owned(claimed_by, attempt),
         then={
             "$set": {"status": "cancelled", "settledAttempt": attempt},
             "$unset": {**NO_CLAIM, "again": ""},
@@ -321,14 +372,14 @@ def _cancel_asked(claimed_by: str, attempt: int) -> Transition:
     )
 
 
-def expire(claim: Mapping[str, Any]) -> Transition:
+def expire(claim: Claim) -> Transition:
     """processing -> cancelled, because it was not worth running any more. Expired jobs share one write.
 
     If a later call is noted in the job, that runs instead.
     """
-    if has_again(claim):
+    if claim.has_again:
         return run_again(claim)
-    return _expire(claim["claimedBy"], attempt_of(claim), _is_keyed_run(claim))
+    return _expire(claim.claimed_by, claim.attempt, _is_keyed_run(claim))
 
 
 @lru_cache(maxsize=256)

@@ -8,20 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Literal, TypeAlias
+from functools import lru_cache
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from bson import Int64
 
 from monque._store.document import (
     CLAIM_FIELDS,
     Claim,
     Document,
-    as_claim,
-    attempt_of,
     count_of,
     has_again,
+    is_cancel_requested,
     is_inexact,
-    is_recurring,
+    line_of_turn,
+    milliseconds,
 )
-from monque._store.planning import with_run
+from monque._values.schedule import RunOutcome
 from monque._values.status import CancelledBy, JobStatus
 from monque._workers.results import Kept
 
@@ -38,32 +41,22 @@ class Transition:
     to: JobStatus
     when: Document
     then: Document | list[Document]
-    leaves: Document | None = None
-    """A document to store beside the changed one: the failed occurrence of a schedule.
-
-    The changed document names it in `failedRunId`. It is stored first, so that a crash between the two writes
-    does not lose it, and deleted again if the transition turns out not to apply and nobody has named it.
-    """
     ran: timedelta | None = None
-    """How long the handler ran: `finishedAt` is the time of the write, `startedAt` that long before it."""
-    lean: Document | list[Document] | None = None
-    """The same change with no history, log or result and a short reason, for a document that has no room for
-    more."""
-    value: Kept | None = None
-    """The result of this very job."""
-    base: Transition | None = None
-    """Of a transition with a value, the same without it. Those that share a base share a write."""
+    """The run time: `finishedAt` is the time of the write, `startedAt` that long before it."""
+    result: tuple[Kept, Transition] | None = None
+    """The result of this very job, and the transition that stores it. Jobs that share that share a write."""
     step: ScheduleStep | None = None
-    """What becomes of a schedule, if it does not just wait for its next time after a run."""
-    spawns: Document | None = None
-    """The job of its own that a schedule stores at its time. It is stored first, and never removed again."""
-    otherwise: Transition | None = None
-    """What applies instead if that job must not be stored, because an earlier one is active."""
+    """The step of a schedule, if it does not just wait for its next time after a run."""
+    beside: FailedRun | SpawnedJob | None = None
+    """A job to store beside the changed one. It is stored first, so that a crash between the two writes does
+    not lose it: these writes cannot be shared."""
+    removes: bool = False
+    """The document is deleted instead of changed."""
 
     @property
-    def stores(self) -> bool:
-        """Whether a document is stored beside the changed one, so that the writes cannot be shared."""
-        return self.leaves is not None or self.spawns is not None
+    def leaves(self) -> Document | None:
+        """The failed run that is kept as a job of its own."""
+        return self.beside.document if isinstance(self.beside, FailedRun) else None
 
     def update(self, now: datetime, results: Any = None) -> Document | list[Document]:
         """The update to send at *now*, by the server's clock.
@@ -76,8 +69,8 @@ class Transition:
         stamps: Document = {"startedAt": now - self.ran, "finishedAt": now}
         if isinstance(self.then, dict):
             return {**self.then, "$set": {**self.then["$set"], **stamps}}
-        if self.value is not None:
-            results = {"$literal": self.value.value}
+        if self.result is not None:
+            results = {"$literal": self.result[0].value}
         if results is not None:
             stamps["result"] = results
         first, *others = self.then
@@ -85,19 +78,118 @@ class Transition:
 
     def with_value(self, value: Kept) -> Transition:
         """The same transition with the result of one job. Each job makes one, and `replace` would be slow."""
-        return Transition(self.to, self.when, self.then, None, self.ran, self.lean, value, self)
+        return Transition(self.to, self.when, self.then, self.ran, (value, self))
 
-    def keeping(self, claim: Mapping[str, Any], ended: Document | None) -> Transition:
+    def keeping(self, schedule: Mapping[str, Any], ended: Document | None) -> Transition:
         """The same for a schedule, with the run that has *ended* kept among its recent ones."""
         if ended is None:
             return self
-        if (beside := self.leaves or self.spawns) is not None:
-            ended = {**ended, "jobId": beside["_id"]}
-        return replace(
-            self,
-            then=with_run(self.then, claim, ended),
-            lean=None if self.lean is None else with_run(self.lean, claim, ended),
-        )
+        if self.beside is not None:
+            ended = {**ended, "jobId": self.beside.document["_id"]}
+        return replace(self, then=with_run(self.then, schedule, ended))
+
+    @property
+    def fails(self) -> bool:
+        """Return whether a run has failed for good: the job itself, or one that is kept beside it."""
+        return self.to is JobStatus.FAILED or isinstance(self.beside, FailedRun)
+
+    def followed_by(self, name: str, attempt: int, reason: str, now: datetime) -> Transition:
+        """The same end of a run that failed for good, which also asks for a follow-up of this *name*."""
+        asked: Any = {"name": name, "attempt": attempt, "reason": reason, "at": now}
+        if isinstance(self.then, dict):
+            return replace(self, then={**self.then, "$set": {**self.then["$set"], "followUp": asked}})
+        return replace(self, then=[*self.then, {"$set": {"followUp": {"$literal": asked}}}])
+
+    def leaving(self, claim: Claim, *, keeps_turn: bool = False) -> Transition:
+        """The same settlement, without what its job had while it waited; at its end, without its signals.
+
+        A turn goes, too, unless the run *keeps_turn* and has it in a line of a key: while a whole name waits
+        for turns, only running jobs have one.
+
+        Only for a job that has waited, has steps or is limited: a plain one has none of these fields, and
+        removing what is not there costs the server time. So a job that never had a step and gets a signal in
+        its only run keeps that; nobody reads it.
+        """
+        document, ends = claim.document, self.to in (JobStatus.COMPLETED, JobStatus.CANCELLED)
+        gone = ["parked"] if "parked" in document and not _says_wait(self.then) else []
+        if ends and ("signals" in document or "steps" in document):
+            gone.append("signals")
+        if "turn" in document and not (keeps_turn and line_of_turn(document)):
+            gone.append("turn")
+        if not gone:
+            return self
+        if self.result is not None:
+            kept, base = self.result
+            return _without(base, tuple(gone)).with_value(kept)
+        return _without(self, tuple(gone))
+
+
+def _says_wait(update: Document | list[Document]) -> bool:
+    """Return whether an update writes or removes `parked` itself."""
+    stages = [update] if isinstance(update, dict) else update
+    return any("parked" in fields for stage in stages for fields in stage.values())
+
+
+@lru_cache(maxsize=256)
+def _without(transition: Transition, gone: tuple[str, ...]) -> Transition:
+    """The transition that removes these fields in addition: one for all jobs that share the given one."""
+    then = transition.then
+    if isinstance(then, list):
+        return replace(transition, then=[*then, {"$unset": list(gone)}])
+    return replace(transition, then={**then, "$unset": {**then["$unset"], **dict.fromkeys(gone, "")}})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FailedRun:
+    """The failed occurrence of a schedule, as a job. The changed document names it in `failedRunId`.
+
+    It is deleted again if the transition turns out not to apply and nobody has named it.
+    """
+
+    document: Document
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpawnedJob:
+    """The job of its own that a schedule stores at its time. It is never removed again."""
+
+    document: Document
+    otherwise: Transition
+    """The transition that applies if this job must not be stored, because an earlier one is active."""
+
+
+# Bars of this many fit into a line of a list. Twice as many would double what each run writes.
+_KEEP = 10
+
+_FIELD = "recentRuns"
+_RUNS = {"$cond": [{"$isArray": f"${_FIELD}"}, f"${_FIELD}", []]}
+
+Update = TypeVar("Update", Document, list[Document], Document | list[Document])
+
+
+def recent_run(outcome: RunOutcome, at: datetime, ran: timedelta = timedelta(0)) -> Document:
+    """A run that ended at *at*, as it is stored."""
+    return {"at": at, "ms": Int64(milliseconds(ran)), "outcome": outcome}
+
+
+def with_run(update: Update, claim: Mapping[str, Any], ended: Document | None) -> Update:
+    """An update of a schedule that also keeps the run that has *ended*, if there is one.
+
+    Nobody but the owner of the claim writes the field. Others may have written something else there before:
+    a `$push` would fail for ever.
+    """
+    if ended is None:
+        return update
+    if isinstance(update, list):
+        return [*update, with_run_stage(ended)]
+    if not isinstance(claim.get(_FIELD, []), list):
+        return {**update, "$set": {**update["$set"], _FIELD: [ended]}}
+    return {**update, "$push": {_FIELD: {"$each": [ended], "$slice": -_KEEP}}}
+
+
+def with_run_stage(ended: Document) -> Document:
+    """The stage of a pipeline that keeps a run."""
+    return {"$set": {_FIELD: {"$slice": [{"$concatArrays": [_RUNS, [{"$literal": ended}]]}, -_KEEP]}}}
 
 
 def by_id(ids: list[Any], values: list[Any]) -> Document:
@@ -105,6 +197,50 @@ def by_id(ids: list[Any], values: list[Any]) -> Document:
     with some hundreds of them, that costs more than a second update.
     """
     return {"$arrayElemAt": [{"$literal": values}, {"$indexOfArray": [{"$literal": ids}, "$_id"]}]}
+
+
+# A settlement for which there is no room is repeated without these.
+_LONG_FIELDS = ("history", "log", "result")
+_NO_ROOM = {"resultError": "the document of this job has no room for its result"}
+
+# The longest reason in a document that has no room for more: others may store such. Half would say too
+# little; twice could be too long as well.
+_SHORT_REASON = 200
+
+
+def lean(update: Document | list[Document]) -> Document | list[Document]:
+    """An update with no history, log or result and a short reason, for a document without room for more."""
+    if isinstance(update, dict):
+        fields = _lean_fields(update["$set"])
+        removed = [field for field in (*update["$unset"], *_LONG_FIELDS) if field not in fields]
+        return {**update, "$set": fields, "$unset": dict.fromkeys(removed, "")}
+    stages = [stage for stage in update if "history" not in stage.get("$set", ())]
+    return [*map(_lean_stage, stages), {"$unset": list(_LONG_FIELDS)}]
+
+
+def _lean_stage(stage: Document) -> Document:
+    if "$set" in stage:
+        return {"$set": _lean_fields(stage["$set"])}
+    # What is removed beside a result is the reason why there was none. Now there is one.
+    return {"$unset": [field for field in stage["$unset"] if field not in _NO_ROOM]}
+
+
+def _lean_fields(fields: Document) -> Document:
+    kept = {
+        field: _cut(value) if field in ("failReason", "cancel") else value
+        for field, value in fields.items()
+        if field not in _LONG_FIELDS
+    }
+    return {**kept, **_NO_ROOM} if "result" in fields else kept
+
+
+def _cut(value: Any) -> Any:
+    """An expression with short texts."""
+    if isinstance(value, list):
+        return [_cut(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: each[:_SHORT_REASON] if key == "$literal" else _cut(each) for key, each in value.items()}
 
 
 def rounded(duration: int) -> int:
@@ -124,15 +260,12 @@ NO_CRASHES = dict.fromkeys(CRASH_FIELDS, "")
 # What a run leaves behind as its result, or why there is none.
 RESULT_FIELDS = ("result", "resultError")
 
-# A settlement for which there is no room is repeated without these.
-LONG_FIELDS = ("history", "log")
-
 # An operator has asked for the end of the job. As an expression: a query would also match arrays.
 REQUESTED = {"$eq": ["$cancel.by", "operator"]}
 
 
 def said_by(by: CancelledBy, reason: str | None, *, unless: Document = REQUESTED) -> Document:
-    """Who cancels and why, as an expression: the request of an operator that is there already stays."""
+    """The one who cancels, and why, as an expression: an operator's request that is there already stays."""
     said: Document = {"at": "$$NOW", "by": by}
     if reason is not None:
         said["reason"] = {"$literal": reason}
@@ -185,43 +318,48 @@ def ending(fields: Document, removed: Iterable[str] = ()) -> list[Document]:
     return [{"$set": {**fields, "updatedAt": "$$NOW"}}, {"$unset": [*CLAIM_FIELDS, *removed]}]
 
 
-def owned(claim: Mapping[str, Any]) -> Document:
+def owned(claimed_by: str, attempt: int) -> Document:
     """Match the job only while *this* claim holds it.
 
     The instance alone is not enough: after a stall the same instance may have claimed the job again, and
-    the first run must not settle the second. A claim of another implementation may lack the fields; a null
-    matches a missing field.
+    the first run must not settle the second.
     """
-    return {"status": "processing", "claimedBy": claim.get("claimedBy"), "attempt": claim.get("attempt")}
+    return {"status": "processing", "claimedBy": claimed_by, "attempt": attempt}
 
 
 def may_end(claimed_by: str, attempt: int, keyed: bool) -> Document:
     """Match as `owned` does, for the end of a run: of a job with a key only while no later call is noted."""
-    when = owned({"claimedBy": claimed_by, "attempt": attempt})
+    when = owned(claimed_by, attempt)
     return {**when, **NOT_NOTED} if keyed else when
 
 
-def is_owned(claim: Mapping[str, Any], document: Mapping[str, Any] | None) -> bool:
-    """Whether the claim still holds the job that this document shows."""
-    return document is not None and all(document.get(field) == value for field, value in owned(claim).items())
+def is_owned(claim: Claim, document: Mapping[str, Any] | None) -> bool:
+    """Return whether the claim still holds the job that this document shows."""
+    held = owned(claim.claimed_by, claim.attempt)
+    return document is not None and all(document.get(field) == value for field, value in held.items())
 
 
 def take_over(claim: Claim, document: Document | None) -> Claim | None:
     """The claim with what its document says by now; None if the claim does not hold, or nothing is new.
 
-    A settlement of a schedule applies only while its cron and zone are those that the run knew, and a job
-    with a key ends only if no later call is noted in it. If that changed meanwhile, decide again with this
-    claim. It keeps its payload: a failed run is kept with the one that it ran with.
+    A settlement of a schedule applies only while its cron and zone are those that the run knew, a job with a
+    key ends only if no later call is noted in it, and a job waits only if nobody has asked for its end. If
+    that changed meanwhile, decide again with this claim. It keeps its id, by which its run is known, and its
+    name and its payload: a failed run is kept with those that it ran with.
     """
     if document is None or not is_owned(claim, document):
         return None
-    if not is_recurring(claim) and not has_again(document):
+    is_asked = is_cancel_requested(document) and not claim.is_cancel_requested
+    if not claim.is_recurring and not has_again(document) and not is_asked:
         return None
-    return as_claim({**document, "data": claim.get("data")})
+    kept = {"_id": claim.id, "name": claim.name, "data": claim.document.get("data")}
+    if not isinstance(document.get("nextRunAt"), datetime):
+        kept["nextRunAt"] = claim.due
+    return Claim.of_read({**document, **kept})
 
 
-def was_settled(claim: Mapping[str, Any], transition: Transition, document: Mapping[str, Any] | None) -> bool:
-    """Whether a settlement that found nothing to change had already happened.
+def was_settled(claim: Claim, transition: Transition, document: Mapping[str, Any] | None) -> bool:
+    """Return whether a settlement that found nothing to change had already happened.
 
     The answer to an earlier try may have been lost, or others changed the job between our write and
     our read. Status and `attempt` cannot tell: TypeScript instances take a job back, claim and complete it
@@ -229,12 +367,12 @@ def was_settled(claim: Mapping[str, Any], transition: Transition, document: Mapp
     nobody clears.
 
     If a later attempt has overwritten it, ours must have put the job back, unless recovery took the job
-    from us: that leaves our attempt, or a later one, in `lostAttempt`.
+    from us: that leaves our attempt, or a later one, in `lostAttempt`. A job that is gone counts as removed,
+    if that was to be: of the jobs of a shared delete, nobody can tell which were gone before.
     """
     if document is None:
-        return False
-    ours = attempt_of(claim)
-    # A missing field is not 0: an odd attempt (NaN, a decimal) counts as 0, and nothing can settle it.
+        return transition.removes
+    ours = claim.attempt
     if document.get("settledAttempt") == ours:
         return True
     lost = count_of(document, "lostAttempt") >= ours

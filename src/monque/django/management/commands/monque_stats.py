@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from monque import JobStatus, MonqueError, QueueStats, QueueView, SyncMonque
 from monque.django.clients import make_monque
 from monque.django.conf import DEFAULT_ALIAS
-from monque.django.names import split_name
+from monque.django.results import split_name
 
 STATUSES = [status.value for status in JobStatus]
 
@@ -22,7 +22,7 @@ class Command(BaseCommand):
     help = "Count the jobs by name and status; a task's job is named after its queue and its function."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Which jobs, and how they are shown."""
+        """Add the filters and the format of the output."""
         parser.add_argument("--backend", default=DEFAULT_ALIAS, help="An alias of TASKS. Default: default.")
         parser.add_argument(
             "--queue",

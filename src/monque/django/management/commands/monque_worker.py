@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, BooleanOptionalAction
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -33,53 +33,33 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """As `monque worker` has them."""
-        many: Any = {"action": "append", "default": [], "metavar": "NAME"}
+        """Add the options of a project, and those of `monque worker`."""
         parser.add_argument(
-            "--queue", **many, help="Run only tasks of this queue, and no other workers; may be repeated."
+            "--queue",
+            action="append",
+            default=[],
+            metavar="NAME",
+            help="Run only tasks of this queue, and no other workers; may be repeated.",
         )
         parser.add_argument("--backend", default=DEFAULT_ALIAS, help="An alias of TASKS. Default: default.")
-        parser.add_argument("--uri", help="Use this database instead of the one of the settings.")
-        parser.add_argument(
-            "--concurrency", type=_count, help="How many runs of one task there are at once in a process."
-        )
-        parser.add_argument(
-            "--instance-concurrency", type=_count, help="How many jobs run at once in a process. Default: 10."
-        )
-        parser.add_argument(
-            "--child-processes", type=_count, help="How many children run handlers with mode='process'."
-        )
-        parser.add_argument("--only", **many, help="Run only jobs of this name; may be repeated.")
-        parser.add_argument("--except", dest="excluding", **many, help="Leave out this name.")
-        parser.add_argument("--processes", type=_count, default=1, help="How many processes. Default: 1.")
-        parser.add_argument("--until-idle", action="store_true", help="Run everything that is due, then end.")
         parser.add_argument(
             "--reload",
             action=BooleanOptionalAction,
             default=None,
             help="Start again when a source file changes. Default: if DEBUG is set.",
         )
-        parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="asyncio")
-        parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
-        parser.add_argument("--log-format", choices=("text", "json"), default="text")
-        parser.add_argument("--health-port", type=int, help="Answer /healthz and /readyz on this port.")
-        parser.add_argument("--metrics-port", type=int, help="Answer /metrics for Prometheus on this port.")
-        parser.add_argument(
-            "--host",
-            default="127.0.0.1",
-            help="The address of these ports. Default: 127.0.0.1; 0.0.0.0 lets other machines in.",
-        )
+        for option in _import_worker().worker.params:
+            if option.name not in ("target", "app", "reload") and not option.hidden:
+                parser.add_argument(*option.opts, dest=option.name, default=SUPPRESS, **_as_argument(option))
 
     def handle(self, **given: Any) -> None:
         """Run until a signal comes, or until there is nothing to do if that was asked for."""
-        try:
-            import click
+        import click
 
-            from monque.cli.session import sentences
-        except ModuleNotFoundError:
-            raise CommandError("monque_worker needs click: pip install 'pymonque[django]'") from None
+        from monque.cli.session import sentences
+
         alias = given["backend"]
-        _check(alias, given)
+        _check(alias, given["queue"])
         os.environ[VARIABLE] = json.dumps({"alias": alias, "queues": given["queue"]})
         try:
             with sentences():
@@ -90,11 +70,40 @@ class Command(BaseCommand):
             del os.environ[VARIABLE]
         if code:
             sys.exit(code)
-        if given["until_idle"]:
+        if given.get("until_idle"):
             _open_again(alias)
 
 
-def _check(alias: str, given: dict[str, Any]) -> None:
+def _import_worker() -> Any:
+    try:
+        return import_module("monque.cli.worker")
+    except ModuleNotFoundError as error:
+        if error.name != "click":
+            raise
+        raise CommandError("monque_worker needs click: pip install 'pymonque[django]'") from None
+
+
+def _as_argument(option: Any) -> dict[str, Any]:
+    """An option of click, in the words of argparse."""
+    import click
+
+    [_, shown] = option.get_help_record(click.Context(click.Command(None)))
+    if option.is_flag:
+        return {"action": "store_true", "help": shown}
+
+    def convert(text: str) -> Any:
+        try:
+            return option.type(text, option)
+        except click.BadParameter as error:
+            raise ArgumentTypeError(error.message) from error
+
+    more: dict[str, Any] = {"action": "append"} if option.multiple else {}
+    if isinstance(option.type, click.Choice):
+        more = {"choices": option.type.choices}
+    return {"type": convert, "metavar": option.metavar, "help": shown, **more}
+
+
+def _check(alias: str, queues: list[str]) -> None:
     try:
         configuration_of(alias)
     except MonqueError as error:
@@ -107,62 +116,37 @@ def _check(alias: str, given: dict[str, Any]) -> None:
             f'this command needs "{BACKEND}"'
         )
     known = backend.queues
-    if wrong := [queue for queue in given["queue"] if known and queue not in known]:
+    if wrong := [queue for queue in queues if known and queue not in known]:
         raise CommandError(
             f'there is no queue {wrong[0]!r} in TASKS["{alias}"]["QUEUES"]; it has {", ".join(sorted(known))}'
         )
-    if given["reload"] and given["until_idle"]:
-        raise CommandError("--reload and --until-idle cannot be given together")
-    if given["only"] and given["excluding"]:
-        raise CommandError("--only and --except cannot be given together")
 
 
 def _run(given: dict[str, Any]) -> int:
     """Run one process, or several below this one; the exit code."""
     from monque.cli.listen import Ports
     from monque.cli.log import set_up_logging
-    from monque.cli.metrics import require_prometheus
-    from monque.cli.work import Settings, run_worker
+    from monque.cli.work import Settings
+    from monque.cli.worker import serve
 
-    set_up_logging(given["log_level"], given["log_format"])
-    ports = Ports(health=given["health_port"], metrics=given["metrics_port"], host=given["host"])
-    if ports.metrics is not None:
-        require_prometheus()
-    worker = Settings(
-        target=TARGET,
-        uri=given["uri"],
-        concurrency=given["concurrency"],
-        instance_concurrency=given["instance_concurrency"],
-        child_processes=given["child_processes"],
-        only=tuple(given["only"]),
-        excluding=tuple(given["excluding"]),
-        until_idle=given["until_idle"],
-        loop=given["loop"],
-        log_level=given["log_level"],
-        log_format=given["log_format"],
-    )
-    reloads = _reloads(given)
-    if not reloads and given["processes"] == 1:
-        run_worker(worker, place=None, ports=ports)
-        return 0
-    from monque.cli.supervise import supervise
+    host = given.get("host", Ports().host)
+    ports = Ports(health=given.get("health_port"), metrics=given.get("metrics_port"), host=host)
+    names = {each: tuple(given.get(each, ())) for each in ("only", "excluding")}
+    worker = Settings.taken_from({**given, **names, "target": TARGET})
+    set_up_logging(worker.log_level, worker.log_format)
+    reloads = given["reload"]
+    if reloads is None:
+        reloads = settings.DEBUG and not worker.until_idle and sys.platform != "win32"
+    return serve(worker, count=given.get("processes", 1), reloads=reloads, root=_prepared, ports=ports)
 
+
+def _prepared() -> Path:
+    """The folder of the project, where processes look that are started with `python -m monque`."""
     root = _root()
-    # The processes are started with `python -m monque`, which knows nothing of the folder of manage.py.
     paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", settings.SETTINGS_MODULE)
-    return supervise(worker, count=given["processes"], folder=root if reloads else None, ports=ports)
-
-
-def _reloads(given: dict[str, Any]) -> bool:
-    if sys.platform == "win32":
-        if given["reload"] or given["processes"] > 1:
-            raise CommandError("--processes and --reload are not available on Windows")
-        return False
-    if given["reload"] is None:
-        return bool(settings.DEBUG) and not given["until_idle"]
-    return bool(given["reload"])
+    return root
 
 
 def _root() -> Path:
@@ -182,9 +166,3 @@ def _open_again(alias: str) -> None:
         monque = get_monque(alias)
         monque.workers.restrict()
         monque.open()
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
-    return int(text)

@@ -1,0 +1,1 @@
+"""Child processes that call handlers; imported with the first worker that needs one."""

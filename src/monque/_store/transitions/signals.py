@@ -1,0 +1,111 @@
+"""Transitions by those who signal a job, and by the run that receives a signal.
+
+    pending, processing ──signal──────────────────────► the same; one that waits for this signal is due
+    processing          ──receive, receive_or_give_up─► processing
+
+Signals wait in the job's own document, and so does the entry of a job that waits for one. Each of these is
+one update with its condition inside: whichever comes first, no signal is lost and none is received twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from monque._store.document import Claim, Document, size_of
+from monque._store.transitions.transition import Transition, owned
+from monque._values.status import JobStatus
+
+# The signals that nobody has received: their number, and their bytes together. They are read with each claim.
+_MOST, _LARGEST = 100, 1024 * 1024
+
+# Others may have written the fields: anything but an array counts as an empty one.
+_SIGNALS: Document = {"$cond": [{"$isArray": "$signals"}, "$signals", []]}
+_STEPS: Document = {"$cond": [{"$isArray": "$steps"}, "$steps", []]}
+
+
+def signal(name: str, value: Any, *, id: str | None = None) -> Transition:  # noqa: A002 - as users give it
+    """pending or processing -> the same, with one more signal; if the job waits for it, it is due now.
+
+    No schedule has signals. A signal whose *id* is known, stored or received, is not added.
+    """
+    entry = {"n": {"$literal": name}, "at": "$$NOW", "v": {"$literal": value}}
+    if id is not None:
+        entry["id"] = {"$literal": id}
+    parked = [("$status", "pending"), ("$parked.why", "signal"), ("$parked.key", {"$literal": name})]
+    waits = {"$and": [{"$eq": list(each)} for each in parked]}
+    fields = {
+        "signals": {"$concatArrays": [_SIGNALS, [entry]]},
+        "nextRunAt": {"$cond": [waits, "$$NOW", "$nextRunAt"]},
+        "parked": {"$cond": [waits, "$$REMOVE", "$parked"]},
+        "updatedAt": "$$NOW",
+    }
+    refused = {"$or": list(refusals(value, id).values())}
+    return Transition(
+        to=JobStatus.PENDING,
+        when={"status": {"$in": ["pending", "processing"]}, "$expr": {"$not": [refused]}},
+        then=[{"$set": fields}],
+    )
+
+
+def refusals(value: Any, id: str | None) -> dict[str, Document]:  # noqa: A002
+    """The reasons of an active job to take no such signal, as expressions that can be asked for, too."""
+    size_then = {"$add": [{"$bsonSize": {"signals": _SIGNALS}}, size_of({"v": value})]}
+    ids = [{"$map": {"input": array, "in": "$$this.id"}} for array in (_SIGNALS, _STEPS)]
+    return {
+        "recurring": {"$gt": ["$repeatInterval", None]},
+        "full": {"$or": [{"$gte": [{"$size": _SIGNALS}, _MOST]}, {"$gt": [size_then, _LARGEST]}]},
+        "known": {"$and": [id is not None, {"$in": [{"$literal": id}, {"$concatArrays": ids}]}]},
+    }
+
+
+def receive(claim: Claim, name: str, signal: str, *, is_new: bool) -> Transition:
+    """processing -> processing, with the oldest such signal moved into the entry *name* that waits for it.
+
+    If *is_new*, the entry is made. If the answer to an earlier try was lost, nothing is received twice.
+    """
+    change = receive_or_give_up(claim, name, signal, is_new=is_new)
+    return Transition(change.to, {**change.when, "signals.n": signal}, change.then)
+
+
+def receive_or_give_up(claim: Claim, name: str, signal: str, *, is_new: bool) -> Transition:
+    """processing -> processing: as `receive`; if there is no such signal, the wait is over without one.
+
+    The time of the wait is up. A signal of the same moment is received or not, and that is stored for ever.
+    """
+    waiting = {"steps.n": {"$ne": name}} if is_new else {"steps": {"$elemMatch": {"n": name, "over": None}}}
+    place = {"$indexOfArray": [{"$map": {"input": _SIGNALS, "in": "$$this.n"}}, {"$literal": signal}]}
+    steps, rest = (
+        {"$let": {"vars": {"place": place}, "in": each}} for each in (_over(name, is_new), _rest())
+    )
+    alive = dict.fromkeys(("lastHeartbeat", "lockedAt", "updatedAt"), "$$NOW")
+    counts: Document = {"failCount": 0} if is_new else {}
+    if is_new and isinstance(claim.document.get("lastCrash"), dict):
+        counts["lastCrash.failCount"] = -1  # as `record_steps` does
+    return Transition(
+        to=JobStatus.PROCESSING,
+        when={**owned(claim.claimed_by, claim.attempt), **waiting},
+        # Two stages: the second one removes what the first one has received.
+        then=[{"$set": {"steps": steps, **counts, **alive}}, {"$set": {"signals": rest}}],
+    )
+
+
+def _over(name: str, is_new: bool) -> Document:
+    """The steps, with an end of the entry *name*; it has a value if a signal is at `$$place`."""
+    taken = {"v": {"$ifNull": ["$$taken.v", None]}, "id": "$$taken.id"}
+    end = {"$mergeObjects": [{"over": "$$NOW"}, {"$cond": [{"$gte": ["$$place", 0]}, taken, {}]}]}
+    over = {"$let": {"vars": {"taken": {"$arrayElemAt": [_SIGNALS, "$$place"]}}, "in": end}}
+    if is_new:
+        made = {"n": {"$literal": name}, "k": "signal", "at": "$$NOW"}
+        return {"$concatArrays": [_STEPS, [{"$mergeObjects": [made, over]}]]}
+    is_it = {"$eq": ["$$this.n", {"$literal": name}]}
+    return {
+        "$map": {"input": _STEPS, "in": {"$cond": [is_it, {"$mergeObjects": ["$$this", over]}, "$$this"]}}
+    }
+
+
+def _rest() -> Document:
+    """The signals without the one at `$$place`. A job that has received all of them has no such field."""
+    after = {"$slice": [_SIGNALS, {"$add": ["$$place", 1]}, {"$size": _SIGNALS}]}
+    others = {"$concatArrays": [{"$slice": [_SIGNALS, "$$place"]}, after]}
+    rest = {"$cond": [{"$gt": [{"$size": _SIGNALS}, 1]}, others, "$$REMOVE"]}
+    return {"$cond": [{"$gte": ["$$place", 0]}, rest, "$signals"]}

@@ -1,0 +1,1 @@
+"""The live view: the pulse, its broadcasts and the streams."""

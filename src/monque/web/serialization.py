@@ -1,0 +1,166 @@
+"""Values of requests, and the bases of all models of `/api/ops/v1`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Literal, TypeAlias
+
+from bson import ObjectId
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+)
+from pydantic.alias_generators import to_camel
+
+from monque._views import base
+from monque._views.text import from_extended
+from monque.web.errors import BadRequestError
+
+# A cursor holds an id, and those of others may be long. A query has 8 KiB: filters need the rest.
+LONGEST_CURSOR = 4_096
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z")
+
+
+def usable(cursor: str | None) -> str | None:
+    """The cursor; None if it is too long to be sent back."""
+    return None if cursor is None or len(cursor) > LONGEST_CURSOR else cursor
+
+
+def moment_of(text: object, where: str) -> datetime:
+    """The time that a caller gave, to the millisecond, as the database holds it.
+
+    Raises:
+        BadRequestError: It is no text such as 2030-05-01T09:00:00.000Z.
+    """
+    try:
+        if not isinstance(text, str) or _TIME.fullmatch(text) is None:
+            raise ValueError
+        given = datetime.fromisoformat(text)
+    except ValueError:
+        raise bad_value(
+            where, f"must be a UTC time such as 2030-05-01T09:00:00.000Z, got {text!r:.60}"
+        ) from None
+    return given.replace(microsecond=given.microsecond // 1000 * 1000)
+
+
+def bad_value(where: str, what: str) -> BadRequestError:
+    """One wrong value."""
+    return BadRequestError(f"{where} {what}", errors=[(where, what)])
+
+
+def from_extended_value(value: Any) -> Any:
+    """Return a value of a caller, with its Extended JSON turned into values of BSON.
+
+    Raises:
+        BadRequestError: It has the form of Extended JSON and is none.
+    """
+    try:
+        return from_extended(json.dumps(value))
+    except ValueError as error:
+        raise bad_value("payload", f"is no Extended JSON: {error}") from None
+
+
+def id_of(text: str) -> Any:
+    """The id that such a text stands for.
+
+    Raises:
+        BadRequestError: It is neither.
+    """
+    if ObjectId.is_valid(text):
+        return ObjectId(text)
+    try:
+        return from_extended(text)
+    except ValueError:
+        raise BadRequestError(
+            f"an id has 24 hex characters, got {text!r:.60}",
+            errors=[("id", "has 24 hex characters")],
+            v1_text="Invalid job id",
+        ) from None
+
+
+def _time(given: object) -> datetime:
+    try:
+        return moment_of(given, "")
+    except BadRequestError as error:
+        raise ValueError(error.errors[0][1]) from None
+
+
+Moment = base.Time
+"""A time in an answer: ISO 8601 in UTC, with milliseconds and Z."""
+
+Time = Annotated[datetime, BeforeValidator(_time), WithJsonSchema({"type": "string", "format": "date-time"})]
+"""A time in a question: the same; an offset or a date alone is refused."""
+
+Span = Annotated[int, Field(ge=0, le=100 * 365 * 24 * 3_600_000)]
+"""A duration in a question: milliseconds, up to the core's hundred years."""
+
+# A note holds a ticket's title with its address, not more.
+Note = Annotated[
+    Annotated[str, StringConstraints(max_length=1_000)] | None,
+    BeforeValidator(lambda given: None if isinstance(given, str) and not given.strip() else given),
+]
+"""An operator's note about an action, or None; a blank one, as forms send it, is none."""
+
+
+Window: TypeAlias = Literal["15m", "1h", "6h", "24h", "7d", "30d"]
+
+
+Dto = base.View
+
+
+def known(**fields: Any) -> dict[str, Any]:
+    """The fields that have a value: those of a model that are not set are not sent."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+class Answer(Dto):
+    """A whole answer: ages are counted from *server_time*, never from the reader's clock."""
+
+    server_time: Moment
+
+
+class Question(BaseModel):
+    """A query or a body: unknown fields are refused."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="forbid")
+
+
+class Body(BaseModel):
+    """A body: unknown fields are refused, and a text is no number."""
+
+    model_config = ConfigDict(**Question.model_config, strict=True)
+
+
+WINDOWS: Mapping[Window, timedelta] = {
+    "15m": timedelta(minutes=15),
+    "1h": timedelta(hours=1),
+    "6h": timedelta(hours=6),
+    "24h": timedelta(hours=24),
+    "7d": timedelta(days=7),
+    "30d": timedelta(days=30),
+}
+
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def just_after(moment: datetime) -> datetime | None:
+    """A millisecond later; None where time ends. It turns an inclusive bound into an exclusive one."""
+    try:
+        return moment + _MILLISECOND
+    except OverflowError:
+        return None
+
+
+class OpsNoteBody(Body):
+    """An action without arguments."""
+
+    note: Note = None
