@@ -12,8 +12,8 @@ from typing import Literal
 
 from playwright.async_api import Browser, Page, async_playwright
 
+from examples.shop.catalog import OPTIONS
 from monque import EmbeddedMongo, Monque
-from monque.shop.catalog import OPTIONS
 from monque.web import LoopbackOnly, dashboard
 from pictures.frozen import NOW, stopped_clock, store
 from pictures.screens import Screen, screens
@@ -22,7 +22,6 @@ from support.chromium import MISSING, arguments, find_chromium
 
 FOLDER = Path(__file__).parents[1] / "docs" / "images" / "dashboard"
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
-WIDTH = 1280
 LARGEST = 200_000
 # Let Chromium draw the same page to the same pixels, whatever it had drawn before and however busy it is.
 _SAME = [
@@ -65,7 +64,7 @@ async def main(chosen: list[str]) -> None:
 async def draw(browser: Browser, address: str, screen: Screen, theme: Literal["light", "dark"]) -> None:
     """One picture."""
     context = await browser.new_context(
-        viewport={"width": WIDTH, "height": screen.height},
+        viewport={"width": screen.width, "height": screen.height},
         color_scheme=theme,
         reduced_motion="reduce",
         timezone_id="Europe/Berlin",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -11,14 +12,15 @@ from unittest.mock import patch
 
 from pymongo.asynchronous.collection import AsyncCollection
 
+from examples.shop.catalog import AFTER, BEFORE, BY_NAME, INSTANCES, SCHEDULES, WORKS, Work
+from examples.shop.past import Past, day_before, failed_job, recent_runs
+from examples.shop.replay import Document, made_up_id
 from monque import Monque
 from monque._ops import facts
 from monque._store.store import Server
 from monque._time.clock import Clock
-from monque.management import pulse, schedule_view
-from monque.shop.catalog import AFTER, BEFORE, BY_NAME, SCHEDULES, WORKS, Work
-from monque.shop.past import Document, day_before, failed_job, made_up_id, recent_runs, stored_job
-from monque.shop.plan import opening_stock
+from monque.web import schedule_times
+from monque.web.live import pulse
 
 # Some days before New York changes to daylight saving time. It must lie in the future: the server removes
 # what has expired by its own clock.
@@ -26,8 +28,8 @@ NOW = datetime(2027, 3, 10, 14, 32, 20, tzinfo=UTC)
 SEED = 7
 
 _DEPLOYED = NOW - timedelta(minutes=40)
-# How many jobs of each name run, by turns on the first and the second instance.
-_RUNNING = {"render-invoice": 4, "import-catalog": 2, "charge-card": 3, "send-email": 2, "resize-image": 2}
+# The instance that is silent took its jobs before its last heartbeat.
+_SILENT, _LAST_SEEN = 3, NOW - timedelta(seconds=48)
 
 
 @contextmanager
@@ -51,7 +53,7 @@ def stopped_clock() -> Iterator[None]:
         patch.object(facts, "_clock_offset", no_offset),
         # How often live numbers come, and how many runs a preview has, must not depend on this machine.
         patch.object(pulse, "_GIVES_WAY", 0),
-        patch.object(schedule_view, "_BUDGET", 10.0),
+        patch.object(schedule_times, "_BUDGET", 10.0),
     ):
         yield
 
@@ -69,8 +71,9 @@ async def store(monque: Monque) -> None:
     dice = Random(f"{SEED}/moment")
     past, jobs = day_before(SEED, NOW), monque.options.collection
     database = monque.database
-    new = list(_new_failures(dice))
-    await database[jobs].insert_many([*past.jobs, *new, *_running(dice), *_waiting(dice)])
+    new, running = list(_new_failures(dice)), list(_running(past, dice))
+    waiting = [job for job in past.waiting if job["_id"] not in past.running]
+    await database[jobs].insert_many([*past.jobs, *new, *waiting, *running])
     await database[f"{jobs}_trends"].insert_many(past.trends)
     for job in new:
         minute = job["updatedAt"].replace(second=0, microsecond=0)
@@ -79,7 +82,7 @@ async def store(monque: Monque) -> None:
             counted, {"$inc": {"failed": 1, "retried": 1}}, upsert=True
         )
     await database[f"{jobs}_audit"].insert_many(past.audit)
-    await database[f"{jobs}_instances"].insert_many(list(_instances()))
+    await database[f"{jobs}_instances"].insert_many(list(_instances(running)))
     pause = {"name": "push-offer", "reason": "the provider is down", "by": "grace", "since": _ago(minutes=6)}
     await database[f"{jobs}_control"].update_one(
         {"_id": "settings"}, {"$set": {"paused": [pause]}}, upsert=True
@@ -108,32 +111,27 @@ def _new_failures(dice: Random) -> Iterator[Document]:
         yield failed_job(BY_NAME["ship-order"], 700 + number, ended, dice)
 
 
-def _running(dice: Random) -> Iterator[Document]:
-    """What runs: the slow queue with all its slots, and some of the others."""
-    for name, count in _RUNNING.items():
-        for number in range(count):
-            work = BY_NAME[name]
-            began = NOW - timedelta(seconds=work.seconds[1] * dice.uniform(0.1, 0.9))
-            yield stored_job(work, 9000 + number, began - timedelta(seconds=dice.uniform(0, 8)), dice) | {
-                "status": "processing",
-                "attempt": 1,
-                "claimedBy": f"shop-{_owner(number)}",
-                "claimedAt": began,
-                "lockedAt": _ago(seconds=0.4),
-                "lastHeartbeat": _ago(seconds=0.4),
-                "heartbeatInterval": 1000,
-                **({"priority": 5} if name == "charge-card" else {}),
-                "updatedAt": _ago(seconds=0.4),
-                **_progress(work, dice),
-            }
-
-
-def _owner(number: int) -> int:
-    return 1 + number % 2
-
-
-def _active(name: str, instance: int) -> int:
-    return sum(_owner(number) == instance for number in range(_RUNNING.get(name, 0)))
+def _running(past: Past, dice: Random) -> Iterator[Document]:
+    """What runs, by turns on each instance."""
+    waiting = {job["_id"]: job for job in past.waiting}
+    for number, (job_id, began) in enumerate(past.running.items()):
+        job, owner = waiting[job_id], 1 + number % INSTANCES
+        is_silent = owner == _SILENT
+        seen = _LAST_SEEN if is_silent else _ago(seconds=0.4)
+        claimed = min(began, seen - timedelta(seconds=2))
+        yield job | {
+            "_id": made_up_id(min(job["createdAt"], claimed), dice),
+            "createdAt": min(job["createdAt"], claimed),
+            "status": "processing",
+            "attempt": job.get("attempt", 0) + 1,
+            "claimedBy": f"shop-{owner}",
+            "claimedAt": claimed,
+            "lockedAt": seen,
+            "lastHeartbeat": seen,
+            "heartbeatInterval": 1000,
+            "updatedAt": seen,
+            **_progress(BY_NAME[job["name"]], dice),
+        }
 
 
 def _progress(work: Work, dice: Random) -> Document:
@@ -144,46 +142,16 @@ def _progress(work: Work, dice: Random) -> Document:
     return {"progress": said}
 
 
-def _waiting(dice: Random) -> Iterator[Document]:
-    """What is due, what is due later, and what waits for its next attempt."""
-    for number, each in enumerate(opening_stock(SEED)):
-        due = _ago(seconds=5 + 2.5 * number)
-        yield stored_job(BY_NAME[each.name], number, due, dice) | {"status": "pending", "updatedAt": due}
-    for number in range(30):
-        work = BY_NAME[dice.choice(["send-email", "ship-order", "track-parcel"])]
-        due = NOW + timedelta(minutes=15) * dice.random()
-        created = _ago(minutes=10 * dice.random())
-        yield stored_job(work, 500 + number, due, dice) | {
-            "_id": made_up_id(created, dice),
-            "status": "pending",
-            "createdAt": created,
-            "updatedAt": created,
-        }
-    for number in range(9):
-        yield _retrying(BY_NAME["charge-card"], 800 + number, dice)
-
-
-def _retrying(work: Work, number: int, dice: Random) -> Document:
-    ended = _ago(seconds=dice.uniform(1, 6))
-    failed = failed_job(work, number, ended, dice)
-    return failed | {
-        "status": "pending",
-        "attempt": 1,
-        "failCount": 1,
-        "history": [failed["history"][0] | {"startedAt": ended - timedelta(seconds=1), "finishedAt": ended}],
-        "nextRunAt": ended + timedelta(seconds=8),
-    }
-
-
-def _instances() -> Iterator[Document]:
+def _instances(running: list[Document]) -> Iterator[Document]:
     """Two instances of the new release, and one of the old that is silent."""
     for number, release, started, seen in (
         (1, AFTER, _DEPLOYED, _ago(seconds=0.6)),
         (2, AFTER, _DEPLOYED + timedelta(seconds=9), _ago(seconds=0.3)),
-        (3, BEFORE, _ago(hours=21), _ago(seconds=48)),
+        (_SILENT, BEFORE, _ago(hours=21), _LAST_SEEN),
     ):
+        active = Counter(job["name"] for job in running if job["claimedBy"] == f"shop-{number}")
         workers = [
-            {"name": work.name, "concurrency": work.slots, "active": _active(work.name, number), "off": False}
+            {"name": work.name, "concurrency": work.slots, "active": active[work.name], "off": False}
             for work in WORKS
             if work.slots
         ]
@@ -199,7 +167,7 @@ def _instances() -> Iterator[Document]:
             "state": "running",
             "intervalMs": 1000,
             "slots": sum(work.slots for work in WORKS),
-            "busy": sum(_active(name, number) for name in _RUNNING),
+            "busy": active.total(),
             "claimedAhead": 0,
             "changeStream": "live",
             "workers": workers,

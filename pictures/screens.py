@@ -9,7 +9,7 @@ from typing import TypeAlias
 from playwright.async_api import Page
 
 from monque import JobFilter, Monque
-from monque.management.fingerprint import shape_of
+from monque.web.groups import shape_of
 
 Deed: TypeAlias = Callable[[Page], Awaitable[None]]
 
@@ -20,7 +20,7 @@ async def _nothing(_page: Page) -> None:
 
 async def _warnings(page: Page) -> None:
     """What is wrong is looked for once a minute, and the first page need not wait for it."""
-    await page.get_by_text("jobs without a worker").wait_for()
+    await page.get_by_text("print-label").first.wait_for()
 
 
 async def _palette(page: Page) -> None:
@@ -37,12 +37,13 @@ async def _bulk(page: Page) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """A picture: its file name, the path of the page, what is done there, and how high it is."""
+    """A picture: its file name, the path of the page, what is done there, and how high and wide it is."""
 
     name: str
     path: str
     deed: Deed = _nothing
     height: int = 860
+    width: int = 1280
 
 
 async def screens(monque: Monque) -> list[Screen]:
@@ -54,6 +55,7 @@ async def screens(monque: Monque) -> list[Screen]:
     running = await monque.list_jobs(JobFilter(name="render-invoice", status="processing"), limit=1)
     till = await monque.get_schedule("close-till", "new-york")
     assert till is not None
+    order = await monque.list_jobs(JobFilter(name="fulfil-order", waits_for="time"), limit=1)
     group = shape_of("LookupError: order 1 has no postcode").fingerprint
     return [
         Screen("overview", "", _warnings),
@@ -73,4 +75,7 @@ async def screens(monque: Monque) -> list[Screen]:
         Screen("latency", "latency?window=24h"),
         Screen("audit", "audit"),
         Screen("palette", "", _palette),
+        Screen("flow", f"jobs/{order.jobs[0].id}"),
+        Screen("lines", "queue?name=export-orders"),
+        Screen("phone", "jobs?status=failed", width=390, height=844),
     ]

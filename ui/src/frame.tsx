@@ -3,19 +3,23 @@ import { useSignal, useSignalEffect } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import { type Problem, problemOf } from "./api";
+import { Header } from "./header";
 import { Help } from "./help";
-import { MenuButton, Navigation } from "./nav";
+import { Lazy } from "./lazy";
+import { Navigation } from "./nav";
 import { Palette } from "./palette";
-import { Refused } from "./parts/asking";
-import { Choice } from "./parts/choice";
+import { outage } from "./outage";
+import { Refused, Skeleton } from "./parts/asking";
+import { Icon } from "./parts/icon";
+import { LogIn } from "./parts/login";
+import { isLoggedOut } from "./refusals";
 import { href, place } from "./router";
 import { find, type Screen } from "./screens";
-import type { Snapshot } from "./snapshot";
-import { overlay } from "./shortcuts";
-import { announce, announced, dismiss, identify, looksOnly, may, me, now, setZone, theme, toasts, zone, type Theme } from "./store";
-import { failing, heardAt, live, newVersion, paused, snapshot, togglePause, trouble } from "./stream";
-import { plural, visible } from "./text";
-import { absolute, duration, type Zone } from "./time";
+import { dialog, overlay } from "./shortcuts";
+import { announce, announced, dismiss, identify, may, me, now, toasts, zone } from "./store";
+import { live, newVersion, paused, snapshot } from "./stream";
+import { visible } from "./text";
+import { absolute, age } from "./time";
 
 export function App() {
   const refused = useSignal<Problem>();
@@ -26,93 +30,91 @@ export function App() {
     );
   };
   useEffect(ask, []);
-  useSignalEffect(() => {
-    document.title = titleOf();
-  });
+  useEffect(() => {
+    if (!refused.value?.passes) return;
+    const timer = setInterval(ask, AGAIN_AFTER);
+    return () => clearInterval(timer);
+  }, [refused.value?.passes]);
   useSignalEffect(() => announce(paused.value ? "paused" : live.value));
-  if (me.value === undefined) {
-    return <main class="alone">{refused.value !== undefined && <Refused problem={refused.value} again={ask} />}</main>;
-  }
   const found = find(place.value.path);
   return (
     <>
-      <a class="skip" href="#main">Skip to the content</a>
+      <a class="skip" href="#main">
+        Skip to the content
+      </a>
       <Header />
       <Navigation />
-      <main id="main" tabIndex={-1} class={trouble.value && "old"}>
+      <main id="main" tabIndex={-1} class={outage.value && "old"}>
         <Banner />
-        {found === undefined ? <NotFound /> : <View key={place.value.path} screen={found[0]} id={found[1]} />}
+        {me.value === undefined ? (
+          <Entering title={found?.[0].title ?? "Monque"} refused={refused.value} again={ask} />
+        ) : found === undefined ? (
+          <NotFound />
+        ) : (
+          <View key={place.value.path} screen={found[0]} id={found[1]} />
+        )}
       </main>
+      <span class="hidden-text" role="status">
+        {announced.value}
+      </span>
       <Toasts />
       {overlay.value === "palette" && <Palette />}
       {overlay.value === "keys" && <Help />}
+      {dialog.value}
     </>
   );
 }
 
+// The frame asks again who we are, until somebody answers.
+const AGAIN_AFTER = 3_000;
+
+/** The place of a screen, until it is known who we are. */
+function Entering({ title, refused, again }: { title: string; refused: Problem | undefined; again: () => void }) {
+  return (
+    <section>
+      <h1>{title}</h1>
+      {refused === undefined ? <Skeleton /> : <Refused problem={refused} again={again} />}
+    </section>
+  );
+}
+
 /** The key of the element makes another thing of the same screen begin anew. */
-function View({ screen: { view: Content, needs, title }, id }: { screen: Screen; id: string }) {
-  if (needs !== undefined && !may(needs)) return <section><h1>{title}</h1><p class="empty">You may not see this.</p></section>;
-  return <Content id={id} />;
-}
-
-function titleOf(): string {
-  const title = visible(me.value?.title ?? "Monque");
-  return failing.value > 0 ? `${failing.value} failing · ${title}` : title;
-}
-
-function Header() {
-  const own = me.value;
-  return (
-    <header>
-      <span class="hidden-text" role="status">{announced.value}</span>
-      <MenuButton />
-      <a class="brand" href={href("/")}>{visible(own?.title ?? "Monque")}</a>
-      {own?.badge != null && <span class="badge">{visible(own.badge)}</span>}
-      <span class="grow" />
-      <button type="button" class="search" aria-keyshortcuts="Control+K /" onClick={() => (overlay.value = "palette")}>Search <kbd>Ctrl K</kbd></button>
-      <LiveState />
-      <Choice quiet label="Time zone" value={zone.value} options={ZONES} onChange={(to) => setZone(to as Zone)} />
-      <Choice quiet label="Theme" value={theme.value} options={THEMES} onChange={(to) => (theme.value = to as Theme)} />
-      <span class="actor">{visible(own?.actor.name ?? "")}</span>
-      {looksOnly() && <span class="badge">read-only: {own?.readOnly ? "nobody may change anything here" : "you may only look"}</span>}
-    </header>
-  );
-}
-
-const ZONES = [["local", "local time"], ["utc", "UTC"]] as const;
-const THEMES = [["system", "system"], ["light", "light"], ["dark", "dark"]] as const;
-
-function LiveState() {
-  const age = Math.max(0, now.value - (heardAt.value + (snapshot.value === undefined ? 0 : now.value - Date.now())));
-  const words = paused.value ? "paused" : live.value === "reconnecting" || live.value === "offline" ? `${live.value}, ${duration(Math.floor(age / 1000) * 1000)} old` : live.value;
-  const slow = live.value === "live" && snapshot.value && snapshot.value.everyMs > 1500 && snapshot.value;
-  return (
-    <span class={`live live-${paused.value ? "paused" : live.value}`}>
-      <button type="button" onClick={togglePause} title="Pause or go on (p)" aria-pressed={paused.value}>{words}</button>
-      {slow && <span class="faint"> every {Math.round(slow.everyMs / 1000)} s{becauseOf(slow.totals)}</span>}
-    </span>
-  );
-}
-
-// With fewer jobs than this it is not their number that makes the numbers slow to read.
-const MANY = 20_000;
-
-function becauseOf({ due, later }: Snapshot["totals"]): string {
-  const waiting = (due ?? 0) + (later ?? 0);
-  return waiting < MANY ? "" : `, because ${plural(waiting, "job")} wait`;
+function View({ screen: { load, needs, title }, id }: { screen: Screen; id: string }) {
+  if (needs !== undefined && !may(needs))
+    return (
+      <section>
+        <h1>{title}</h1>
+        <p class="empty">You may not see this.</p>
+      </section>
+    );
+  return <Lazy title={title} load={load} id={id} />;
 }
 
 function Banner() {
   return (
     <>
-      {trouble.value !== undefined && (
-        <p class="banner bad">
-          <span role="alert">The database has not answered since {absolute(Date.parse(trouble.value.since), zone.value, now.value)}: {visible(trouble.value.text)}.</span>{" "}
-          What is shown is {duration(Math.max(0, now.value - (snapshot.value?.at ?? now.value)))} old.
+      {isLoggedOut.value && me.value !== undefined && (
+        <p class="banner bad bar">
+          <span role="alert">Your session has ended.</span> <LogIn />
         </p>
       )}
-      {newVersion.value && <p class="banner">There is a new version. <a href={location.href} target="_self">Reload</a></p>}
+      {outage.value !== undefined && me.value !== undefined && (
+        <p class="banner bad">
+          <span role="alert">
+            The database has not answered since {absolute(outage.value.since, zone.value, now.value)}
+            {outage.value.text !== undefined && `: ${visible(outage.value.text)}`}.
+          </span>
+          {snapshot.value !== undefined && <> The numbers are {age(now.value - snapshot.value.at)} old.</>}
+        </p>
+      )}
+      {newVersion.value && (
+        <p class="banner">
+          There is a new version.{" "}
+          <a href={location.href} target="_self">
+            Reload
+          </a>
+        </p>
+      )}
     </>
   );
 }
@@ -122,8 +124,12 @@ function Toasts() {
     <div class="toasts" role="status" aria-live="polite">
       {toasts.value.map((toast) => (
         <div key={toast.id} class={`toast ${toast.tone}`}>
-          <span>{toast.text} {toast.link !== undefined && <a href={toast.link.href}>{toast.link.text}</a>}</span>
-          <button type="button" aria-label="Close" onClick={() => dismiss(toast.id)}>×</button>
+          <span>
+            {toast.text} {toast.link !== undefined && <a href={toast.link.href}>{toast.link.text}</a>}
+          </span>
+          <button type="button" class="bare" aria-label="Close" onClick={() => dismiss(toast.id)}>
+            <Icon name="close" />
+          </button>
         </div>
       ))}
     </div>
@@ -134,7 +140,9 @@ function NotFound(): ComponentChildren {
   return (
     <section>
       <h1>There is no such page</h1>
-      <p>Nothing is at <code>{visible(place.value.path)}</code>. <a href={href("/")}>To the overview</a></p>
+      <p>
+        Nothing is at <code>{visible(place.value.path)}</code>. <a href={href("/")}>Open the overview</a>
+      </p>
     </section>
   );
 }

@@ -11,12 +11,30 @@ export function Help() {
   const keys = [...KEYS, ...screens().map(({ key, title }) => [`g ${key}`, `go to ${title}`] as const)];
   return (
     <Dialog title="Shortcuts" closes close={close}>
-      <dl class="keys">{keys.map(([key, words]) => <div key={key}><dt><kbd>{key}</kbd></dt><dd>{words}</dd></div>)}</dl>
+      <dl class="keys">
+        {keys.map(([key, words]) => (
+          <div key={key}>
+            <dt>
+              <kbd>{key}</kbd>
+            </dt>
+            <dd>{words}</dd>
+          </div>
+        ))}
+      </dl>
       <label class="choice">
-        <input type="checkbox" checked={shortcuts.value === "on"} onChange={(event) => (shortcuts.value = event.currentTarget.checked ? "on" : "off")} />
-        Shortcuts of a single key are on
+        <input
+          type="checkbox"
+          checked={shortcuts.value === "on"}
+          onChange={(event) => (shortcuts.value = event.currentTarget.checked ? "on" : "off")}
+        />
+        Single-key shortcuts
       </label>
-      <p class="faint">Monque {visible(me.value?.version ?? "")}. <a href={`${base}LICENSES.md`} target="_blank">Licences of these pages</a></p>
+      <p class="faint">
+        Monque {visible(me.value?.version ?? "")}.{" "}
+        <a href={`${base}LICENSES.md`} target="_blank">
+          Licences of these pages
+        </a>
+      </p>
     </Dialog>
   );
 }

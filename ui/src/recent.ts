@@ -1,6 +1,6 @@
 // Where this reader has been, for the palette.
 import { effect } from "@preact/signals";
-import { href, place, type Place } from "./router";
+import { href, partsOf, place, type Place } from "./router";
 import { find } from "./screens";
 import { remembered } from "./store";
 import { shortened, shortId, visible } from "./text";
@@ -20,9 +20,11 @@ export function titleOf({ path, query }: Place): string | undefined {
   const found = find(path);
   if (found === undefined) return undefined;
   const [{ title, under }, id] = found;
-  const own = id || (under === undefined ? "" : query.get("name") ?? query.get("id") ?? "");
+  const own = id || (under === undefined ? "" : (query.get("name") ?? query.get("id") ?? ""));
   if (own !== "") return `${title} ${/^[0-9a-f-]{20,}$/.test(own) ? shortId(own) : visible(shortened(own, 60))}`;
-  const filters = [...query].filter(([key]) => key !== "cursor" && key !== "direction").map(([key, value]) => `${key} ${visible(shortened(value, 30))}`);
+  const filters = [...query]
+    .filter(([key]) => key !== "cursor" && key !== "direction")
+    .map(([key, value]) => `${key} ${visible(shortened(value, 30))}`);
   return [title, ...filters.slice(0, 3)].join(", ");
 }
 
@@ -38,5 +40,5 @@ export function rememberPlaces(): void {
 }
 
 export function visitHref({ path, query }: Visit): string {
-  return href(path) + (query === "" ? "" : `?${query}`);
+  return href(path, partsOf(new URLSearchParams(query)));
 }

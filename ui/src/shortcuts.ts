@@ -1,5 +1,7 @@
 // Keys for fast hands. None of them destroys anything; they are off in fields and dialogs, and can be switched off.
 import { signal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { useEffect } from "preact/hooks";
 import { screens } from "./nav";
 import { go, href } from "./router";
 import { shortcuts } from "./store";
@@ -8,6 +10,26 @@ import { togglePause } from "./stream";
 /** What lies over the page. */
 export const overlay = signal<"palette" | "keys">();
 
+/** A dialog that was opened from the palette. */
+export const dialog = signal<ComponentChildren>();
+
+/** Something that can be done here; it opens a dialog. */
+export interface Verb {
+  label: string;
+  run: () => void;
+}
+
+/** The verbs of the job that is open, or of the jobs that are selected. */
+export const verbs = signal<readonly Verb[]>([]);
+
+/** Offer these verbs as long as the part of the page that calls it is there. */
+export function useVerbs(offered: readonly Verb[]): void {
+  useEffect(() => {
+    verbs.value = offered;
+    return () => (verbs.value = []);
+  });
+}
+
 export const KEYS: readonly [keys: string, words: string][] = [
   ["Ctrl K, ⌘ K", "go anywhere, find anything"],
   ["/", "search"],
@@ -15,7 +37,7 @@ export const KEYS: readonly [keys: string, words: string][] = [
   ["Enter", "open the row"],
   ["x", "select the row"],
   [".", "show what is new in the list"],
-  ["p", "pause, or go on"],
+  ["p", "pause or resume the live numbers"],
   ["?", "this list"],
 ];
 
@@ -35,7 +57,11 @@ export function listenKeys(): void {
 }
 
 function isBusy(target: EventTarget | null): boolean {
-  return document.querySelector("dialog[open]") !== null || (target instanceof Element && target.closest("input:not([type=checkbox]), textarea, select, [contenteditable]") !== null);
+  return (
+    document.querySelector("dialog[open]") !== null ||
+    (target instanceof Element &&
+      target.closest("input:not([type=checkbox]), textarea, select, [contenteditable]") !== null)
+  );
 }
 
 /** Do what the key stands for; false if it stands for nothing. */

@@ -1,67 +1,15 @@
 // The live numbers: a snapshot, and how a delta changes it. Pure.
+import type { OpsDelta, OpsLiveInstance, OpsQueueRow, OpsSnapshot } from "./api.gen";
 
-export type Cell = string | number | boolean | null;
+type Frame = Pick<OpsSnapshot, "seq" | "everyMs" | "tookMs" | "totals" | "trouble"> & { at: number };
 
-export interface Wire {
-  at: string;
-  seq: number;
-  everyMs: number;
-  tookMs: number;
-  columns: string[];
-  totals: Record<string, number | null>;
-  names: Cell[][];
-  instances: LiveInstance[];
-  trouble: Trouble | null;
-  gone?: string[];
-  goneInstances?: string[];
-}
-
-export interface Trouble {
-  since: string;
-  text: string;
-}
-
-export interface QueueRow {
-  name: string;
-  due: number;
-  later: number;
-  processing: number;
-  oldestDueMs: number;
-  failed: number | null;
-  completedPerMin: number;
-  retriedPerMin: number;
-  failedPerMin: number;
-  waitP95Ms: number | null;
-  slots: number | null;
-  paused: boolean;
-}
-
-export interface LiveInstance {
-  id: string;
-  host: string | null;
-  pid: number | null;
-  release: string | null;
-  version: string | null;
-  state: string;
-  alive: boolean;
-  seenAt: string | null;
-  slots: number;
-  busy: number;
-}
-
-export interface Snapshot {
-  at: number;
-  seq: number;
-  everyMs: number;
-  tookMs: number;
-  totals: Record<string, number | null>;
-  rows: ReadonlyMap<string, QueueRow>;
-  instances: ReadonlyMap<string, LiveInstance>;
-  trouble: Trouble | null;
+export interface Snapshot extends Frame {
+  rows: ReadonlyMap<string, OpsQueueRow>;
+  instances: ReadonlyMap<string, OpsLiveInstance>;
 }
 
 /** A snapshot as it came, whole. */
-export function whole(wire: Wire): Snapshot {
+export function whole(wire: OpsSnapshot): Snapshot {
   return {
     ...frame(wire),
     rows: new Map(wire.names.map((cells) => row(wire.columns, cells))),
@@ -70,22 +18,22 @@ export function whole(wire: Wire): Snapshot {
 }
 
 /** The snapshot after a delta: rows that did not change stay the same objects. */
-export function after(before: Snapshot, wire: Wire): Snapshot {
+export function after(before: Snapshot, wire: OpsDelta): Snapshot {
   const rows = new Map(before.rows);
-  for (const name of wire.gone ?? []) rows.delete(name);
+  for (const name of wire.gone) rows.delete(name);
   for (const cells of wire.names) rows.set(...row(wire.columns, cells));
   const instances = new Map(before.instances);
-  for (const id of wire.goneInstances ?? []) instances.delete(id);
+  for (const id of wire.goneInstances) instances.delete(id);
   for (const each of wire.instances) instances.set(each.id, each);
   return { ...frame(wire), rows, instances };
 }
 
-function frame(wire: Wire): Omit<Snapshot, "rows" | "instances"> {
+function frame(wire: OpsSnapshot): Frame {
   const { seq, everyMs, tookMs, totals, trouble } = wire;
   return { at: Date.parse(wire.at), seq, everyMs, tookMs, totals, trouble };
 }
 
-function row(columns: readonly string[], cells: readonly Cell[]): [string, QueueRow] {
+function row(columns: readonly string[], cells: OpsSnapshot["names"][number]): [string, OpsQueueRow] {
   const values = Object.fromEntries(columns.map((column, at) => [column, cells[at] ?? null]));
-  return [String(values["name"]), values as unknown as QueueRow];
+  return [String(values.name), values as unknown as OpsQueueRow];
 }

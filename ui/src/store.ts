@@ -1,7 +1,7 @@
 // What the whole page shares: who we are, what this reader prefers, what was said last.
 import { computed, effect, signal, type Signal } from "@preact/signals";
 import type { OpsMe } from "./api.gen";
-import { get } from "./api";
+import { at, get } from "./api";
 import { change, place } from "./router";
 import { ahead } from "./stream";
 import { parsed, shortened } from "./text";
@@ -11,7 +11,7 @@ export const me = signal<OpsMe>();
 
 /** Ask who we are and what there is; every view needs it. */
 export async function identify(): Promise<void> {
-  me.value = await get<OpsMe>("/me");
+  me.value = await get(at("/me"));
 }
 
 /** Whether this reader may do this. */
@@ -35,7 +35,7 @@ export type Theme = "system" | "light" | "dark";
 
 /** A value of any shape that this browser remembers; one that cannot be read is the fallback. */
 export function remembered<T>(key: string, fallback: T): Signal<T> {
-  const value = signal<T>(parsed(readStored(key) ?? "") ?? fallback);
+  const value = signal((parsed(readStored(key) ?? "") ?? fallback) as T);
   effect(() => writeStored(key, JSON.stringify(value.value)));
   return value;
 }
@@ -70,8 +70,8 @@ export function setZone(to: Zone): void {
 }
 
 effect(() => {
-  if (theme.value === "system") delete document.documentElement.dataset["theme"];
-  else document.documentElement.dataset["theme"] = theme.value;
+  if (theme.value === "system") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme.value;
 });
 
 // ---- the server's clock, ticking once a second for all ages on the page
@@ -95,10 +95,13 @@ let waiting = 0;
 /** Say something, at most once in ten seconds: of what comes meanwhile, the newest. */
 export function announce(text: string): void {
   clearTimeout(waiting);
-  waiting = setTimeout(() => {
-    announcedAt = Date.now();
-    announced.value = text;
-  }, Math.max(0, announcedAt + LEAST_BETWEEN - Date.now()));
+  waiting = setTimeout(
+    () => {
+      announcedAt = Date.now();
+      announced.value = text;
+    },
+    Math.max(0, announcedAt + LEAST_BETWEEN - Date.now()),
+  );
 }
 
 // ---- toasts

@@ -3,21 +3,23 @@
 // the next one takes over. Without Web Locks each tab has a stream, closed while it is hidden.
 import { signal } from "@preact/signals";
 import { openStream, Problem } from "./api";
+import type { OpsActed, OpsTrouble, paths } from "./api.gen";
 import { EventParser, type ServerEvent } from "./events";
+import { hearDatabase } from "./refusals";
 import { base } from "./router";
-import { after, whole, type Snapshot, type Trouble, type Wire } from "./snapshot";
+import { after, whole, type Snapshot } from "./snapshot";
 
 export type Live = "connecting" | "live" | "paused" | "reconnecting" | "offline" | "refused";
 
 export const live = signal<Live>("connecting");
 export const snapshot = signal<Snapshot>();
-export const trouble = signal<Trouble>();
+export const trouble = signal<OpsTrouble>();
 /** When the last event came, by this browser's clock: ages of what is shown. */
 export const heardAt = signal(Date.now());
 /** How far the server's clock is ahead of this browser's, in milliseconds. */
 export const ahead = signal(0);
 /** The last action that somebody took, here or elsewhere. */
-export const lastAction = signal<Record<string, unknown>>();
+export const lastAction = signal<OpsActed>();
 /** Set when the server runs another version of the pages than this one. */
 export const newVersion = signal(false);
 export const paused = signal(false);
@@ -41,7 +43,7 @@ const channel = typeof BroadcastChannel === "undefined" ? undefined : new Broadc
 let lastId: string | undefined;
 /** The newest numbers, also while the page is paused. */
 let current: Snapshot | undefined;
-let assets: string | undefined;
+let assets: string | null | undefined;
 
 /** Begin to listen; call it once. */
 export function start(): void {
@@ -66,7 +68,7 @@ export function togglePause(): void {
 /** Let the page draw the newest numbers. A hidden tab draws nothing. */
 function publish(): void {
   if (current === undefined) return;
-  failing.value = current.totals["failedPerMin"] ?? 0;
+  failing.value = current.totals.failedPerMin ?? 0;
   if (!paused.value && !document.hidden) snapshot.value = current;
 }
 
@@ -110,7 +112,9 @@ async function hold(stop: AbortSignal, shared: boolean): Promise<void> {
 async function readStream(stop: AbortSignal, onEvent: () => void): Promise<void> {
   const silence = new AbortController();
   const response = await openStream(lastId, AbortSignal.any([stop, silence.signal]));
-  const reader = (response.body as ReadableStream<Uint8Array>).pipeThrough(new TextDecoderStream() as ReadableWritablePair<string, Uint8Array>).getReader();
+  const reader = (response.body as ReadableStream<Uint8Array>)
+    .pipeThrough(new TextDecoderStream() as ReadableWritablePair<string, Uint8Array>)
+    .getReader();
   const parser = new EventParser();
   let timer = setTimeout(() => silence.abort(), SILENCE);
   try {
@@ -142,27 +146,38 @@ function pause(failures: number, stop: AbortSignal): Promise<void> {
   const longest = Math.min(LONGEST_PAUSE, 1000 * 2 ** (failures - 1));
   return new Promise((done) => {
     const timer = setTimeout(done, longest * (0.5 + Math.random() / 2));
-    stop.addEventListener("abort", () => { clearTimeout(timer); done(); }, { once: true });
+    stop.addEventListener(
+      "abort",
+      () => {
+        clearTimeout(timer);
+        done();
+      },
+      { once: true },
+    );
   });
 }
 
 function take({ event, data, id }: ServerEvent): void {
   heardAt.value = Date.now();
   lastId = id ?? lastId;
-  const body = JSON.parse(data);
-  if (event === "hello") {
-    newVersion.value = assets !== undefined && assets !== body.assets;
-    assets ??= body.assets;
-  } else if (event === "action") lastAction.value = body;
-  else if (event === "trouble") trouble.value = body;
-  else if (event === "snapshot" || event === "delta") show(body as Wire, event === "snapshot");
+  const told = { event, data: JSON.parse(data) } as Told;
+  if (told.event === "hello") {
+    newVersion.value = assets !== undefined && assets !== told.data.assets;
+    assets ??= told.data.assets;
+  } else if (told.event === "action") lastAction.value = told.data;
+  else if (told.event === "trouble") trouble.value = told.data;
+  else if (told.event === "snapshot") show(whole(told.data));
+  // A tab that came late has no snapshot yet: it has asked for one.
+  else if (told.event === "delta" && current !== undefined) show(after(current, told.data));
 }
 
-function show(wire: Wire, isWhole: boolean): void {
-  if (!isWhole && current === undefined) return; // a tab that came late: it has asked for the whole
-  current = isWhole ? whole(wire) : after(current as Snapshot, wire);
+type Told = paths["/api/ops/v1/stream"]["get"]["responses"][200]["content"]["text/event-stream"];
+
+function show(newest: Snapshot): void {
+  current = newest;
   ahead.value = current.at - Date.now();
   trouble.value = current.trouble ?? undefined;
+  if (trouble.value === undefined) hearDatabase();
   publish();
 }
 

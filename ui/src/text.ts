@@ -1,8 +1,9 @@
 // Stored text is data from others. It is shown as text, and what cannot be seen is made visible. Pure.
 
 // Control characters, line separators, bidi marks and other invisible ones could break a line or turn it round.
-// eslint-disable-next-line no-control-regex
-const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+const HIDDEN =
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what it looks for
+  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
 const IN_A_LINE = /[\t\n]/g;
 
 /** A text on one line, with marks such as \u202e for what would be invisible. */
@@ -30,7 +31,7 @@ export function shortId(id: string): string {
 }
 
 /** A value of JSON; undefined if the text is none. */
-export function parsed(text: string): any {
+export function parsed(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
@@ -38,7 +39,12 @@ export function parsed(text: string): any {
   }
 }
 
+/** "12,480". */
+export function grouped(count: number): string {
+  return count.toLocaleString("en-GB");
+}
+
 /** "1 job", "2 jobs". */
 export function plural(count: number, one: string, many = `${one}s`): string {
-  return `${count.toLocaleString("en-GB")} ${count === 1 ? one : many}`;
+  return `${grouped(count)} ${count === 1 ? one : many}`;
 }

@@ -1,4 +1,5 @@
 // Times and durations as people read them. All functions are pure; `zone` and `now` are given to them.
+import { grouped } from "./text";
 
 export type Zone = "local" | "utc";
 
@@ -29,6 +30,11 @@ function parts(size: number, big: number, bigName: string, small: number, smallN
   return rest === 0 ? `${whole} ${bigName}` : `${whole} ${bigName} ${rest} ${smallName}`;
 }
 
+/** A duration that ticks, in whole seconds: "0 s", "14 s", "2 min 5 s". */
+export function age(ms: number): string {
+  return ms < SECOND ? "0 s" : duration(Math.floor(ms / SECOND) * SECOND);
+}
+
 /** How long ago, or how soon: "12 s ago", "in 5 min". */
 export function relative(at: number, now: number): string {
   const away = at - now;
@@ -47,21 +53,33 @@ export function absolute(at: number, zone: Zone, now: number, locale?: string): 
   return format(locale, {
     ...(withDay ? { day: "numeric", month: "short" } : {}),
     ...(withYear ? { year: "numeric" } : {}),
-    hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short", timeZone,
+    hour: "2-digit",
+    minute: "2-digit",
+    second: "2-digit",
+    timeZoneName: "short",
+    timeZone,
   }).format(at);
 }
 
 /** A sentence of the server, which names times of UTC, with the reader's; on the day of `now` it names no date. */
 export function localized(sentence: string, zone: Zone, now: number, locale?: string): string {
   return sentence.replace(/(?:(\d{4}-\d\d-\d\d) )?(\d\d:\d\d(:\d\d)?) UTC/g, (_, day, time) =>
-    absolute(Date.parse(`${day ?? dayOf(now, "UTC")}T${time}Z`), zone, now, locale));
+    absolute(Date.parse(`${day ?? dayOf(now, "UTC")}T${time}Z`), zone, now, locale),
+  );
 }
 
 /** A moment without a doubt, for titles and copies: with milliseconds and zone. */
 export function exact(at: number, zone: Zone, locale?: string): string {
   return format(locale, {
-    year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit",
-    fractionalSecondDigits: 3, timeZoneName: "short", timeZone: zone === "utc" ? "UTC" : undefined,
+    year: "numeric",
+    month: "short",
+    day: "numeric",
+    hour: "2-digit",
+    minute: "2-digit",
+    second: "2-digit",
+    fractionalSecondDigits: 3,
+    timeZoneName: "short",
+    timeZone: zone === "utc" ? "UTC" : undefined,
   }).format(at);
 }
 
@@ -69,7 +87,9 @@ export function exact(at: number, zone: Zone, locale?: string): string {
 export function clock(at: number, zone: Zone, withDay: boolean, locale?: string): string {
   return format(locale, {
     ...(withDay ? { day: "numeric", month: "short" } : {}),
-    hour: "2-digit", minute: "2-digit", timeZone: zone === "utc" ? "UTC" : undefined,
+    hour: "2-digit",
+    minute: "2-digit",
+    timeZone: zone === "utc" ? "UTC" : undefined,
   }).format(at);
 }
 
@@ -90,7 +110,11 @@ const formats = new Map<string, Intl.DateTimeFormat>();
 /** To make a format takes longer than to use it a hundred times. */
 function format(locale: string | undefined, options: Format): Intl.DateTimeFormat {
   const { timeZone, ...rest } = options;
-  const given: Intl.DateTimeFormatOptions = { hourCycle: "h23", ...rest, ...(timeZone === undefined ? {} : { timeZone }) };
+  const given: Intl.DateTimeFormatOptions = {
+    hourCycle: "h23",
+    ...rest,
+    ...(timeZone === undefined ? {} : { timeZone }),
+  };
   const key = `${locale} ${JSON.stringify(given)}`;
   const known = formats.get(key);
   if (known !== undefined) return known;
@@ -99,10 +123,13 @@ function format(locale: string | undefined, options: Format): Intl.DateTimeForma
   return made;
 }
 
-/** A whole number with separators, or with a unit where it is too long: "12,480", "1.2 M". */
+/** A whole number, with all its digits below a million: "12,480", "1.2 M". */
 export function count(value: number): string {
-  if (Math.abs(value) < 100_000) return value.toLocaleString("en-GB");
-  for (const [size, unit] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]] as const) {
+  if (Math.abs(value) < 1_000_000) return grouped(value);
+  for (const [size, unit] of [
+    [1e9, "G"],
+    [1e6, "M"],
+  ] as const) {
     if (Math.abs(value) >= size) return `${(value / size).toFixed(value < 10 * size ? 1 : 0)} ${unit}`;
   }
   return String(value);

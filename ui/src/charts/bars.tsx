@@ -20,7 +20,14 @@ export function Bars({ bars, label }: { bars: readonly Bar[]; label: string }) {
         // What is not nothing can be seen.
         const height = bar.value === 0 ? 0 : Math.max(2, (bar.value / top) * (HEIGHT - 1));
         return (
-          <rect key={at} class={`fill-${bar.tone ?? "plain"}`} x={at * WIDTH} y={HEIGHT - 1 - height} width={WIDTH - 1} height={height}>
+          <rect
+            key={at}
+            class={`fill-${bar.tone ?? "plain"}`}
+            x={at * WIDTH}
+            y={HEIGHT - 1 - height}
+            width={WIDTH - 1}
+            height={height}
+          >
             {bar.title !== undefined && <title>{bar.title}</title>}
           </rect>
         );
@@ -32,5 +39,10 @@ export function Bars({ bars, label }: { bars: readonly Bar[]; label: string }) {
 /** A trend of counts, such as the 24 bars of a group of failures. */
 export function TrendBars({ counts, tone, what }: { counts: readonly number[]; tone: string; what: string }) {
   const all = counts.reduce((sum, each) => sum + each, 0);
-  return <Bars bars={counts.map((value) => ({ value, tone }))} label={`${plural(all, what)}, most in one of ${counts.length} steps: ${Math.max(0, ...counts)}`} />;
+  return (
+    <Bars
+      bars={counts.map((value) => ({ value, tone }))}
+      label={`${plural(all, what)}, most in one of ${counts.length} steps: ${Math.max(0, ...counts)}`}
+    />
+  );
 }

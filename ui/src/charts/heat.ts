@@ -33,11 +33,23 @@ export function bounds(begin: number): [low: number, high: number] {
   return begin < 1 ? [1 / RATIO, 1] : [begin, begin * RATIO];
 }
 
+// What is longer than this is in the last bucket.
+const LAST = 10 ** 7.8;
+
+/** The bounds of a bucket in whole milliseconds, as durations are stored: at least the first, less than the second. */
+export function wholeBounds(begin: number): [least: string | undefined, below: string | undefined] {
+  const end = begin < 1 ? 1 : begin * RATIO;
+  return [begin < 1 ? undefined : `${Math.ceil(begin)}`, begin > LAST * 0.99 ? undefined : `${Math.ceil(end)}`];
+}
+
 /** Percentiles as steps of a chart. */
 export function lineSteps(heat: Heat, steps: readonly { from: number; to: number }[]): Step[] {
   return steps.map(({ from, to }, at) => {
     const line = heat.lines[at];
-    const values = line === undefined || line.count === 0 ? null : [line.p50Ms, line.p90Ms, line.p95Ms, line.p99Ms].map((value) => value ?? 0);
+    const values =
+      line === undefined || line.count === 0
+        ? null
+        : [line.p50Ms, line.p90Ms, line.p95Ms, line.p99Ms].map((value) => value ?? 0);
     return { from, to, values };
   });
 }
@@ -61,7 +73,8 @@ export function cells(heat: Heat, steps: readonly { from: number; to: number }[]
       const step = steps[at];
       if (count === 0 || step === undefined) return;
       const shade = limits.findIndex((limit) => count <= limit);
-      paths[shade] += `M${round(x(step.from))} ${round(high)}H${round(x(step.to))}V${round(low)}H${round(x(step.from))}Z`;
+      paths[shade] +=
+        `M${round(x(step.from))} ${round(high)}H${round(x(step.to))}V${round(low)}H${round(x(step.from))}Z`;
     });
   });
   return paths;

@@ -7,18 +7,19 @@ import { isLong, Numbers } from "./legend";
 import { Plot, timesOf } from "./plot";
 import { durationTicks, logarithmic } from "./scale";
 
-interface Given {
+interface Props {
   title: string;
   heat: Heat;
   steps: readonly { from: number; to: number }[];
   domain: readonly [number, number];
   onRange: (from: number, to: number) => void;
-  onOpen: (step: { from: number; to: number }) => void;
+  /** Opens a cell: its step, and where its bucket begins. */
+  onOpen: (step: { from: number; to: number }, begin: number) => void;
 }
 
 const HEIGHT = 220;
 
-export function HeatMap({ title, heat, steps, domain: [low, high], onRange, onOpen }: Given) {
+export function HeatMap({ title, heat, steps, domain: [low, high], onRange, onOpen }: Props) {
   const cursor = useSignal<number>();
   const row = useSignal(0);
   const scale = (size: number) => logarithmic(low, high, size, 0);
@@ -31,14 +32,23 @@ export function HeatMap({ title, heat, steps, domain: [low, high], onRange, onOp
   return (
     <figure class="chart">
       <figcaption class="legend">
-        <span><b>{title}</b> <span class="faint">runs; a cell opens its jobs</span></span>
+        <span>
+          <b>{title}</b> <span class="faint">runs; a cell opens its jobs</span>
+        </span>
         <Shades limits={limits} />
-        <span class="faint times">{cursor.value === undefined ? "\u00a0" : say(Math.min(cursor.value, steps.length - 1))}</span>
+        <span class="faint times">
+          {cursor.value === undefined ? "\u00a0" : say(Math.min(cursor.value, steps.length - 1))}
+        </span>
       </figcaption>
       <Plot
         label={title}
-        steps={steps} height={HEIGHT} scale={scale} ticks={durationTicks(low, high).map((value) => ({ value, text: duration(value) }))}
-        cursor={cursor} say={say} onRange={onRange}
+        steps={steps}
+        height={HEIGHT}
+        scale={scale}
+        ticks={durationTicks(low, high).map((value) => ({ value, text: duration(value) }))}
+        cursor={cursor}
+        say={say}
+        onRange={onRange}
         onMove={(place, size) => (row.value = rowAt(heat, scale(size), place))}
         onKey={(key) => {
           if (key !== "ArrowUp" && key !== "ArrowDown") return false;
@@ -46,19 +56,24 @@ export function HeatMap({ title, heat, steps, domain: [low, high], onRange, onOp
           return true;
         }}
         onPress={() => {
-          const step = steps[cursor.value ?? -1];
-          if (step !== undefined) onOpen(step);
+          const [step, begin] = [steps[cursor.value ?? -1], heat.buckets[row.value]];
+          if (step !== undefined && begin !== undefined) onOpen(step, begin);
         }}
       >
         {(x, y, at) => (
           <>
-            {cells(heat, steps, x, y).map((path, shade) => <path key={shade} class={`cell shade-${shade + 1 + 5 - limits.length}`} d={path} />)}
+            {cells(heat, steps, x, y).map((path, shade) => (
+              <path key={shade} class={`cell shade-${shade + 1 + 5 - limits.length}`} d={path} />
+            ))}
             {at !== undefined && <Frame step={steps[at]} begin={heat.buckets[row.value]} x={x} y={y} />}
           </>
         )}
       </Plot>
       <Numbers
-        title={title} unit="runs" layers={heat.buckets.map((begin) => ({ tone: "", title: begin < 1 ? "< 1 ms" : `≥ ${fine(begin)}` }))} format={String}
+        title={title}
+        unit="runs"
+        layers={heat.buckets.map((begin) => ({ tone: "", title: begin < 1 ? "< 1 ms" : `≥ ${fine(begin)}` }))}
+        format={String}
         steps={steps.map(({ from, to }, at) => ({ from, to, values: heat.matrix.map((counts) => counts[at] ?? 0) }))}
       />
     </figure>
@@ -87,7 +102,9 @@ function Shades({ limits }: { limits: readonly number[] }) {
     <span class="swatch" role="img" aria-label={`Shades, from light to dark, up to ${limits.join(", ")} runs`}>
       {limits.map((limit, at) => (
         <span key={limit}>
-          <svg width="12" height="12" aria-hidden="true"><rect class={`cell shade-${at + 1 + 5 - limits.length}`} width="12" height="12" /></svg>
+          <svg width="12" height="12" aria-hidden="true">
+            <rect class={`cell shade-${at + 1 + 5 - limits.length}`} width="12" height="12" />
+          </svg>
           <span class="faint">≤ {count(limit)} </span>
         </span>
       ))}
@@ -105,5 +122,13 @@ interface Framed {
 function Frame({ step, begin, x, y }: Framed) {
   if (step === undefined || begin === undefined) return null;
   const [low, high] = bounds(begin);
-  return <rect class="frame" x={x(step.from)} y={y(high)} width={Math.max(2, x(step.to) - x(step.from))} height={y(low) - y(high)} />;
+  return (
+    <rect
+      class="frame"
+      x={x(step.from)}
+      y={y(high)}
+      width={Math.max(2, x(step.to) - x(step.from))}
+      height={y(low) - y(high)}
+    />
+  );
 }

@@ -20,25 +20,31 @@ export interface Described {
   format: (value: number) => string;
 }
 
-interface Given extends Described {
+interface Props extends Described {
   cursor: Signal<number | undefined>;
   swatch: (layer: Layer) => ComponentChildren;
 }
 
 /** Values under the crosshair, else the newest ones. */
-export function Legend({ title, unit, layers, steps, format, cursor, swatch }: Given) {
+export function Legend({ title, unit, layers, steps, format, cursor, swatch }: Props) {
   const at = Math.min(cursor.value ?? steps.length - 1, steps.length - 1);
   const step = steps[at];
   return (
     <figcaption class="legend">
-      <span><b>{title}</b> <span class="faint">{unit}</span></span>
+      <span>
+        <b>{title}</b> <span class="faint">{unit}</span>
+      </span>
       {[...layers.entries()].reverse().map(([index, layer]) => (
         <span key={layer.title} class="swatch">
-          <svg width="12" height="12" aria-hidden="true">{swatch(layer)}</svg>
+          <svg width="12" height="12" aria-hidden="true">
+            {swatch(layer)}
+          </svg>
           {layer.title} <b class="number">{step?.values == null ? "–" : format(step.values[index] ?? 0)}</b>
         </span>
       ))}
-      <span class="faint times">{step === undefined ? "no data" : cursor.value === undefined ? "newest" : timeText(step, steps)}</span>
+      <span class="faint times">
+        {step === undefined ? "no data" : cursor.value === undefined ? "" : timeText(step, steps)}
+      </span>
     </figcaption>
   );
 }
@@ -62,13 +68,26 @@ export function Numbers({ title, unit, layers, steps, format }: Described) {
   return (
     <>
       <button type="button" class="quiet" aria-expanded={open.value} onClick={() => (open.value = !open.value)}>
-        {open.value ? "Hide the numbers" : "Show the numbers"}<span class="hidden-text"> of {title}</span>
+        {open.value ? "Hide the numbers" : "Show the numbers"}
+        <span class="hidden-text"> of {title}</span>
       </button>
       {open.value && (
-        <Table caption={`${title}, ${unit}`} scrolls={`Numbers of ${title}`} rows={steps.toReversed()} keyOf={(step) => String(step.from)} columns={[
-          { title: "Time", cell: (step) => <span class="nowrap">{timesOf(step, isLong(steps))}</span> },
-          ...layers.map((layer, at): Column<Step> => ({ title: layer.title, numeric: true, cell: ({ values }) => (values ? format(values[at] ?? 0) : "–") })),
-        ]} />
+        <Table
+          caption={`${title}, ${unit}`}
+          scrolls={`Numbers of ${title}`}
+          rows={steps.toReversed()}
+          keyOf={(step) => String(step.from)}
+          columns={[
+            { title: "Time", cell: (step) => <span class="nowrap">{timesOf(step, isLong(steps))}</span> },
+            ...layers.map(
+              (layer, at): Column<Step> => ({
+                title: layer.title,
+                numeric: true,
+                cell: ({ values }) => (values ? format(values[at] ?? 0) : "–"),
+              }),
+            ),
+          ]}
+        />
       )}
     </>
   );

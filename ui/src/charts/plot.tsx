@@ -20,6 +20,8 @@ export interface Ground {
   /** From a value to its place, for a plot of this height. */
   scale: (height: number) => Scale;
   ticks: readonly { value: number; text: string }[];
+  /** A second axis, on the right, for what would be too small on the first. */
+  right?: { scale: (height: number) => Scale; ticks: readonly { value: number; text: string }[] };
   marks?: readonly Mark[];
   /** The step under the crosshair. */
   cursor: Signal<number | undefined>;
@@ -30,11 +32,12 @@ export interface Ground {
   onMove?: (place: number, size: number) => void;
   onKey?: (key: string) => boolean;
   onPress?: () => void;
-  children: (x: Scale, y: Scale, cursor: number | undefined) => ComponentChildren;
+  children: (x: Scale, y: Scale, cursor: number | undefined, other: Scale | undefined) => ComponentChildren;
 }
 
 const LEFT = 56;
 const RIGHT = 12;
+const RIGHT_AXIS = 40;
 const TOP = 16;
 const BOTTOM = 22;
 const ROOM_OF_A_TICK = 80;
@@ -49,43 +52,73 @@ export function Plot(given: Ground) {
   const anchor = useSignal<number>();
   const from = steps[0]?.from ?? 0;
   const to = steps.at(-1)?.to ?? 1;
-  const x = linear(from, to, LEFT, width - RIGHT);
+  const end = width - (given.right === undefined ? RIGHT : RIGHT_AXIS);
+  const x = linear(from, to, LEFT, end);
   const inner = scale(height - TOP - BOTTOM);
   const y: Scale = (value) => TOP + inner(value);
+  const below = given.right?.scale(height - TOP - BOTTOM);
+  const other: Scale | undefined = below && ((value) => TOP + below(value));
   const chosen = cursor.value === undefined ? undefined : Math.min(cursor.value, steps.length - 1);
-  const hands = useHands(given, width, from, to, anchor);
+  const hands = useHands(given, end, from, to, anchor);
   const where = chosen ?? steps.length - 1;
   return (
     <div
-      ref={box} class="plot" role="slider" tabIndex={0} aria-label={`${label}. Arrow keys move, with Shift they choose a range, Enter ${given.onPress ? "opens" : "takes"} it.`} aria-valuemin={0} aria-valuemax={Math.max(0, steps.length - 1)}
-      aria-valuenow={Math.max(0, where)} aria-valuetext={steps.length === 0 ? "no data" : say(where)} {...hands}
+      ref={box}
+      class="plot"
+      role="slider"
+      tabIndex={0}
+      aria-label={`${label}. Arrow keys move, with Shift they choose a range, Enter ${given.onPress ? "opens" : "takes"} it.`}
+      aria-valuemin={0}
+      aria-valuemax={Math.max(0, steps.length - 1)}
+      aria-valuenow={Math.max(0, where)}
+      aria-valuetext={steps.length === 0 ? "no data" : say(where)}
+      {...hands}
     >
       <svg width={width} height={height} aria-hidden="true">
         {ticks.map(({ value, text }) => (
           <g key={value}>
-            <path class="grid" d={`M${LEFT} ${y(value)}H${width - RIGHT}`} />
-            <text class="tick" x={LEFT - 6} y={y(value) + 4} text-anchor="end">{text}</text>
+            <path class="grid" d={`M${LEFT} ${y(value)}H${end}`} />
+            <text class="tick" x={LEFT - 6} y={y(value) + 4} text-anchor="end">
+              {text}
+            </text>
           </g>
         ))}
-        <TimeAxis from={from} to={to} x={x} y={height - BOTTOM} width={width} />
-        {children(x, y, chosen)}
-        {marks.map((mark, at) => <Release key={mark.at} at={x(Date.parse(mark.at))} next={x(Date.parse(marks[at + 1]?.at ?? ""))} name={mark.release} bottom={height - BOTTOM} width={width} />)}
+        {other !== undefined &&
+          given.right?.ticks.map(({ value, text }) => (
+            <text key={value} class="tick tick-bad" x={end + 4} y={other(value) + 4}>
+              {text}
+            </text>
+          ))}
+        <TimeAxis from={from} to={to} x={x} y={height - BOTTOM} end={end} />
+        {children(x, y, chosen, other)}
+        {marks.map((mark, at) => (
+          <Release
+            key={mark.at}
+            at={x(Date.parse(mark.at))}
+            next={x(Date.parse(marks[at + 1]?.at ?? ""))}
+            name={mark.release}
+            bottom={height - BOTTOM}
+            width={width}
+          />
+        ))}
         <Chosen steps={steps} cursor={chosen} anchor={anchor.value} x={x} bottom={height - BOTTOM} />
       </svg>
     </div>
   );
 }
 
-function TimeAxis({ from, to, x, y, width }: { from: number; to: number; x: Scale; y: number; width: number }) {
+function TimeAxis({ from, to, x, y, end }: { from: number; to: number; x: Scale; y: number; end: number }) {
   const offset = (at: number) => (zone.value === "utc" ? 0 : -new Date(at).getTimezoneOffset() * 60_000);
-  const { step, at } = timeTicks(from, to, Math.max(2, (width - LEFT - RIGHT) / ROOM_OF_A_TICK), offset);
+  const { step, at } = timeTicks(from, to, Math.max(2, (end - LEFT) / ROOM_OF_A_TICK), offset);
   return (
     <g>
-      <path class="axis" d={`M${LEFT} ${y + 0.5}H${width - RIGHT}`} />
+      <path class="axis" d={`M${LEFT} ${y + 0.5}H${end}`} />
       {at.map((each) => (
         <g key={each}>
           <path class="axis" d={`M${x(each)} ${y}v4`} />
-          <text class="tick" x={Math.min(x(each), width - 20)} y={y + 17} text-anchor="middle">{axisTime(each, step, zone.value)}</text>
+          <text class="tick" x={Math.min(x(each), end - 8)} y={y + 17} text-anchor="middle">
+            {axisTime(each, step, zone.value)}
+          </text>
         </g>
       ))}
     </g>
@@ -93,12 +126,28 @@ function TimeAxis({ from, to, x, y, width }: { from: number; to: number; x: Scal
 }
 
 /** A dashed line; its name is left out where the next one would stand on it. */
-function Release({ at, next, name, bottom, width }: { at: number; next: number; name: string; bottom: number; width: number }) {
+function Release({
+  at,
+  next,
+  name,
+  bottom,
+  width,
+}: {
+  at: number;
+  next: number;
+  name: string;
+  bottom: number;
+  width: number;
+}) {
   const isRight = at > width - ROOM_OF_A_NAME;
   return (
     <g class="release">
       <path d={`M${at} ${TOP - 4}V${bottom}`} />
-      {!(next - at < ROOM_OF_A_NAME) && <text x={isRight ? at - 4 : at + 4} y={TOP - 5} text-anchor={isRight ? "end" : "start"}>{visible(shortened(name, 16))}</text>}
+      {!(next - at < ROOM_OF_A_NAME) && (
+        <text x={isRight ? at - 4 : at + 4} y={TOP - 5} text-anchor={isRight ? "end" : "start"}>
+          {visible(shortened(name, 16))}
+        </text>
+      )}
     </g>
   );
 }
@@ -126,11 +175,17 @@ function Chosen({ steps, cursor, anchor, x, bottom }: Choice) {
 }
 
 /** What mouse, finger and keys do. */
-function useHands({ steps, height, cursor, onRange, onMove, onKey, onPress }: Ground, width: number, from: number, to: number, anchor: Signal<number | undefined>) {
+function useHands(
+  { steps, height, cursor, onRange, onMove, onKey, onPress }: Ground,
+  end: number,
+  from: number,
+  to: number,
+  anchor: Signal<number | undefined>,
+) {
   const pressed = useRef<number | undefined>(undefined);
   const stepAt = (event: PointerEvent) => {
     const left = event.clientX - (event.currentTarget as HTMLElement).getBoundingClientRect().left;
-    return indexAt(steps, linear(LEFT, width - RIGHT, from, to)(left));
+    return indexAt(steps, linear(LEFT, end, from, to)(left));
   };
   const choose = () => {
     const [begin, end] = [anchor.value, cursor.value].sort((a, b) => (a ?? 0) - (b ?? 0));
@@ -141,11 +196,18 @@ function useHands({ steps, height, cursor, onRange, onMove, onKey, onPress }: Gr
   return {
     onPointerMove: (event: PointerEvent) => {
       const index = stepAt(event);
-      if (onRange !== undefined && pressed.current !== undefined && Math.abs(event.clientX - pressed.current) >= SHORTEST_DRAG) {
+      if (
+        onRange !== undefined &&
+        pressed.current !== undefined &&
+        Math.abs(event.clientX - pressed.current) >= SHORTEST_DRAG
+      ) {
         anchor.value ??= cursor.value ?? index;
       }
       cursor.value = index;
-      onMove?.(event.clientY - (event.currentTarget as HTMLElement).getBoundingClientRect().top - TOP, height - TOP - BOTTOM);
+      onMove?.(
+        event.clientY - (event.currentTarget as HTMLElement).getBoundingClientRect().top - TOP,
+        height - TOP - BOTTOM,
+      );
     },
     onPointerDown: (event: PointerEvent) => {
       if (event.button !== 0) return;
@@ -171,11 +233,18 @@ function useHands({ steps, height, cursor, onRange, onMove, onKey, onPress }: Gr
     onKeyDown: (event: KeyboardEvent) => {
       const last = steps.length - 1;
       const here = cursor.value ?? last;
-      const moves: Record<string, number> = { ArrowLeft: here - 1, ArrowRight: here + 1, Home: 0, End: last, PageDown: here - 10, PageUp: here + 10 };
+      const moves: Record<string, number> = {
+        ArrowLeft: here - 1,
+        ArrowRight: here + 1,
+        Home: 0,
+        End: last,
+        PageDown: here - 10,
+        PageUp: here + 10,
+      };
       const next = moves[event.key];
       if (event.ctrlKey || event.metaKey || event.altKey) return;
       if (next !== undefined) {
-        anchor.value = event.shiftKey && onRange !== undefined ? anchor.value ?? here : undefined;
+        anchor.value = event.shiftKey && onRange !== undefined ? (anchor.value ?? here) : undefined;
         cursor.value = Math.max(0, Math.min(last, next));
       } else if (event.key === "Enter" && anchor.value !== undefined) choose();
       else if (event.key === "Enter" && onPress !== undefined) onPress();

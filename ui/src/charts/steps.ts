@@ -38,7 +38,8 @@ export function throughput(series: Series, live: readonly number[] | undefined):
 export function depths(series: Series, live: readonly number[] | undefined): Step[] {
   return stepsOf(series).map(({ row, from, to, isOpen }) => {
     const found = DEPTHS.map(row);
-    if (isOpen && live !== undefined) return { from, to, values: live.map((value, at) => Math.max(value, found[at] ?? 0)) };
+    if (isOpen && live !== undefined)
+      return { from, to, values: live.map((value, at) => Math.max(value, found[at] ?? 0)) };
     return { from, to, values: found.some((value) => value === null) ? null : (found as number[]) };
   });
 }
@@ -50,7 +51,11 @@ export function total(series: Series, name: string): number {
 
 /** The first number of a kind that somebody recorded. */
 export function first(series: Series, name: string): number | undefined {
-  return stepsOf(series).map(({ row }) => row(name)).find((value) => value !== null) ?? undefined;
+  return (
+    stepsOf(series)
+      .map(({ row }) => row(name))
+      .find((value) => value !== null) ?? undefined
+  );
 }
 
 interface Read {
@@ -86,11 +91,23 @@ export function stacked(steps: readonly Step[], layers: number, x: Scale, y: Sca
 
 function outline(stretch: readonly Step[], layer: number, x: Scale, y: Scale): string {
   const sum = (step: Step, count: number) => (step.values ?? []).slice(0, count).reduce((all, each) => all + each, 0);
-  const line = (count: number, steps: readonly Step[], back: boolean) => steps.map((step) => {
-    const [begin, end] = back ? [step.to, step.from] : [step.from, step.to];
-    return `L${place(x(begin))} ${place(y(sum(step, count)))}H${place(x(end))}`;
-  }).join("");
+  const line = (count: number, steps: readonly Step[], back: boolean) =>
+    steps
+      .map((step) => {
+        const [begin, end] = back ? [step.to, step.from] : [step.from, step.to];
+        return `L${place(x(begin))} ${place(y(sum(step, count)))}H${place(x(end))}`;
+      })
+      .join("");
   return `M${(line(layer + 1, stretch, false) + line(layer, [...stretch].reverse(), true)).slice(1)}Z`;
+}
+
+/** One layer as level pieces, each as wide as its time; gaps stay empty. */
+export function lined(steps: readonly Step[], layer: number, x: Scale, y: Scale): string {
+  const piece = ({ from, to, values }: Step) =>
+    `L${x(from).toFixed(1)} ${y(values?.[layer] ?? 0).toFixed(1)}H${x(to).toFixed(1)}`;
+  return stretches(steps)
+    .map((stretch) => `M${stretch.map(piece).join("").slice(1)}`)
+    .join("");
 }
 
 /** The steps with numbers, in pieces without a gap. */

@@ -1,4 +1,4 @@
-interface Given {
+interface Props {
   label: string;
   value: string | number;
   options: readonly (readonly [value: string | number, words: string])[];
@@ -10,12 +10,16 @@ interface Given {
 }
 
 /** One of some. */
-export function Choice({ label, value, options, onChange, field, quiet }: Given) {
+export function Choice({ label, value, options, onChange, field, quiet }: Props) {
   return (
     <label class={field ? "field" : "choice"}>
       <span class={quiet ? "hidden-text" : undefined}>{label}</span>
       <select value={value} onChange={(event) => onChange(event.currentTarget.value)}>
-        {options.map(([each, words]) => <option key={each} value={each}>{words}</option>)}
+        {options.map(([each, words]) => (
+          <option key={each} value={each}>
+            {words}
+          </option>
+        ))}
       </select>
     </label>
   );

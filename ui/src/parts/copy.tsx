@@ -1,29 +1,28 @@
 // Buttons that copy: a value, or the same question or action in another language.
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { act, problemOf, type Problem } from "../api";
+import { act, problemOf, to, type Problem } from "../api";
 import { copy } from "../clipboard";
-import type { OpsRequest, OpsWay, OpsWays } from "../api.gen";
+import type { OpsRequest, OpsWay } from "../api.gen";
 import { root } from "../router";
 import { shown } from "../text";
 import { Refused, Skeleton } from "./asking";
 import { Dialog } from "./dialog";
+import { Icon } from "./icon";
 import { Opener } from "./opener";
 
 /** A small button that copies a value; `what` is named to those who do not see the mark, and in the toast. */
 export function Copy({ text, what, label }: { text: string; what: string; label?: string }) {
   return (
-    <button type="button" class={label === undefined ? "bare" : undefined} title={`Copy ${what}`} aria-label={`Copy ${what}`} onClick={() => void copy(text, what)}>
-      {label ?? <CopyMark />}
+    <button
+      type="button"
+      class={label === undefined ? "bare" : undefined}
+      title={`Copy ${what}`}
+      aria-label={`Copy ${what}`}
+      onClick={() => void copy(text, what)}
+    >
+      {label ?? <Icon name="copy" />}
     </button>
-  );
-}
-
-function CopyMark() {
-  return (
-    <svg class="mark" width="14" height="14" viewBox="0 0 14 14" aria-hidden="true">
-      <rect x="1.5" y="1.5" width="7.5" height="7.5" rx="1" /><path d="M5 11v1.5h7.5V5H11" />
-    </svg>
   );
 }
 
@@ -33,20 +32,38 @@ export interface Request extends Partial<OpsRequest> {
   path: string;
 }
 
-/** A button that shows what the page shows, or does, as a command, as Python, as curl and as a link. */
+/** A button that shows what the page shows, or does, as a command, as curl and as a link. */
 export function CopyAs({ ways }: { ways: () => readonly Request[] }) {
-  return <Opener data-copy-as label="Copy as…">{(close) => <Dialog title="Copy as" wide closes close={close}><Ways requests={ways()} /></Dialog>}</Opener>;
+  return (
+    <Opener data-copy-as label="Copy as…">
+      {(close) => (
+        <Dialog title="Copy as" wide closes close={close}>
+          <Ways requests={ways()} />
+        </Dialog>
+      )}
+    </Opener>
+  );
 }
 
-const LANGUAGES = [["command", "Command"], ["python", "Python"], ["curl", "curl"], ["link", "Link"]] as const;
+const LANGUAGES = [
+  ["command", "Command"],
+  ["curl", "curl"],
+  ["link", "Link"],
+] as const;
 
 /** The server has the words for each request. What is looked at is in the address of the page. */
 function Ways({ requests }: { requests: readonly Request[] }) {
   const found = useSignal<readonly (OpsWay & { link?: string })[] | undefined>(undefined);
   const problem = useSignal<Problem>();
   const ask = () => {
-    act<OpsWays>("POST", "/copy-as", { root: root(), requests: requests.map(({ title: _, ...request }) => request) }).then(
-      ({ ways }) => (found.value = ways.map((way, at) => (at === 0 && !requests[0]?.method ? { ...way, link: location.href } : way))),
+    act(to("POST", "/copy-as"), {
+      root: root(),
+      requests: requests.map(({ title: _, ...request }) => request),
+    }).then(
+      ({ ways }) =>
+        (found.value = ways.map((way, at) =>
+          at === 0 && !requests[0]?.method ? { ...way, link: location.href } : way,
+        )),
       (error: unknown) => (problem.value = problemOf(error)),
     );
   };
@@ -60,12 +77,18 @@ function Ways({ requests }: { requests: readonly Request[] }) {
           <h3>{requests[at]?.title}</h3>
           {LANGUAGES.map(([key, label]) => {
             const text = way[key];
-            return text && (
-              <div key={key} class="way" data-way={key}>
-                <span>{label}</span>
-                <pre tabIndex={0}>{shown(text)}</pre>
-                <Copy text={text} what={`${requests[at]?.title.toLowerCase()} as ${label === "Link" ? "a link" : label}`} label="Copy" />
-              </div>
+            return (
+              text && (
+                <div key={key} class="way" data-way={key}>
+                  <span>{label}</span>
+                  <pre tabIndex={0}>{shown(text)}</pre>
+                  <Copy
+                    text={text}
+                    what={`${requests[at]?.title.toLowerCase()} as ${label === "Link" ? "a link" : label}`}
+                    label="Copy"
+                  />
+                </div>
+              )
             );
           })}
         </section>

@@ -1,8 +1,8 @@
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { useUid } from "./uid";
 
-interface Given {
+interface Props {
   title: string;
   close: () => void;
   children: ComponentChildren;
@@ -14,10 +14,11 @@ interface Given {
 }
 
 /** A modal dialog, open as long as it is rendered. Focus returns to where it was. */
-export function Dialog({ title, close, children, wide, locked, closes }: Given) {
+export function Dialog({ title, close, children, wide, locked, closes }: Props) {
   const box = useRef<HTMLDialogElement>(null);
   const id = useUid();
-  useEffect(() => {
+  // Before the next event: what is typed right after the key that opens a dialog belongs to the dialog.
+  useLayoutEffect(() => {
     const before = document.activeElement;
     box.current?.showModal();
     return () => {
@@ -25,10 +26,22 @@ export function Dialog({ title, close, children, wide, locked, closes }: Given) 
     };
   }, []);
   return (
-    <dialog ref={box} class={wide ? "wide" : undefined} aria-labelledby={id} onClose={close} onCancel={(event) => locked && event.preventDefault()}>
+    <dialog
+      ref={box}
+      class={wide ? "wide" : undefined}
+      aria-labelledby={id}
+      onClose={close}
+      onCancel={(event) => locked && event.preventDefault()}
+    >
       <h2 id={id}>{title}</h2>
       {children}
-      {closes && <p class="buttons"><button type="button" onClick={close}>Close</button></p>}
+      {closes && (
+        <p class="buttons">
+          <button type="button" onClick={close}>
+            Close
+          </button>
+        </p>
+      )}
     </dialog>
   );
 }

@@ -14,8 +14,13 @@ export function NameField() {
     <label class="choice">
       Name
       <input
-        type="search" list={id} placeholder="all names" value={place.value.query.get("name") ?? ""}
-        onChange={(event) => change({ name: event.currentTarget.value.trim(), cursor: undefined, direction: undefined })}
+        type="search"
+        list={id}
+        placeholder="all names"
+        value={place.value.query.get("name") ?? ""}
+        onChange={(event) =>
+          change({ name: event.currentTarget.value.trim(), cursor: undefined, direction: undefined })
+        }
       />
       <Suggestions id={id} />
     </label>
@@ -24,5 +29,11 @@ export function NameField() {
 
 /** On its own: to draw the field with each tick would take away what somebody is typing into it. */
 function Suggestions({ id }: { id: string }) {
-  return <datalist id={id}>{names().map((name) => <option key={name} value={name} />)}</datalist>;
+  return (
+    <datalist id={id}>
+      {names().map((name) => (
+        <option key={name} value={name} />
+      ))}
+    </datalist>
+  );
 }

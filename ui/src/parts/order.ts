@@ -12,7 +12,12 @@ export interface Ordered<T> {
 }
 
 /** Sort rows. `how` names the order: when it changes, rows are sorted at once. */
-export function useOrder<T>(rows: readonly T[], keyOf: (row: T) => string, compare: (a: T, b: T) => number, how: string): Ordered<T> {
+export function useOrder<T>(
+  rows: readonly T[],
+  keyOf: (row: T) => string,
+  compare: (a: T, b: T) => number,
+  how: string,
+): Ordered<T> {
   const kept = useRef({ how: "", at: 0, keys: [] as string[] });
   const holders = useRef(new Set<string>());
   const { current } = kept;
@@ -26,7 +31,10 @@ export function useOrder<T>(rows: readonly T[], keyOf: (row: T) => string, compa
   return {
     rows: steady(kept.current.keys, sorted, keyOf),
     hold: {
-      onPointerEnter: held("pointer", true), onPointerLeave: held("pointer", false), onFocusIn: held("focus", true), onFocusOut: held("focus", false),
+      onPointerEnter: held("pointer", true),
+      onPointerLeave: held("pointer", false),
+      onFocusIn: held("focus", true),
+      onFocusOut: held("focus", false),
     },
   };
 }

@@ -1,5 +1,7 @@
 // What ended and what waited over time, for all names or for one; a dragged range stands in the address.
-import type { OpsSeries, OpsSeriesAnswer } from "../api.gen";
+import type { ComponentChildren } from "preact";
+import { at } from "../api";
+import type { OpsSeries } from "../api.gen";
 import { AreaChart } from "../charts/area";
 import type { Layer } from "../charts/legend";
 import { depths, throughput } from "../charts/steps";
@@ -10,16 +12,32 @@ import { clock } from "../time";
 import { Answered, useAnswer } from "./asking";
 
 const ENDED: readonly Layer[] = [
-  { tone: "completed", title: "completed" }, { tone: "retried", title: "retried" }, { tone: "failed", title: "failed" },
+  { tone: "completed", title: "completed" },
+  { tone: "retried", title: "retried" },
+  { tone: "failed", title: "failed" },
 ];
-const WAITING: readonly Layer[] = [{ tone: "plain", title: "due" }, { tone: "busy", title: "running" }];
+const WAITING: readonly Layer[] = [
+  { tone: "due", title: "due" },
+  { tone: "running", title: "running or claimed" },
+];
+
+interface Props {
+  series: OpsSeries;
+  name?: string;
+  /** Draws a series; *isLive* if its last minute is not over. */
+  draw?: (series: OpsSeries, isLive: boolean) => ComponentChildren;
+}
 
 /** The charts of a series; with a range in the address, of that range. */
-export function Throughput({ series, name }: { series: OpsSeries; name?: string }) {
+export function Throughput({ series, name, draw = drawnFor(name) }: Props) {
   const range = rangeOf();
-  if (!offers("trends")) return <p class="faint">No numbers over time are kept here: see Options.trends.</p>;
-  return range === undefined ? <Charts series={series} name={name} isLive /> : <Zoomed range={range} name={name} />;
+  if (!offers("trends")) return <p class="faint">Trends are off: see Options.trends.</p>;
+  return range === undefined ? draw(series, true) : <Zoomed range={range} name={name} draw={draw} />;
 }
+
+const drawnFor = (name: string | undefined) => (series: OpsSeries, isLive: boolean) => (
+  <Charts series={series} name={name} isLive={isLive} />
+);
 
 export interface Range {
   from: string;
@@ -36,12 +54,18 @@ export function setRange(from: number, to: number): void {
   change({ from: new Date(from).toISOString(), to: new Date(to).toISOString() });
 }
 
-function Zoomed({ range, name }: { range: Range; name: string | undefined }) {
-  const asked = useAnswer<OpsSeriesAnswer>("/trends", { ...range, name });
+interface ZoomedProps {
+  range: Range;
+  name: string | undefined;
+  draw: NonNullable<Props["draw"]>;
+}
+
+function Zoomed({ range, name, draw }: ZoomedProps) {
+  const asked = useAnswer(at("/trends", { ...range, name }));
   return (
     <>
       <RangeNote range={range} name={name} />
-      <Answered asked={asked}>{(series) => <Charts series={series} name={name} isLive={false} />}</Answered>
+      <Answered asked={asked}>{(series) => draw(series, false)}</Answered>
     </>
   );
 }
@@ -52,28 +76,61 @@ export function RangeNote({ range, name }: { range: Range; name: string | undefi
   const jobs = href("/jobs", { name, updatedAtFrom: range.from, updatedAtTo: range.to });
   return (
     <p class="bar">
-      <span>From {text(range.from)} to {text(range.to)}{zone.value === "utc" ? " UTC" : ""}</span>
+      <span>
+        From {text(range.from)} to {text(range.to)}
+        {zone.value === "utc" ? " UTC" : ""}
+      </span>
       <a href={jobs}>Jobs of this time</a>
-      <button type="button" onClick={() => change({ from: undefined, to: undefined })}>Show the whole time</button>
+      <button type="button" onClick={() => change({ from: undefined, to: undefined })}>
+        Show the whole time
+      </button>
     </p>
   );
 }
 
 function Charts({ series, name, isLive }: { series: OpsSeries; name: string | undefined; isLive: boolean }) {
-  const now = snapshot.value;
-  const row = name === undefined ? now?.totals : now?.rows.get(name);
-  const live = (keys: readonly string[]) =>
-    isLive && row !== undefined ? keys.map((key) => Number((row as Record<string, unknown>)[key] ?? 0)) : undefined;
+  const live = (keys: readonly string[]) => (isLive ? liveOf(keys, name) : undefined);
   return (
     <div class="charts">
       <AreaChart
-        title="Throughput" unit="runs a minute" layers={ENDED} marks={series.marks} onRange={setRange}
+        title="Throughput"
+        empty="No run ended in this time."
+        unit="runs a minute"
+        layers={ENDED}
+        marks={series.marks}
+        onRange={setRange}
         steps={throughput(series, live(["completedPerMin", "retriedPerMin", "failedPerMin"]))}
       />
-      <AreaChart
-        title="Waiting and running" unit="jobs, most at one moment" layers={WAITING} marks={series.marks} onRange={setRange} height={130}
-        steps={depths(series, live(["due", "processing"]))}
-      />
+      <Depths series={series} name={name} isLive={isLive} height={130} />
     </div>
   );
+}
+
+/** What waited and what ran. */
+export function Depths({ series, name, isLive, height }: DepthsProps) {
+  return (
+    <AreaChart
+      title="Waiting and running"
+      empty="No job waited or ran in this time."
+      unit="jobs, most at one moment"
+      layers={WAITING}
+      marks={series.marks}
+      onRange={setRange}
+      height={height}
+      steps={depths(series, isLive ? liveOf(["due", "processing"], name) : undefined)}
+    />
+  );
+}
+
+interface DepthsProps {
+  series: OpsSeries;
+  name?: string | undefined;
+  isLive: boolean;
+  height: number;
+}
+
+/** The numbers of now, of all names or of one. */
+export function liveOf(keys: readonly string[], name?: string): number[] | undefined {
+  const row = name === undefined ? snapshot.value?.totals : snapshot.value?.rows.get(name);
+  return row && keys.map((key) => Number((row as Record<string, unknown>)[key] ?? 0));
 }

@@ -1,26 +1,63 @@
-// Who did what: entries of the audit trail as a table.
+// Who did what: entries of the audit trail as a table, and the parts of an entry.
 import type { ComponentChildren } from "preact";
 import type { OpsAuditEntry } from "../api.gen";
-import { visible } from "../text";
+import { now, zone } from "../store";
+import { shortened, visible } from "../text";
+import { absolute, duration } from "../time";
+import { None } from "./none";
 import { Table, type Column } from "./table";
 import { When } from "./when";
 
-/** The columns that every list of entries has. */
-export const TRAIL_COLUMNS: readonly Column<OpsAuditEntry>[] = [
-  { title: "Action", cell: (entry) => visible(entry.words) },
-  { title: "Who", cell: (entry) => <span>{visible(entry.actor)} <span class="faint">{visible(entry.via)}</span></span> },
+const COLUMNS: readonly Column<OpsAuditEntry>[] = [
+  { title: "Action", cell: (entry) => <Action entry={entry} /> },
+  { title: "Who", cell: (entry) => <Who entry={entry} /> },
   { title: "When", cell: (entry) => <When at={entry.at} as="absolute" /> },
-  { title: "Outcome", cell: (entry) => visible(entry.outcome) },
-  { title: "Change", cell: changeOf },
-  { title: "Note", cell: (entry) => visible(entry.note ?? "") },
+  { title: "Change", priority: 2, cell: (entry) => <Changes entry={entry} /> },
+  { title: "Note", cell: (entry) => (entry.note == null ? <None /> : visible(entry.note)) },
 ];
 
 export function Trail({ entries, caption }: { entries: readonly OpsAuditEntry[]; caption: ComponentChildren }) {
-  return <Table caption={caption} columns={TRAIL_COLUMNS} rows={entries} keyOf={(entry) => entry.id} empty="Nothing was done." />;
+  return (
+    <Table caption={caption} columns={COLUMNS} rows={entries} keyOf={(entry) => entry.id} empty="Nothing was done." />
+  );
 }
 
-function changeOf({ before, after }: OpsAuditEntry): string {
-  const [from, to] = [before?.["status"], after?.["status"]];
-  if (typeof from !== "string") return "";
-  return visible(typeof to === "string" && to !== from ? `${from} → ${to}` : from);
+/** An action in words; that it was done goes without saying. */
+export function Action({ entry: { words, outcome } }: { entry: OpsAuditEntry }) {
+  return (
+    <span class="nowrap">
+      {visible(words)} {outcome !== "done" && <span class="flag bad">{visible(outcome)}</span>}
+    </span>
+  );
+}
+
+export function Who({ entry: { actor, via } }: { entry: OpsAuditEntry }) {
+  return (
+    <span class="nowrap">
+      {visible(shortened(actor, 40))} <span class="faint">{visible(via)}</span>
+    </span>
+  );
+}
+
+/** Each field that an action has changed: "priority 0 → 9". */
+export function Changes({ entry: { changes } }: { entry: OpsAuditEntry }) {
+  if (changes.length === 0) return <None />;
+  return (
+    <ul class="small">
+      {changes.map(({ field, before, after }) => (
+        <li key={field}>
+          <span class="faint">{visible(field)}</span> {before !== undefined && `${shown(field, before)} `}
+          {after === undefined ? "removed" : <>→ {shown(field, after)}</>}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+const TIME = /^\d{4}-\d\d-\d\dT[\d:.]+Z$/;
+
+function shown(field: string, value: unknown): string {
+  if (field === "every" && typeof value === "number") return duration(value);
+  if (typeof value !== "string") return visible(shortened(JSON.stringify(value), 80));
+  return TIME.test(value) ? absolute(Date.parse(value), zone.value, now.value) : visible(shortened(value, 80));
 }

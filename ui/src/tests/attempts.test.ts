@@ -8,7 +8,10 @@ const attempt = (number: number, finishedAt = `t${number}`): OpsAttempt => ({ nu
 test("pages of attempts that overlap are joined without a gap or a double", () => {
   const older = [1, 2, 3, 4].map((each) => attempt(each));
   const newer = [3, 4, 5, 6].map((each) => attempt(each));
-  assert.deepEqual(joined(older, newer).map((each) => each.number), [1, 2, 3, 4, 5, 6]);
+  assert.deepEqual(
+    joined(older, newer).map((each) => each.number),
+    [1, 2, 3, 4, 5, 6],
+  );
   assert.deepEqual(joined([], newer), newer);
 });
 

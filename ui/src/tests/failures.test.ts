@@ -5,7 +5,10 @@ import { tally } from "../releases";
 import { verdict } from "../screens/failures/canary";
 
 test("a tally puts the most frequent first", () => {
-  assert.deepEqual(tally(["a", "b", null, "b"]), [["b", 2], ["a", 1]]);
+  assert.deepEqual(tally(["a", "b", null, "b"]), [
+    ["b", 2],
+    ["a", 1],
+  ]);
 });
 
 const job = (parts: Partial<OpsJob>) => ({ status: "pending", failCount: 0, fingerprint: null, ...parts }) as OpsJob;

@@ -47,12 +47,22 @@ json.decoder.JSONDecodeError: Expecting value`;
 
 test("frames of libraries that follow each other are one part", () => {
   const parts = partsOf(TRACE);
-  assert.deepEqual(parts.map((part) => [part.library, part.frames]), [[false, 0], [false, 1], [true, 2], [false, 0]]);
+  assert.deepEqual(
+    parts.map((part) => [part.library, part.frames]),
+    [
+      [false, 0],
+      [false, 1],
+      [true, 2],
+      [false, 0],
+    ],
+  );
   assert.equal(parts.map((part) => part.text).join("\n"), TRACE);
 });
 
 test("a text that is no traceback stays as it is", () => {
-  assert.deepEqual(partsOf("Error: no\n    at line 7"), [{ library: false, frames: 0, text: "Error: no\n    at line 7" }]);
+  assert.deepEqual(partsOf("Error: no\n    at line 7"), [
+    { library: false, frames: 0, text: "Error: no\n    at line 7" },
+  ]);
 });
 
 test("fields of the API have a label in words", () => {

@@ -12,7 +12,10 @@ test("a scale turns values into places, also upside down", () => {
 
 test("a logarithmic scale gives each decade the same room", () => {
   const scale = logarithmic(1, 100, 0, 10);
-  assert.deepEqual([0, 1, 10, 100].map((value) => Math.round(scale(value))), [0, 0, 5, 10]);
+  assert.deepEqual(
+    [0, 1, 10, 100].map((value) => Math.round(scale(value))),
+    [0, 0, 5, 10],
+  );
 });
 
 test("ticks are round, begin at zero and reach the top", () => {
@@ -29,7 +32,10 @@ test("ticks are round, begin at zero and reach the top", () => {
 test("time ticks are round times of the reader", () => {
   const from = Date.UTC(2026, 10, 17, 11, 58);
   const { at } = timeTicks(from, from + HOUR, 6, () => 0);
-  assert.deepEqual(at.map((each) => new Date(each).toISOString().slice(11, 16)), ["12:00", "12:10", "12:20", "12:30", "12:40", "12:50"]);
+  assert.deepEqual(
+    at.map((each) => new Date(each).toISOString().slice(11, 16)),
+    ["12:00", "12:10", "12:20", "12:30", "12:40", "12:50"],
+  );
 });
 
 test("days begin at midnight of the reader", () => {
@@ -43,7 +49,10 @@ test("days begin at midnight on both sides of a change of the clocks", () => {
   const change = Date.UTC(2026, 9, 25, 1); // Berlin: from +2 h to +1 h
   const offset = (at: number) => (at < change ? 2 * HOUR : HOUR);
   const { at } = timeTicks(change - 2 * DAY, change + 2 * DAY, 4, offset);
-  assert.deepEqual(at.map((each) => new Date(each + offset(each)).toISOString().slice(5, 16)), ["10-24T00:00", "10-25T00:00", "10-26T00:00", "10-27T00:00"]);
+  assert.deepEqual(
+    at.map((each) => new Date(each + offset(each)).toISOString().slice(5, 16)),
+    ["10-24T00:00", "10-25T00:00", "10-26T00:00", "10-27T00:00"],
+  );
 });
 
 test("durations on an axis are ones that people know", () => {
@@ -51,6 +60,12 @@ test("durations on an axis are ones that people know", () => {
 });
 
 test("a place beside all steps belongs to the nearest", () => {
-  const steps = [{ from: 0, to: 10 }, { from: 10, to: 20 }];
-  assert.deepEqual([-5, 3, 10, 25].map((value) => indexAt(steps, value)), [0, 0, 1, 1]);
+  const steps = [
+    { from: 0, to: 10 },
+    { from: 10, to: 20 },
+  ];
+  assert.deepEqual(
+    [-5, 3, 10, 25].map((value) => indexAt(steps, value)),
+    [0, 0, 1, 1],
+  );
 });

@@ -6,7 +6,12 @@ const COLUMNS = ["at", "completed", "retried", "failed", "cancelled", "snoozed",
 
 function series(rows: (number | null)[][], to: string, stepMs = 60_000): Series {
   const begin = Date.parse("2026-11-17T12:00:00.000Z");
-  return { to, stepMs, columns: COLUMNS, rows: rows.map((row, at) => [new Date(begin + at * stepMs).toISOString(), ...row]) };
+  return {
+    to,
+    stepMs,
+    columns: COLUMNS,
+    rows: rows.map((row, at) => [new Date(begin + at * stepMs).toISOString(), ...row]),
+  };
 }
 
 const IDLE = [0, 0, 0, 0, 0, 2, 0, 0];
@@ -19,7 +24,10 @@ test("counts become rates of a minute", () => {
 
 test("a step of which nothing is recorded is a gap; one in which nothing ended is zero", () => {
   const steps = throughput(series([UNKNOWN, IDLE], "2026-11-17T12:02:00.000Z"), undefined);
-  assert.deepEqual(steps.map((step) => step.values), [null, [0, 0, 0]]);
+  assert.deepEqual(
+    steps.map((step) => step.values),
+    [null, [0, 0, 0]],
+  );
 });
 
 test("jobs that were only cancelled are no gap", () => {
@@ -28,9 +36,21 @@ test("jobs that were only cancelled are no gap", () => {
 });
 
 test("the live rate stands for a minute that is not over", () => {
-  const open = series([[60, 0, 0, 0, 0, 0, 0, 0], [1, 0, 0, 0, 0, null, null, null]], "2026-11-17T12:01:10.000Z");
+  const open = series(
+    [
+      [60, 0, 0, 0, 0, 0, 0, 0],
+      [1, 0, 0, 0, 0, null, null, null],
+    ],
+    "2026-11-17T12:01:10.000Z",
+  );
   const steps = throughput(open, [70, 2, 1]);
-  assert.deepEqual(steps.map((step) => step.values), [[60, 0, 0], [70, 2, 1]]);
+  assert.deepEqual(
+    steps.map((step) => step.values),
+    [
+      [60, 0, 0],
+      [70, 2, 1],
+    ],
+  );
   assert.equal(steps[1]?.to, Date.parse("2026-11-17T12:01:10.000Z"));
 });
 
@@ -41,7 +61,10 @@ test("a longer step that is not over has the rate of the part that is", () => {
 
 test("depths are gaps where nobody counted, and live at the end", () => {
   const open = series([[0, 0, 0, 0, 0, 5, 0, 2], UNKNOWN, UNKNOWN], "2026-11-17T12:02:30.000Z");
-  assert.deepEqual(depths(open, [7, 3]).map((step) => step.values), [[5, 2], null, [7, 3]]);
+  assert.deepEqual(
+    depths(open, [7, 3]).map((step) => step.values),
+    [[5, 2], null, [7, 3]],
+  );
 });
 
 test("totals and first values leave gaps out", () => {
@@ -57,7 +80,12 @@ test("layers stand on each other, and a gap begins a new outline", () => {
     { from: 20, to: 30, values: null },
     { from: 30, to: 40, values: [1, 1] },
   ];
-  const [low, high] = stacked(steps, 2, (value) => value, (value) => 10 - value);
+  const [low, high] = stacked(
+    steps,
+    2,
+    (value) => value,
+    (value) => 10 - value,
+  );
   assert.equal(low, "M0 9H10L10 7H20L20 10H10L10 10H0ZM30 9H40L40 10H30Z");
   assert.equal(high, "M0 7H10L10 7H20L20 7H10L10 9H0ZM30 8H40L40 9H30Z");
   assert.equal(highest(steps), 3);

@@ -15,12 +15,17 @@ export function verdict(job: OpsJob, fingerprint: string): Verdict {
     case "completed":
       return { tone: "good", sentence: "The canary completed.", isOver: true };
     case "failed":
-      return { tone: "bad", sentence: `The canary failed ${same}. Retrying the rest would not help yet.`, isOver: true };
+      return {
+        tone: "bad",
+        sentence: `The canary failed ${same}. Do not retry the rest yet.`,
+        isOver: true,
+      };
     case "cancelled":
       return { tone: "plain", sentence: "The canary was cancelled.", isOver: true };
     case "processing":
       return { tone: "plain", sentence: "The canary is running.", isOver: false };
   }
-  if (job.failCount > 0) return { tone: "bad", sentence: `The canary failed ${same} and waits for its next attempt.`, isOver: false };
+  if (job.failCount > 0)
+    return { tone: "bad", sentence: `The canary failed ${same} and is tried again.`, isOver: false };
   return { tone: "plain", sentence: "The canary waits to be picked up.", isOver: false };
 }

@@ -33,11 +33,21 @@ export function instanceHref(id: string): string {
 }
 
 /** A job that runs, and since when. `at` is the time of the answer. */
-export function RunningJob({ job: { id, name, sinceMs, exact: isExact }, at }: { job: OpsInstance["running"][number]; at: string }) {
+export function RunningJob({
+  job: { id, name, sinceMs, exact: isExact },
+  at,
+}: {
+  job: OpsInstance["running"][number];
+  at: string;
+}) {
   return (
     <>
-      <JobLink id={id} name={name} />{" "}
-      <span class="faint">{sinceMs == null || !isExact ? "since an unknown time" : <Running since={Date.parse(at) - sinceMs} />}</span>
+      <span class="apart">
+        <JobLink id={id} name={name} />
+      </span>{" "}
+      <span class="faint">
+        {sinceMs == null || !isExact ? "since an unknown time" : <Running since={Date.parse(at) - sinceMs} />}
+      </span>
     </>
   );
 }
@@ -45,5 +55,9 @@ export function RunningJob({ job: { id, name, sinceMs, exact: isExact }, at }: {
 /** For how long, ticking. */
 function Running({ since }: { since: number }) {
   const seconds = Math.max(0, Math.floor((now.value - since) / 1000));
-  return <span class="nowrap" title={exact(since, zone.value)}>{seconds ? `for ${duration(seconds * 1000)}` : "just started"}</span>;
+  return (
+    <span class="nowrap" title={exact(since, zone.value)}>
+      {seconds ? `for ${duration(seconds * 1000)}` : "just started"}
+    </span>
+  );
 }

@@ -1,10 +1,9 @@
-import { act } from "../../api";
-import type { OpsEnqueued, OpsJobAnswer } from "../../api.gen";
+import { act, to } from "../../api";
+import type { OpsJobAnswer } from "../../api.gen";
 import { Confirm } from "../../parts/confirm";
-import { under } from "../../router";
 import { may, say } from "../../store";
 import { shortId, visible } from "../../text";
-import { jobHref } from "./acting";
+import { jobHref } from "../../parts/joblink";
 import { Opener } from "../../parts/opener";
 
 /** Store a completed job once more. The server takes the payload as it is stored: no page sees its secrets. */
@@ -13,11 +12,20 @@ export function EnqueueAgain({ job: { id, name, status } }: { job: OpsJobAnswer 
   return (
     <Opener label="Enqueue again…">
       {(close) => (
-        <Confirm title={`Enqueue ${visible(name)} again?`} verb="Enqueue again" close={close} run={async (note) => {
-          const stored = await act<OpsEnqueued>("POST", `${under("/jobs", id)}/enqueue-again`, { note });
-          say({ tone: "good", text: `Enqueued ${visible(name)} ${shortId(stored.id)}.`, link: { href: jobHref(stored.id), text: "Open" } });
-        }}>
-          <p>A new job of this name is stored, due now, with the same payload.</p>
+        <Confirm
+          title={`Enqueue ${visible(name)} again?`}
+          verb="Enqueue again"
+          close={close}
+          run={async (note) => {
+            const stored = await act(to("POST", "/jobs/{id}/enqueue-again", { id }), { note });
+            say({
+              tone: "good",
+              text: `Enqueued ${visible(name)} ${shortId(stored.id)}.`,
+              link: { href: jobHref(stored.id), text: "Open" },
+            });
+          }}
+        >
+          <p>Stores a new job with the same payload, due now.</p>
         </Confirm>
       )}
     </Opener>

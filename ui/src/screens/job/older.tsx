@@ -2,10 +2,10 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
-import { get } from "../../api";
-import type { OpsAttempt, OpsAttemptList, OpsJobAnswer } from "../../api.gen";
+import { grouped } from "../../text";
+import { at, get } from "../../api";
+import type { OpsAttempt, OpsJobAnswer } from "../../api.gen";
 import { usePress } from "../../parts/press";
-import { under } from "../../router";
 import { joined } from "./attempts";
 
 /** The job with all attempts that were asked for, and the button that asks for more. */
@@ -20,13 +20,17 @@ export function useOlder(job: OpsJobAnswer): { whole: OpsJobAnswer; button: Comp
     if (known.peek().length > 0) known.value = joined(known.peek(), job.attempts ?? []);
   }, [job]);
   const { busy, press } = usePress(async () => {
-    const page = await get<OpsAttemptList>(`${under("/jobs", job.id)}/attempts?skip=${attempts.length}`);
+    const page = await get(at("/jobs/{id}/attempts", { id: job.id, skip: attempts.length }));
     known.value = joined(page.attempts, attempts);
   });
   const button = left > 0 && (
     <p class="bar">
-      <span class="faint">The newest {attempts.length.toLocaleString("en-GB")} of {job.attemptsTotal?.toLocaleString("en-GB")} attempts.</span>
-      <button type="button" disabled={busy} onClick={press}>Show {Math.min(left, PAGE)} older</button>
+      <span class="faint">
+        The newest {grouped(attempts.length)} of {grouped(job.attemptsTotal ?? 0)} attempts.
+      </span>
+      <button type="button" disabled={busy} onClick={press}>
+        Show {Math.min(left, PAGE)} older
+      </button>
     </p>
   );
   return { whole, button };

@@ -1,20 +1,31 @@
 // A payload or a result as a tree: types, search, copies, and the text as it is.
 import { useSignal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
+import { bound } from "../../parts/fields";
+import { ROOT, at } from "../../api";
 import type { OpsJobAnswer } from "../../api.gen";
 import { Copy } from "../../parts/copy";
-import { base, change, place, under } from "../../router";
+import { change, place } from "../../router";
 import { shown, visible } from "../../text";
 import { bytes, contains, nodeOf, pathTo, sizeOf, type Node } from "./tree";
 
 export function Payload({ job }: { job: OpsJobAnswer }) {
-  const download = `${base}api/ops/v1${under("/jobs", job.id)}/payload`;
+  const download = ROOT + at("/jobs/{id}/payload", { id: job.id });
   return (
     <section aria-labelledby="payload">
       <h2 id="payload">Payload</h2>
       {job.payloadHidden === true && <p class="faint">You may not see payloads.</p>}
-      {job.truncated != null && <p>It has {bytes(job.truncated)}, too much to be shown. <a href={download} download="payload.json">Download it</a></p>}
-      {job.payloadHidden !== true && job.truncated == null && <Tree value={job.payload} what="payload" download={download} />}
+      {job.truncated != null && (
+        <p>
+          It has {bytes(job.truncated)}, too much to be shown.{" "}
+          <a href={download} download="payload.json">
+            Download it
+          </a>
+        </p>
+      )}
+      {job.payloadHidden !== true && job.truncated == null && (
+        <Tree value={job.payload} what="payload" download={download} />
+      )}
     </section>
   );
 }
@@ -30,20 +41,34 @@ export function Tree({ value, what, download }: { value: unknown; what: string; 
         {!raw && !isSingle && (
           <label class="choice">
             Find
-            <input type="search" value={search.value} onInput={(event) => (search.value = event.currentTarget.value)} />
+            <input type="search" {...bound(search)} />
           </label>
         )}
-        <button type="button" aria-pressed={raw} onClick={() => change({ [what]: raw ? undefined : "raw" }, "replace")}>Raw</button>
+        <button type="button" aria-pressed={raw} onClick={() => change({ [what]: raw ? undefined : "raw" }, "replace")}>
+          Raw
+        </button>
         <Copy text={text} what={`all of the ${what}`} label="Copy all" />
-        {download !== undefined && <a href={download} download="payload.json">Download</a>}
+        {download !== undefined && (
+          <a href={download} download="payload.json">
+            Download
+          </a>
+        )}
         <span class="faint">{bytes(new Blob([text]).size)} as JSON</span>
       </div>
-      {raw ? <pre class="block" tabIndex={0}>{shown(text)}</pre> : <ul class="tree"><Branch name="" value={value} path="" depth={0} search={search.value.trim().toLowerCase()} /></ul>}
+      {raw ? (
+        <pre class="block" tabIndex={0}>
+          {shown(text)}
+        </pre>
+      ) : (
+        <ul class="tree">
+          <Branch name="" value={value} path="" depth={0} search={search.value.trim().toLowerCase()} />
+        </ul>
+      )}
     </>
   );
 }
 
-interface BranchGiven {
+interface BranchProps {
   name: string;
   value: unknown;
   path: string;
@@ -53,7 +78,7 @@ interface BranchGiven {
 
 const MOST_AT_ONCE = 100;
 
-function Branch({ name, value, path, depth, search }: BranchGiven) {
+function Branch({ name, value, path, depth, search }: BranchProps) {
   const node = useMemo(() => nodeOf(value), [value]);
   const pressed = useSignal<boolean>();
   const most = useSignal(MOST_AT_ONCE);
@@ -64,7 +89,8 @@ function Branch({ name, value, path, depth, search }: BranchGiven) {
     <li>
       <span class="twig">
         <button type="button" class="bare" aria-expanded={open} onClick={() => (pressed.value = !open)}>
-          <span aria-hidden="true">{open ? "▾" : "▸"}</span> {name === "" ? <span class="faint">{node.type}</span> : <Name name={name} search={search} />}
+          <span aria-hidden="true">{open ? "▾" : "▸"}</span>{" "}
+          {name === "" ? <span class="faint">{node.type}</span> : <Name name={name} search={search} />}
         </button>
         <span class="faint">{sizeOf(node)}</span>
         {path !== "" && <Copies path={path} value={value} />}
@@ -72,10 +98,21 @@ function Branch({ name, value, path, depth, search }: BranchGiven) {
       {open && (
         <ul>
           {node.children.slice(0, most.value).map(([key, inner]) => (
-            <Branch key={key} name={key} value={inner} path={pathTo(path, key, node.type === "array")} depth={depth + 1} search={search} />
+            <Branch
+              key={key}
+              name={key}
+              value={inner}
+              path={pathTo(path, key, node.type === "array")}
+              depth={depth + 1}
+              search={search}
+            />
           ))}
           {node.children.length > most.value && (
-            <li><button type="button" class="bare" onClick={() => (most.value += MOST_AT_ONCE)}>Show more of {sizeOf(node)}</button></li>
+            <li>
+              <button type="button" class="bare" onClick={() => (most.value += MOST_AT_ONCE)}>
+                Show more of {sizeOf(node)}
+              </button>
+            </li>
           )}
         </ul>
       )}
@@ -83,15 +120,31 @@ function Branch({ name, value, path, depth, search }: BranchGiven) {
   );
 }
 
-function Leaf({ name, node, path, value, search }: { name: string; node: Node; path: string; value: unknown; search: string }) {
+function Leaf({
+  name,
+  node,
+  path,
+  value,
+  search,
+}: {
+  name: string;
+  node: Node;
+  path: string;
+  value: unknown;
+  search: string;
+}) {
   const text = node.text ?? "";
   const found = search !== "" && text.toLowerCase().includes(search);
   return (
     <li>
       <span class="twig">
         {name !== "" && <Name name={name} search={search} />}
-        <span class={`value value-${node.type}${found ? " found" : ""}`}>{node.type === "string" ? `“${shown(text)}”` : visible(text)}</span>
-        {node.type !== "string" && node.type !== "null" && node.type !== "boolean" && node.type !== "number" && <span class="type">{node.type}</span>}
+        <span class={`value value-${node.type}${found ? " found" : ""}`}>
+          {node.type === "string" ? `“${shown(text)}”` : visible(text)}
+        </span>
+        {node.type !== "string" && node.type !== "null" && node.type !== "boolean" && node.type !== "number" && (
+          <span class="type">{node.type}</span>
+        )}
         <Copies path={path} value={value} />
       </span>
     </li>
@@ -99,7 +152,9 @@ function Leaf({ name, node, path, value, search }: { name: string; node: Node; p
 }
 
 function Name({ name, search }: { name: string; search: string }) {
-  return <span class={search !== "" && name.toLowerCase().includes(search) ? "name found" : "name"}>{visible(name)}</span>;
+  return (
+    <span class={search !== "" && name.toLowerCase().includes(search) ? "name found" : "name"}>{visible(name)}</span>
+  );
 }
 
 function Copies({ path, value }: { path: string; value: unknown }) {

@@ -2,8 +2,11 @@
 import type { OpsAttempt, OpsAuditEntry, OpsJobAnswer } from "../../api.gen";
 import { duration } from "../../time";
 
-/** planned: its time has not come. wait: due, nobody runs it. rest: ended, until somebody retries it. silent: its owner does not report. */
-export type Kind = "planned" | "wait" | "run" | "backoff" | "rest" | "silent";
+/**
+ * planned: its time has not come. wait: due, nobody runs it. suspended: its handler waits in a step, without a process.
+ * rest: ended, until somebody retries it. silent: its owner does not report.
+ */
+export type Kind = "planned" | "wait" | "suspended" | "run" | "backoff" | "rest" | "silent";
 
 export interface Segment {
   kind: Kind;
@@ -11,6 +14,8 @@ export interface Segment {
   to: number;
   /** Of a run: how it ended. */
   outcome?: string;
+  /** Of a suspended handler: the step in which it waits. */
+  step?: string;
 }
 
 export interface Lane {
@@ -22,21 +27,85 @@ export interface Lane {
 export interface Mark {
   at: number;
   words: string;
+  isSignal?: boolean;
+}
+
+/** A step or a wait of the handler. */
+export interface StepBar {
+  name: string;
+  kind: string;
+  waits: boolean;
+  from: number;
+  to: number;
 }
 
 export interface TimeLine {
   lanes: Lane[];
+  steps: StepBar[];
   marks: Mark[];
   from: number;
   to: number;
 }
 
 export function timeLine(job: OpsJobAnswer, now: number): TimeLine {
-  const lanes = lanesOf(job, now);
+  const steps = stepsOf(job, now);
+  const pauses = pausesOf(job, steps);
+  const lanes = lanesOf(job, now).map((lane) => ({
+    ...lane,
+    segments: lane.segments.flatMap((each) => carved(each, pauses)),
+  }));
   const marks = marksOf(job);
-  const times = [...lanes.flatMap((lane) => lane.segments.flatMap(({ from, to }) => [from, to])), ...marks.map((mark) => mark.at)];
+  const times = [
+    ...lanes.flatMap((lane) => lane.segments.flatMap(({ from, to }) => [from, to])),
+    ...marks.map((mark) => mark.at),
+  ];
   const from = times.length === 0 ? now : Math.min(...times);
-  return { lanes, marks, from, to: Math.max(from + 1, ...times) };
+  return { lanes, steps, marks, from, to: Math.max(from + 1, ...times) };
+}
+
+const WAITS = ["sleep", "signal", "jobs"];
+
+/** A step is stored when it is done, and a wait when it begins. */
+function stepsOf(job: OpsJobAnswer, now: number): StepBar[] {
+  return (job.steps ?? []).flatMap((step): StepBar[] => {
+    const { name, kind } = step;
+    const at = time(step.at);
+    if (at === undefined) return [];
+    if (!WAITS.includes(kind)) return [{ name, kind, waits: false, from: at - (step.durationMs ?? 0), to: at }];
+    const active = job.status === "pending" || job.status === "processing";
+    const latest = active ? now : (time(job.finishedAt ?? job.updatedAt) ?? now);
+    const to = time(step.over) ?? Math.min(time(step.until) ?? latest, latest);
+    return [{ name, kind, waits: true, from: at, to: Math.max(at, to) }];
+  });
+}
+
+/** A wait, and how long the run took that ended in it. */
+interface Pause extends StepBar {
+  ran: number;
+}
+
+function pausesOf(job: OpsJobAnswer, steps: readonly StepBar[]): Pause[] {
+  const ran = new Map((job.steps ?? []).map((step) => [step.name, step.durationMs ?? 0]));
+  return steps
+    .filter(({ waits, from, to }) => waits && to > from)
+    .map((step) => ({ ...step, ran: ran.get(step.name) ?? 0 }))
+    .sort((a, b) => a.from - b.from);
+}
+
+/** Cut the waits of the handler, and the runs that ended in them, out of a time without a run: no attempt has them. */
+function carved(segment: Segment, pauses: readonly Pause[]): Segment[] {
+  if (segment.kind === "run" || segment.kind === "silent") return [segment];
+  const found: Segment[] = [];
+  let at = segment.from;
+  for (const { from, to, ran, name } of pauses) {
+    if (to <= at || from >= segment.to) continue;
+    const begun = Math.max(at, from - ran);
+    found.push({ kind: "wait", from: at, to: begun });
+    found.push({ kind: "run", from: begun, to: Math.max(begun, from), outcome: "waited" });
+    found.push({ kind: "suspended", from: Math.max(at, from), to: Math.min(to, segment.to), step: name });
+    at = Math.min(to, segment.to);
+  }
+  return [...found, { ...segment, from: at }].filter((each) => each.to > each.from);
 }
 
 function lanesOf(job: OpsJobAnswer, now: number): Lane[] {
@@ -77,16 +146,25 @@ function gap(before: Before, start: number, job: OpsJobAnswer, isLast: boolean):
   if (begin === undefined || begin >= start) return [];
   if (before.outcome === "failed" || before.outcome === "cancelled") {
     const retried = retriedAt(job.audit ?? [], begin, start);
-    return pieces([["rest", begin, retried], ["wait", retried, start]]);
+    return pieces([
+      ["rest", begin, retried],
+      ["wait", retried, start],
+    ]);
   }
   const due = isLast && job.recurring == null ? time(job.nextRunAt) : undefined;
   const kind = before.outcome === undefined ? "planned" : "backoff";
-  if (due !== undefined && due >= begin && due <= start) return pieces([[kind, begin, due], ["wait", due, start]]);
+  if (due !== undefined && due >= begin && due <= start)
+    return pieces([
+      [kind, begin, due],
+      ["wait", due, start],
+    ]);
   return pieces([[before.outcome === undefined ? "wait" : "backoff", begin, start]]);
 }
 
 function retriedAt(entries: readonly OpsAuditEntry[], from: number, to: number): number {
-  const found = entries.filter((entry) => entry.action.startsWith("retry") && entry.outcome === "done").map((entry) => Date.parse(entry.at));
+  const found = entries
+    .filter((entry) => entry.action.startsWith("retry") && entry.outcome === "done")
+    .map((entry) => Date.parse(entry.at));
   return found.find((at) => at >= from && at <= to) ?? to;
 }
 
@@ -96,11 +174,15 @@ function openLane(job: OpsJobAnswer, before: Before, now: number): Lane | undefi
   if (job.status === "pending") return { number: job.attempt + 1, segments: waitingOf(job, before, now) };
   // Ended without a run that was stored: all we know is when it was created and when it ended.
   const end = time(job.finishedAt ?? job.updatedAt);
-  if (before.outcome !== undefined || before.at === undefined || end === undefined || end <= before.at) return undefined;
+  if (before.outcome !== undefined || before.at === undefined || end === undefined || end <= before.at)
+    return undefined;
   const begun = time(job.startedAt);
   return begun === undefined
     ? { number: job.attempt, segments: pieces([["wait", before.at, end]]) }
-    : { number: job.attempt, segments: [...gap(before, begun, job, true), { kind: "run", from: begun, to: end, outcome: job.status }] };
+    : {
+        number: job.attempt,
+        segments: [...gap(before, begun, job, true), { kind: "run", from: begun, to: end, outcome: job.status }],
+      };
 }
 
 function runningOf(job: OpsJobAnswer, before: Before, now: number): Segment[] {
@@ -116,7 +198,10 @@ function waitingOf(job: OpsJobAnswer, before: Before, now: number): Segment[] {
   const due = time(job.nextRunAt);
   const kind = before.outcome === undefined ? "planned" : "backoff";
   if (due === undefined) return pieces([["wait", begin, now]]);
-  return pieces([[kind, begin, due], ["wait", Math.max(due, begin), now]]);
+  return pieces([
+    [kind, begin, due],
+    ["wait", Math.max(due, begin), now],
+  ]);
 }
 
 function pieces(given: readonly (readonly [Kind, number, number])[]): Segment[] {
@@ -125,7 +210,26 @@ function pieces(given: readonly (readonly [Kind, number, number])[]): Segment[] 
 
 function marksOf(job: OpsJobAnswer): Mark[] {
   const actions = (job.audit ?? []).filter((entry) => entry.outcome === "done");
-  return actions.map((entry) => ({ at: Date.parse(entry.at), words: `${entry.words} by ${entry.actor}${entry.note == null ? "" : `: ${entry.note}`}` }));
+  return [
+    ...actions.map((entry) => ({
+      at: Date.parse(entry.at),
+      words: `${entry.words} by ${entry.actor}${entry.note == null ? "" : `: ${entry.note}`}`,
+    })),
+    ...signalsOf(job),
+  ];
+}
+
+/** Signals that a run has received, and those that wait for one. */
+function signalsOf(job: OpsJobAnswer): Mark[] {
+  const received = (job.steps ?? [])
+    .filter(({ kind, over, size }) => kind === "signal" && over != null && size != null)
+    .map(({ name, over }) => ({ at: time(over) as number, words: `received the signal of “${name}”`, isSignal: true }));
+  const waiting = (job.signals ?? []).flatMap(({ name, at }) =>
+    at == null
+      ? []
+      : [{ at: Date.parse(at), words: `the signal “${name}” came; nobody has received it`, isSignal: true }],
+  );
+  return [...received, ...waiting];
 }
 
 function time(text: string | null | undefined): number | undefined {
@@ -149,14 +253,25 @@ const LETTER = 6.5;
 /** A true scale, on which long stretches without a run are compressed: together they get about as much room as the runs. */
 export function axisOf(line: TimeLine, width: number): Axis {
   const runs = line.lanes.flatMap((lane) => lane.segments.filter((each) => each.kind === "run"));
-  const edges = [...new Set([line.from, line.to, ...line.lanes.flatMap((lane) => lane.segments.flatMap(({ from, to }) => [from, to]))])].sort((a, b) => a - b);
+  const edges = [
+    ...new Set([
+      line.from,
+      line.to,
+      ...line.lanes.flatMap((lane) => lane.segments.flatMap(({ from, to }) => [from, to])),
+    ]),
+  ].sort((a, b) => a - b);
   const stretches = edges.slice(1).map((to, at) => {
     const from = edges[at] as number;
     return { from, to, idle: !runs.some((run) => run.from <= from && run.to >= to && run.to > run.from) };
   });
   const most = longestIdle(stretches);
   const weights = stretches.map(({ from, to, idle }) => (idle ? Math.min(to - from, most) : to - from));
-  const unit = (width - LEAST * stretches.length) / Math.max(1e-9, weights.reduce((sum, each) => sum + each, 0));
+  const unit =
+    (width - LEAST * stretches.length) /
+    Math.max(
+      1e-9,
+      weights.reduce((sum, each) => sum + each, 0),
+    );
   const places = [0];
   for (const weight of weights) places.push((places.at(-1) as number) + LEAST + weight * unit);
   return {
@@ -173,7 +288,10 @@ function longestIdle(stretches: readonly { from: number; to: number; idle: boole
 }
 
 function placeOf(at: number, edges: readonly number[], places: readonly number[]): number {
-  const next = Math.max(1, edges.findIndex((edge) => edge >= at));
+  const next = Math.max(
+    1,
+    edges.findIndex((edge) => edge >= at),
+  );
   const [from, to] = [edges[next - 1] as number, edges[next] ?? (edges[next - 1] as number)];
   const [left, right] = [places[next - 1] as number, places[next] ?? (places[next - 1] as number)];
   return to === from ? left : left + ((at - from) / (to - from)) * (right - left);

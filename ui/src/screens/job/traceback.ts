@@ -8,7 +8,8 @@ export interface Part {
 }
 
 const FRAME = /^\s*File "(.*)", line \d+/;
-const LIBRARY = /[\\/](site-packages|dist-packages)[\\/]|[\\/]lib[\\/]python3|[\\/]Lib[\\/]|^<frozen |[\\/]monque[\\/]_engine[\\/]/;
+const LIBRARY =
+  /[\\/](site-packages|dist-packages)[\\/]|[\\/]lib[\\/]python3|[\\/]Lib[\\/]|^<frozen |[\\/]monque[\\/]_engine[\\/]/;
 
 /** Frames that follow each other and are alike form one part. */
 export function partsOf(traceback: string): Part[] {
@@ -23,7 +24,7 @@ export function partsOf(traceback: string): Part[] {
       const library = LIBRARY.test(file);
       if (last !== undefined && last.frames > 0 && last.library === library) extend(last, line, 1);
       else parts.push({ library, frames: 1, text: line });
-    } else if (last !== undefined && (last.frames > 0) === inFrame) extend(last, line, 0);
+    } else if (last !== undefined && last.frames > 0 === inFrame) extend(last, line, 0);
     else parts.push({ library: false, frames: 0, text: line });
   }
   return parts;

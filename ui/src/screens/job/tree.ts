@@ -8,14 +8,16 @@ export interface Node {
   children?: [key: string, value: unknown][];
 }
 
-const EXTENDED = /^\$(oid|date|number\w+|binary|uuid|regularExpression|timestamp|symbol|code|minKey|maxKey|undefined|truncated)$/;
+const EXTENDED =
+  /^\$(oid|date|number\w+|binary|uuid|regularExpression|timestamp|symbol|code|minKey|maxKey|undefined|truncated)$/;
 /** Those whose names in Extended JSON are not what people call them. */
 const TYPES: Record<string, string> = { $oid: "ObjectId", $numberLong: "int64", $numberDecimal: "decimal" };
 
 export function nodeOf(value: unknown): Node {
   if (value === null || value === undefined) return { type: "null", text: "null" };
   if (Array.isArray(value)) return { type: "array", children: value.map((each, at) => [String(at), each]) };
-  if (typeof value === "object") return extended(value as Record<string, unknown>) ?? { type: "object", children: Object.entries(value) };
+  if (typeof value === "object")
+    return extended(value as Record<string, unknown>) ?? { type: "object", children: Object.entries(value) };
   return { type: typeof value, text: typeof value === "string" ? value : JSON.stringify(value) };
 }
 
@@ -23,7 +25,10 @@ function extended(value: Record<string, unknown>): Node | undefined {
   const [[key, inner] = ["", undefined], ...others] = Object.entries(value);
   if (!EXTENDED.test(key) || others.length > 0) return undefined;
   const type = TYPES[key] ?? key.slice(1);
-  return { type, text: inner !== null && typeof inner === "object" ? (first(inner) ?? JSON.stringify(inner)) : String(inner) };
+  return {
+    type,
+    text: inner !== null && typeof inner === "object" ? (first(inner) ?? JSON.stringify(inner)) : String(inner),
+  };
 }
 
 /** Of {"base64": "…", "subType": "00"} and {"$numberLong": "…"} the first is the value. */

@@ -1,35 +1,32 @@
 // An action on many jobs, piece by piece: the page keeps the place, the server keeps nothing.
-import { act } from "../../api";
+import { act, to } from "../../api";
 import type { OpsBulkBody, OpsBulkError, OpsBulkPreview, OpsBulkResult, OpsSelection } from "../../api.gen";
-import { may, offers } from "../../store";
+import type { Values } from "../job/options";
+import { may } from "../../store";
+import { OPERATIONS, type Operation } from "../../tables";
 
 export type BulkAction = OpsBulkBody["action"];
 export type Target = { ids: string[] } | { filter: OpsSelection };
 
-interface BulkWords {
-  action: BulkAction;
-  verb: string;
-  allowed: () => boolean;
+/** The operations that this actor may do to many jobs. */
+export function allowedOperations(): readonly Operation[] {
+  return OPERATIONS.filter(({ bulkRights }) => bulkRights.every(may));
 }
 
-export const BULK_ACTIONS: readonly BulkWords[] = [
-  { action: "retry", verb: "Retry", allowed: () => may("retryBulk") },
-  { action: "cancel", verb: "Cancel", allowed: () => may("cancelBulk") },
-  { action: "stop", verb: "Stop", allowed: () => may("stop") && may("cancelBulk") && offers("stop") },
-  { action: "prioritize", verb: "Prioritize", allowed: () => may("prioritize") && may("cancelBulk") && offers("priorities") },
-  { action: "delete", verb: "Delete", allowed: () => may("deleteBulk") },
-];
+/** Whether this actor may do it to many jobs. */
+export function isAllowed(action: BulkAction): boolean {
+  return allowedOperations().some(({ name }) => name === action);
+}
 
 export function preview(action: BulkAction, target: Target): Promise<OpsBulkPreview> {
-  return act<OpsBulkPreview>("POST", "/bulk/preview", { action, ...target });
+  return act(to("POST", "/bulk/preview"), { action, ...target });
 }
 
-export interface Wish {
+export interface BulkOptions {
   action: BulkAction;
   target: Target;
   asOf: string;
-  spreadMs: number;
-  priority: number;
+  values: Values;
   note: string;
 }
 
@@ -48,18 +45,17 @@ const PIECE = 500;
 const MOST_ERRORS = 200;
 
 /** The next piece. */
-export async function nextPiece(wish: Wish, { next }: Progress): Promise<OpsBulkResult> {
-  return act("POST", "/bulk", bodyOf(wish, PIECE, next ?? undefined));
+export async function nextPiece(options: BulkOptions, { next }: Progress): Promise<OpsBulkResult> {
+  return act(to("POST", "/bulk"), bodyOf(options, PIECE, next ?? undefined));
 }
 
-/** What is wished, as the server takes it. */
-export function bodyOf({ action, target, asOf, spreadMs, priority, note }: Wish, limit: number, after?: string): OpsBulkBody {
-  return {
-    action, ...target, asOf, limit, after,
-    spreadMs: action === "retry" && spreadMs > 0 ? spreadMs : undefined,
-    priority: action === "prioritize" ? priority : undefined,
-    note: note.trim() || undefined,
-  };
+/** The body of a request for them. */
+export function bodyOf(
+  { action, target, asOf, values, note }: BulkOptions,
+  limit: number,
+  after?: string,
+): OpsBulkBody {
+  return { ...values, action, ...target, asOf, limit, after, note: note.trim() || undefined };
 }
 
 export function after(before: Progress, result: OpsBulkResult): Progress {

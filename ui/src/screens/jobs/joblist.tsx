@@ -2,13 +2,15 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
-import type { OpsCount, OpsJobList, OpsSelection } from "../../api.gen";
+import { at } from "../../api";
+import type { OpsJobList, OpsSelection } from "../../api.gen";
 import { Answered, useAnswer } from "../../parts/asking";
 import { CopyAs } from "../../parts/copy";
-import { change, place, withQuery } from "../../router";
+import { layout } from "../../layout";
+import { change, place } from "../../router";
 import { announce } from "../../store";
-import { plural, visible } from "../../text";
-import { BULK_ACTIONS } from "./bulk";
+import { grouped, plural, visible } from "../../text";
+import { allowedOperations } from "./bulk";
 import { chosenColumns, ChooseColumns } from "./columns";
 import { filtersOf, pageQuery, selectionOf, type Filter } from "./filter";
 import { FilterBar } from "./filterbar";
@@ -19,9 +21,20 @@ import { NOTHING } from "./selecting";
 import { JobTable } from "./table";
 import { Choice } from "../../parts/choice";
 
-const SIZES = [["25", "25"], ["50", "50"], ["100", "100"]] as const;
+const SIZES = [
+  ["25", "25"],
+  ["50", "50"],
+  ["100", "100"],
+] as const;
 
-export function JobList({ title, name }: { title: ComponentChildren; name?: string }) {
+interface Props {
+  title: ComponentChildren;
+  /** Stands beside the other buttons. */
+  actions?: ComponentChildren;
+  name?: string;
+}
+
+export function JobList({ title, actions, name }: Props) {
   const { query } = place.value;
   const page = pageQuery(query, name);
   const asked: OpsSelection = selectionOf(page);
@@ -32,41 +45,62 @@ export function JobList({ title, name }: { title: ComponentChildren; name?: stri
     selection.value = NOTHING;
   }, [key]);
   const columns = chosenColumns();
-  const columnKeys = columns.map((column) => column.key).join();
+  const columnKeys = [layout.value, ...columns.map((column) => column.key)].join();
   const kept = useMemo(() => columns, [columnKeys]);
-  const maySelect = BULK_ACTIONS.some((each) => each.allowed());
+  const maySelect = allowedOperations().length > 0;
   return (
     <>
       <div class="bar">
         {title}
         <span class="grow" />
         <ShowNew listing={listing} />
+        {actions}
         <ChooseColumns />
-        <CopyAs ways={() => [{ title: "This list", path: withQuery("/jobs", page) }]} />
+        <CopyAs ways={() => [{ title: "This list", path: at("/jobs", page) }]} />
       </div>
-      <FilterBar fixedName={name} />
-      {listing.asked.problem !== undefined && query.has("cursor") && <p><FirstPage words="Go to the first page" /></p>}
+      <FilterBar fixedName={name} jobs={listing.asked.answer?.jobs} />
+      {listing.asked.problem !== undefined && query.has("cursor") && (
+        <p>
+          <FirstPage words="Go to the first page" />
+        </p>
+      )}
       <Answered asked={listing.asked}>
-        {(answer) => answer.jobs.length === 0 ? <Empty name={name} cursor={query.has("cursor")} /> : (
-          <>
-            {maySelect && <SelectionBar selection={selection} asked={asked} more={answer.hasNext || answer.hasPrevious} again={listing.again} />}
-            <JobTable
-              caption={captionOf(answer)}
-              rows={listing.rows}
-              columns={kept}
-              selection={maySelect ? selection.value : undefined}
-              onSelect={(after) => (selection.value = after)}
-              onChange={listing.change}
-            />
-            <Pages answer={answer} />
-          </>
-        )}
+        {(answer) =>
+          answer.jobs.length === 0 ? (
+            <Empty name={name} cursor={query.has("cursor")} />
+          ) : (
+            <>
+              {maySelect && (
+                <SelectionBar
+                  selection={selection}
+                  asked={asked}
+                  more={answer.hasNext || answer.hasPrevious}
+                  again={listing.again}
+                />
+              )}
+              <JobTable
+                caption={captionOf(answer)}
+                rows={listing.rows}
+                columns={kept}
+                selection={maySelect ? selection.value : undefined}
+                onSelect={(after) => (selection.value = after)}
+                onChange={listing.change}
+              />
+              <Pages answer={answer} />
+            </>
+          )
+        }
       </Answered>
     </>
   );
 }
 
 function captionOf(answer: OpsJobList): string {
+  const { lookedAt } = answer;
+  if (lookedAt != null) {
+    const among = answer.capped ? `the ${grouped(lookedAt)} that changed last; more match` : grouped(lookedAt);
+    return `${plural(answer.jobs.length, "slowest job")} of ${among}`;
+  }
   return `${plural(answer.jobs.length, "job")} on this page`;
 }
 
@@ -78,21 +112,33 @@ function ShowNew({ listing }: { listing: Listing }) {
   }, [fresh]);
   return (
     <div class="fresh">
-      {fresh > 0 && <button type="button" data-key="." onClick={listing.again}>Show {fresh >= 100 ? "100 or more" : fresh} new</button>}
+      {fresh > 0 && (
+        <button type="button" data-key="." onClick={listing.again}>
+          Show {fresh >= 100 ? "100 or more" : fresh} new
+        </button>
+      )}
     </div>
   );
 }
 
 function Empty({ name, cursor }: { name: string | undefined; cursor: boolean }) {
-  const found = filtersOf(place.value.query, (at) => at).filter((each) => name === undefined || each.keys[0] !== "name");
+  const found = filtersOf(place.value.query, (at) => at).filter(
+    (each) => name === undefined || each.keys[0] !== "name",
+  );
   if (cursor) {
-    return <p class="empty">There are no more jobs. <FirstPage words="Go to the first page" /></p>;
+    return (
+      <p class="empty">
+        There are no more jobs. <FirstPage words="Go to the first page" />
+      </p>
+    );
   }
   if (found.length === 0) return <p class="empty">There are no jobs{name === undefined ? " yet" : " of this name"}.</p>;
   return (
     <div class="empty">
       <p>No job matches {found.length === 1 ? "this filter" : "all of these filters"}.</p>
-      {found.slice(0, MOST_OFFERS).map((each) => <Offer key={each.keys[0]} filter={each} name={name} />)}
+      {found.slice(0, MOST_OFFERS).map((each) => (
+        <Offer key={each.keys[0]} filter={each} name={name} />
+      ))}
     </div>
   );
 }
@@ -104,18 +150,25 @@ const MOST_OFFERS = 4;
 function Offer({ filter, name }: { filter: Filter; name: string | undefined }) {
   const without = new URLSearchParams(place.value.query);
   for (const key of filter.keys) without.delete(key);
-  const { answer } = useAnswer<OpsCount>("/jobs/count", pageQuery(without, name, true));
+  const { answer } = useAnswer(at("/jobs/count", pageQuery(without, name, true)));
   if (answer === undefined || answer.count === 0) return null;
   return (
     <p>
-      <button type="button" onClick={() => drop(filter.keys)}>Drop “{visible(filter.words)}”</button>{" "}
-      to see {answer.capped ? "more than " : ""}{plural(answer.count, "job")}
+      <button type="button" onClick={() => drop(filter.keys)}>
+        Drop “{visible(filter.words)}”
+      </button>{" "}
+      to see {answer.capped ? "more than " : ""}
+      {plural(answer.count, "job")}
     </p>
   );
 }
 
 function FirstPage({ words }: { words: string }) {
-  return <button type="button" disabled={!place.value.query.has("cursor")} onClick={() => refilter({})}>{words}</button>;
+  return (
+    <button type="button" disabled={!place.value.query.has("cursor")} onClick={() => refilter({})}>
+      {words}
+    </button>
+  );
 }
 
 function Pages({ answer }: { answer: OpsJobList }) {
@@ -123,10 +176,27 @@ function Pages({ answer }: { answer: OpsJobList }) {
   return (
     <nav class="pages" aria-label="Pages">
       <FirstPage words="First" />
-      <button type="button" disabled={!answer.hasPrevious} onClick={() => change({ cursor: answer.previousCursor ?? undefined, direction: "backward" })}>Previous</button>
-      <button type="button" disabled={!answer.hasNext} onClick={() => change({ cursor: answer.nextCursor ?? undefined, direction: undefined })}>Next</button>
+      <button
+        type="button"
+        disabled={!answer.hasPrevious}
+        onClick={() => change({ cursor: answer.previousCursor ?? undefined, direction: "backward" })}
+      >
+        Previous
+      </button>
+      <button
+        type="button"
+        disabled={!answer.hasNext}
+        onClick={() => change({ cursor: answer.nextCursor ?? undefined, direction: undefined })}
+      >
+        Next
+      </button>
       <span class="grow" />
-      <Choice label="Rows" value={query.get("limit") ?? "50"} options={SIZES} onChange={(limit) => refilter({ limit })} />
+      <Choice
+        label="Rows"
+        value={query.get("limit") ?? "50"}
+        options={SIZES}
+        onChange={(limit) => refilter({ limit })}
+      />
     </nav>
   );
 }

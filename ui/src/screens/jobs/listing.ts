@@ -1,10 +1,9 @@
 // The rows of the list: a page as it was asked for, and the news about its jobs.
 import { useSignal, useSignalEffect, type Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { get } from "../../api";
+import { at, get } from "../../api";
 import type { OpsJob, OpsJobList, OpsSelection } from "../../api.gen";
-import { useAnswer, type Asked } from "../../parts/asking";
-import { withQuery } from "../../router";
+import { useAnswer, type Question } from "../../parts/asking";
 import { now } from "../../store";
 import { lastAction, paused, snapshot } from "../../stream";
 import { newAbove, newsOf, rowsOf, type News, type Row } from "./matching";
@@ -17,7 +16,7 @@ const MOST_NEW = 100;
 const GLANCE = 10;
 
 export interface Listing {
-  asked: Asked<OpsJobList>;
+  asked: Question<OpsJobList>;
   rows: readonly Row[];
   /** How many new jobs wait to be shown. */
   fresh: number;
@@ -28,7 +27,7 @@ export interface Listing {
 }
 
 export function useListing(query: URLSearchParams, selection: OpsSelection): Listing {
-  const asked = useAnswer<OpsJobList>("/jobs", query);
+  const asked = useAnswer(at("/jobs", query));
   const news = useSignal<News>(new Map());
   const fresh = useSignal(0);
   const page = asked.answer;
@@ -48,7 +47,13 @@ export function useListing(query: URLSearchParams, selection: OpsSelection): Lis
 }
 
 /** Look at the jobs on screen again when something happened among them, and for new ones above them. */
-function useNews(query: URLSearchParams, selection: OpsSelection, page: OpsJobList | undefined, news: Signal<News>, fresh: Signal<number>): void {
+function useNews(
+  query: URLSearchParams,
+  selection: OpsSelection,
+  page: OpsJobList | undefined,
+  news: Signal<News>,
+  fresh: Signal<number>,
+): void {
   const busy = useRef(false);
   const lookedAt = useRef(0);
   const seen = useRef<unknown>(undefined);
@@ -60,7 +65,10 @@ function useNews(query: URLSearchParams, selection: OpsSelection, page: OpsJobLi
     if (page === undefined || busy.current || document.hidden) return;
     [busy.current, lookedAt.current] = [true, Date.now()];
     try {
-      const [known, above] = await Promise.all([askFor(page.jobs), query.has("cursor") ? 0 : countNew(query, page.jobs, fresh.peek())]);
+      const [known, above] = await Promise.all([
+        askFor(page.jobs),
+        query.has("cursor") ? 0 : countNew(query, page.jobs, fresh.peek()),
+      ]);
       if (current.current.page !== page) return;
       news.value = known;
       fresh.value = above;
@@ -87,7 +95,7 @@ async function askFor(jobs: readonly OpsJob[]): Promise<News> {
   if (ids.length === 0) return new Map();
   const query = new URLSearchParams(ids.map((id) => ["id", id]));
   query.set("limit", String(ids.length));
-  return newsOf(ids, (await get<OpsJobList>(withQuery("/jobs", query))).jobs);
+  return newsOf(ids, (await get(at("/jobs", query))).jobs);
 }
 
 /** New jobs come first only where the newest do. */
@@ -102,5 +110,5 @@ async function countNew(query: URLSearchParams, jobs: readonly OpsJob[], before:
 async function headOf(query: URLSearchParams, limit: number): Promise<readonly OpsJob[]> {
   const head = new URLSearchParams(query);
   head.set("limit", String(limit));
-  return (await get<OpsJobList>(withQuery("/jobs", head))).jobs;
+  return (await get(at("/jobs", head))).jobs;
 }

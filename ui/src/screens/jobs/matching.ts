@@ -29,6 +29,12 @@ export function matches(job: OpsJob, asked: OpsSelection, now: number): boolean 
     asked.status == null || (asked.status as string[]).includes(job.status),
     asked.due == null || (job.status === "pending" && due !== undefined && (asked.due === "now") === due <= now),
     asked.claimedBy == null || job.claimedBy === asked.claimedBy,
+    (asked.claimedAtFrom ?? asked.claimedAtTo) == null || job.status === "processing",
+    asked.priority == null || (job.priority ?? 0) >= asked.priority,
+    asked.cancelledBy == null || job.cancelledBy === asked.cancelledBy,
+    asked.expired == null || asked.expired === (job.status === "pending" && isPast(job.expiresAt, now)),
+    asked.waiting == null || asked.waiting === (job.waitsFor != null),
+    asked.waitsFor == null || job.waitsFor?.why === asked.waitsFor,
     asked.failed == null || job.status === "failed",
     within(job.updatedAt, asked.updatedAtFrom, asked.updatedAtTo),
     within(job.nextRunAt, asked.nextRunAtFrom, asked.nextRunAtTo),
@@ -36,8 +42,16 @@ export function matches(job: OpsJob, asked: OpsSelection, now: number): boolean 
   return rules.every(Boolean);
 }
 
+function isPast(at: string | null | undefined, now: number): boolean {
+  return at != null && Date.parse(at) <= now;
+}
+
 // Times of the API are all written alike, so they sort as texts.
-function within(at: string | null | undefined, from: string | null | undefined, to: string | null | undefined): boolean {
+function within(
+  at: string | null | undefined,
+  from: string | null | undefined,
+  to: string | null | undefined,
+): boolean {
   if (from == null && to == null) return true;
   return at != null && (from == null || at >= from) && (to == null || at <= to);
 }

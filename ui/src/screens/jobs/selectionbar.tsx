@@ -1,14 +1,16 @@
 import { useSignal, type Signal } from "@preact/signals";
-import type { OpsCount, OpsSelection } from "../../api.gen";
+import { at } from "../../api";
+import type { OpsSelection } from "../../api.gen";
 import { useAnswer } from "../../parts/asking";
-import { plural } from "../../text";
-import { BULK_ACTIONS, type BulkAction } from "./bulk";
-import { BulkDialog } from "./bulkdialog";
+import { grouped, plural } from "../../text";
+import { allowedOperations, type BulkAction } from "./bulk";
 import { place } from "../../router";
+import { useVerbs } from "../../shortcuts";
+import { Later } from "../enqueue/later";
 import { pageQuery } from "./filter";
 import { NOTHING, type Selection } from "./selecting";
 
-interface Given {
+interface Props {
   selection: Signal<Selection>;
   asked: OpsSelection;
   /** Whether there are other pages. */
@@ -17,9 +19,16 @@ interface Given {
 }
 
 /** What is selected, and what can be done with it. */
-export function SelectionBar({ selection, asked, more, again }: Given) {
+export function SelectionBar({ selection, asked, more, again }: Props) {
   const doing = useSignal<BulkAction>();
   const { ids, all } = selection.value;
+  const allowed = ids.size === 0 ? [] : allowedOperations();
+  useVerbs(
+    allowed.map(({ name: action, verb }) => ({
+      label: `${verb} the selected jobs`,
+      run: () => (doing.value = action),
+    })),
+  );
   if (ids.size === 0) return null;
   const close = (changed: boolean) => {
     doing.value = undefined;
@@ -30,18 +39,42 @@ export function SelectionBar({ selection, asked, more, again }: Given) {
   return (
     <div class="bar selection" role="group" aria-label="Selected jobs">
       <strong role="status">{all ? "All that match are selected" : `${plural(ids.size, "job")} selected`}</strong>
-      {more && !all && <SelectAll asked={asked} onClick={() => (selection.value = { ...selection.value, all: true })} />}
-      {BULK_ACTIONS.filter((each) => each.allowed()).map(({ action, verb }) => (
-        <button key={action} type="button" class={action === "delete" ? "danger" : undefined} onClick={() => (doing.value = action)}>{verb}…</button>
+      {more && !all && (
+        <SelectAll asked={asked} onClick={() => (selection.value = { ...selection.value, all: true })} />
+      )}
+      {allowed.map(({ name: action, verb }) => (
+        <button
+          key={action}
+          type="button"
+          class={action === "delete" ? "danger" : undefined}
+          onClick={() => (doing.value = action)}
+        >
+          {verb}…
+        </button>
       ))}
-      <button type="button" class="bare" onClick={() => (selection.value = NOTHING)}>Clear the selection</button>
-      {doing.value !== undefined && <BulkDialog action={doing.value} target={all ? { filter: asked } : { ids: [...ids] }} close={close} />}
+      <button type="button" class="bare" onClick={() => (selection.value = NOTHING)}>
+        Clear the selection
+      </button>
+      {doing.value !== undefined && (
+        <Later load={() => import("./bulkdialog")}>
+          {({ BulkDialog }) =>
+            doing.value && (
+              <BulkDialog action={doing.value} target={all ? { filter: asked } : { ids: [...ids] }} close={close} />
+            )
+          }
+        </Later>
+      )}
     </div>
   );
 }
 
 function SelectAll({ asked, onClick }: { asked: OpsSelection; onClick: () => void }) {
-  const { answer } = useAnswer<OpsCount>("/jobs/count", pageQuery(place.value.query, asked.name ?? undefined, true));
+  const { answer } = useAnswer(at("/jobs/count", pageQuery(place.value.query, asked.name ?? undefined, true)));
   if (answer === undefined) return null;
-  return <button type="button" onClick={onClick}>Select all {answer.capped ? "more than " : ""}{answer.count.toLocaleString("en-GB")} that match</button>;
+  return (
+    <button type="button" onClick={onClick}>
+      Select all {answer.capped ? "more than " : ""}
+      {grouped(answer.count)} that match
+    </button>
+  );
 }

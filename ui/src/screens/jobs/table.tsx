@@ -8,7 +8,7 @@ import type { Column } from "./columns";
 import type { Row } from "./matching";
 import { pagePressed, pressed, type Selection } from "./selecting";
 
-interface Given {
+interface Props {
   caption: string;
   rows: readonly Row[];
   columns: readonly Column[];
@@ -18,7 +18,7 @@ interface Given {
   onChange: (id: string, after: OpsJob | null) => void;
 }
 
-export function JobTable({ caption, rows, columns, selection, onSelect, onChange }: Given) {
+export function JobTable({ caption, rows, columns, selection, onSelect, onChange }: Props) {
   const order = rows.map((row) => row.job.id);
   const some = selection !== undefined && selection.ids.size > 0;
   return (
@@ -33,14 +33,24 @@ export function JobTable({ caption, rows, columns, selection, onSelect, onChange
                   type="checkbox"
                   aria-label="Select the page"
                   checked={some && selection.ids.size === order.length}
-                  ref={(box) => { if (box !== null) box.indeterminate = some && selection.ids.size < order.length; }}
+                  ref={(box) => {
+                    if (box !== null) box.indeterminate = some && selection.ids.size < order.length;
+                  }}
                   onChange={() => onSelect(pagePressed(selection, order))}
                 />
               </td>
             )}
             <th scope="col">Status</th>
-            {columns.map((column) => <th key={column.key} scope="col" class={column.number ? "number" : undefined}>{column.title}</th>)}
-            {!looksOnly() && <th scope="col">Actions</th>}
+            {columns.map((column) => (
+              <th key={column.key} scope="col" class={column.number ? "number" : undefined}>
+                {column.title}
+              </th>
+            ))}
+            {!looksOnly() && (
+              <th scope="col" class="actions">
+                Actions
+              </th>
+            )}
           </tr>
         </thead>
         <tbody>
@@ -60,7 +70,7 @@ export function JobTable({ caption, rows, columns, selection, onSelect, onChange
   );
 }
 
-interface RowGiven {
+interface RowProps {
   row: Row;
   columns: readonly Column[];
   selected: boolean | undefined;
@@ -69,24 +79,50 @@ interface RowGiven {
 }
 
 /** A row that no longer matches stays where it is, dimmed, and says where it went. */
-function JobRow({ row, columns, selected, press, onChange }: RowGiven) {
+function JobRow({ row, columns, selected, press, onChange }: RowProps) {
   const { job, moved, deleted } = row;
-  const cells = useMemo(() => columns.map(({ key, title, cell, number }) => key === "name"
-    ? <th key={key} scope="row" data-label={title}><Cell of={cell} job={job} /></th>
-    : <td key={key} data-label={title} class={number ? "number" : undefined}><Cell of={cell} job={job} /></td>), [job, columns]);
+  const cells = useMemo(
+    () =>
+      columns.map(({ key, title, cell, number }) =>
+        key === "name" ? (
+          <th key={key} scope="row" data-label={title}>
+            <Cell of={cell} job={job} />
+          </th>
+        ) : (
+          <td key={key} data-label={title} class={number ? "number" : undefined}>
+            <Cell of={cell} job={job} />
+          </td>
+        ),
+      ),
+    [job, columns],
+  );
   return (
     <tr data-row class={`${moved ? "moved" : ""} ${selected === true ? "selected" : ""}`}>
       {selected !== undefined && (
         <td class="tick" data-label="Select">
-          <input type="checkbox" data-select aria-label={`Select ${shortId(job.id)}`} checked={selected} onClick={(event) => press(event.shiftKey)} />
+          <input
+            type="checkbox"
+            data-select
+            aria-label={`Select ${shortId(job.id)}`}
+            checked={selected}
+            onClick={(event) => press(event.shiftKey)}
+          />
         </td>
       )}
-      <td data-label="Status">
-        {deleted ? <span class="status faint">deleted</span> : <Status display={job.display} recurring={job.recurring != null} />}
+      <td data-label="Status" class="state">
+        {deleted ? (
+          <span class="status faint">deleted</span>
+        ) : (
+          <Status display={job.display} recurring={job.recurring != null} />
+        )}
         {moved && !deleted && <span class="hidden-text"> no longer in this list</span>}
       </td>
       {cells}
-      {!looksOnly() && <td data-label="Actions">{!deleted && <RowActions job={job} onChange={(after) => onChange(job.id, after)} />}</td>}
+      {!looksOnly() && (
+        <td data-label="Actions" class="actions">
+          {!deleted && <RowActions job={job} onChange={(after) => onChange(job.id, after)} />}
+        </td>
+      )}
     </tr>
   );
 }

@@ -3,12 +3,20 @@ import { useSignal } from "@preact/signals";
 import { fromField, toField } from "../../datefield";
 import { place, type Parts } from "../../router";
 import { now, zone } from "../../store";
+import { FILTERS } from "../../tables";
 import { refilter } from "./refilter";
 import { Choice } from "../../parts/choice";
 
-const FIELDS = [["createdAt", "created"], ["updatedAt", "changed"], ["nextRunAt", "due"]] as const;
+const FIELDS = FILTERS.filter(({ kind }) => kind === "since").map(
+  ({ key, label }) => [key.replace(/From$/, ""), label.replace(/ after$/, "")] as const,
+);
 const HOUR = 3_600_000;
-const PRESETS = [[HOUR / 4, "last 15 min"], [HOUR, "last hour"], [24 * HOUR, "last 24 h"], [7 * 24 * HOUR, "last 7 days"]] as const;
+const PRESETS = [
+  [HOUR / 4, "last 15 min"],
+  [HOUR, "last hour"],
+  [24 * HOUR, "last 24 h"],
+  [7 * 24 * HOUR, "last 7 days"],
+] as const;
 
 export function TimeRange() {
   const { query } = place.value;
@@ -24,29 +32,52 @@ export function TimeRange() {
     if (to !== "") Object.assign(parts, { [`${to}From`]: iso(from), [`${to}To`]: iso(until) });
     refilter(parts);
   };
+  const type = (from?: number, until?: number) => {
+    preset.value = "";
+    set(field, from, until);
+  };
   const [from, until] = [momentOf(query, `${field}From`), momentOf(query, `${field}To`)];
   return (
     <>
       <Choice label="Time" value={field} options={[["", "any"], ...FIELDS]} onChange={(to) => set(to, from, until)} />
       {field !== "" && (
         <>
-          <MomentField label="From" at={from} onChange={(at) => ((preset.value = ""), set(field, at, until))} />
-          <MomentField label="To" at={until} onChange={(at) => ((preset.value = ""), set(field, from, at))} />
-          <Choice quiet label="Preset" value={from === undefined ? "" : preset.value} options={[["", "last…"], ...PRESETS]} onChange={(span) => {
-            preset.value = span;
-            set(field, span === "" ? undefined : now.value - Number(span));
-          }} />
+          <MomentField label="From" at={from} onChange={(at) => type(at, until)} />
+          <MomentField label="To" at={until} onChange={(at) => type(from, at)} />
+          <Choice
+            quiet
+            label="Preset"
+            value={from === undefined ? "" : preset.value}
+            options={[["", "last…"], ...PRESETS]}
+            onChange={(span) => {
+              preset.value = span;
+              set(field, span === "" ? undefined : now.value - Number(span));
+            }}
+          />
         </>
       )}
     </>
   );
 }
 
-function MomentField({ label, at, onChange }: { label: string; at: number | undefined; onChange: (at: number | undefined) => void }) {
+export function MomentField({
+  label,
+  at,
+  onChange,
+}: {
+  label: string;
+  at: number | undefined;
+  onChange: (at: number | undefined) => void;
+}) {
   return (
     <label class="choice">
       {label}
-      <input type="datetime-local" step={1} value={at === undefined ? "" : toField(at, zone.value)} onChange={(event) => onChange(fromField(event.currentTarget.value, zone.value))} />
+      <input
+        type="datetime-local"
+        step={1}
+        value={at === undefined ? "" : toField(at, zone.value)}
+        onChange={(event) => onChange(fromField(event.currentTarget.value, zone.value))}
+      />
     </label>
   );
 }

@@ -9,13 +9,16 @@ interface Fields {
 }
 
 /** The body with what differs from the schedule; without one, why there is none. */
-export function wish(schedule: OpsScheduleAnswer, { cron, timezone, payload }: Fields): { body?: OpsSchedulePutBody; problem?: string } {
+export function changeOf(
+  schedule: OpsScheduleAnswer,
+  { cron, timezone, payload }: Fields,
+): { body?: OpsSchedulePutBody; problem?: string } {
   const body: OpsSchedulePutBody = {};
   if (cron.trim() !== (schedule.cron ?? "")) body.cron = cron.trim();
   if (timezone.trim() !== (schedule.timezone ?? "UTC")) body.timezone = timezone.trim();
   if (payload !== undefined) {
     // A redacted value would be stored as it is shown, over the secret.
-    if (payload.includes("•••")) return { problem: "The payload has hidden values (•••). Write them out, or leave it as it is." };
+    if (payload.includes("•••")) return { problem: "Write out the hidden values (•••)." };
     try {
       body.payload = JSON.parse(payload);
     } catch {
@@ -32,7 +35,10 @@ export interface Change {
 }
 
 /** What an edit changed, by the trail. */
-export function changes(before: Record<string, unknown> | null | undefined, after: Record<string, unknown> | null | undefined): Change[] {
+export function changes(
+  before: Record<string, unknown> | null | undefined,
+  after: Record<string, unknown> | null | undefined,
+): Change[] {
   return ["cron", "timezone", "payload"].flatMap((what) => {
     const [from, to] = [before?.[what], after?.[what]].map(text);
     return from === to || from === undefined || to === undefined ? [] : [{ what, from, to }];

@@ -1,6 +1,7 @@
 // One schedule: when it runs, what the clocks do to it, how it went, and what may be done.
 import { useMemo } from "preact/hooks";
-import type { OpsAuditEntry, OpsJobAnswer, OpsOutcome, OpsScheduleAnswer } from "../../api.gen";
+import { at, to } from "../../api";
+import type { OpsAuditEntry, OpsOutcome, OpsScheduleAnswer } from "../../api.gen";
 import { Answered, useAnswer } from "../../parts/asking";
 import { CopyAs, type Request } from "../../parts/copy";
 import { useFresh } from "../../parts/fresh";
@@ -8,9 +9,10 @@ import { Status } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { Trail } from "../../parts/trail";
 import { Took, When } from "../../parts/when";
-import { href, under } from "../../router";
+import { href } from "../../router";
 import { shortened, shortId, visible } from "../../text";
-import { jobHref } from "../job/acting";
+import { jobHref } from "../../parts/joblink";
+import { useTitle } from "../../title";
 import { Errors } from "../job/errors";
 import { Tree } from "../job/payload";
 import { ScheduleActions } from "./actions";
@@ -20,11 +22,13 @@ import { Edges, Runs } from "./runs";
 import { Facts } from "../../parts/facts";
 
 export function OneSchedule({ id }: { id: string }) {
-  const asked = useAnswer<OpsScheduleAnswer>(under("/schedules", id));
+  const asked = useAnswer(at("/schedules/{id}", { id }));
   useFresh(asked.again, 3_000, asked.problem);
   return (
     <section>
-      <p class="crumbs"><a href={href("/schedules")}>Schedules</a> / {shortId(id)}</p>
+      <p class="crumbs">
+        <a href={href("/schedules")}>Schedules</a> / {shortId(id)}
+      </p>
       {asked.answer === undefined && <h1>Schedule</h1>}
       <Answered asked={asked}>{(schedule) => <Whole schedule={schedule} again={asked.again} />}</Answered>
     </section>
@@ -32,6 +36,7 @@ export function OneSchedule({ id }: { id: string }) {
 }
 
 function Whole({ schedule, again }: { schedule: OpsScheduleAnswer; again: () => void }) {
+  useTitle(nameOf(schedule));
   const timezone = schedule.timezone ?? "UTC";
   const next = schedule.nextRuns[0];
   const outcomes = useMemo(() => (schedule.outcomes ?? []).toReversed(), [schedule]);
@@ -44,26 +49,64 @@ function Whole({ schedule, again }: { schedule: OpsScheduleAnswer; again: () => 
         <ScheduleActions schedule={schedule} again={again} />
         <CopyAs ways={() => waysOf(schedule)} />
       </div>
-      <Facts of={[
-        ["Runs", <><Rule schedule={schedule} /></>],
-        ["Time zone", <>{visible(timezone)}</>],
-        ["Next run", <>{next === undefined ? "–" : <><When at={next.at} /><br /><Clocks run={next} timezone={timezone} /></>}</>],
-        ["Last run", <><LastRun schedule={schedule} /></>],
-        ["Runs so far", <>{schedule.runCount ?? 0}{(schedule.skipCount ?? 0) > 0 && `, ${schedule.skipCount} skipped`}</>],
-        ["Job", <><a href={jobHref(schedule.id)}>{shortId(schedule.id)}</a> of <a href={href("/queue", { name: schedule.name })}>{visible(shortened(schedule.name, 60))}</a></>],
-      ]} />
+      <Facts
+        of={[
+          ["Runs", <Rule schedule={schedule} />],
+          ["Time zone", visible(timezone)],
+          [
+            "Next run",
+            next === undefined ? (
+              "–"
+            ) : (
+              <>
+                <When at={next.at} />
+                <br />
+                <Clocks run={next} timezone={timezone} />
+              </>
+            ),
+          ],
+          ["Last run", <LastRun schedule={schedule} />],
+          [
+            "Runs so far",
+            <>
+              {schedule.runCount ?? 0}
+              {(schedule.skipCount ?? 0) > 0 && `, ${schedule.skipCount} skipped`}
+            </>,
+          ],
+          [
+            "Job",
+            <>
+              <a href={jobHref(schedule.id)}>{shortId(schedule.id)}</a> of{" "}
+              <a href={href("/queue", { name: schedule.name })}>{visible(shortened(schedule.name, 60))}</a>
+            </>,
+          ],
+        ]}
+      />
       <div class="columns">
-        <div><h2>Next runs</h2><Runs runs={schedule.nextRuns} timezone={timezone} caption={`The next ${schedule.nextRuns.length}`} /></div>
+        <div>
+          <Runs runs={schedule.nextRuns} timezone={timezone} caption="Next runs" />
+        </div>
         <div>
           <h2>Daylight saving</h2>
-          {schedule.cron == null ? <p class="faint">An interval does not heed the clocks.</p> : <Edges of={schedule} timezone={timezone} />}
-          <h2>Last runs</h2>
-          <Table caption={`The last ${outcomes.length}`} columns={OUTCOMES} rows={outcomes} keyOf={(run) => run.at} empty="It never ran." />
+          {schedule.cron == null ? <p class="faint">Intervals ignore clock changes.</p> : <Edges of={schedule} />}
+          <Table
+            caption={<h2>Last runs</h2>}
+            columns={OUTCOMES}
+            rows={outcomes}
+            keyOf={(run) => run.at}
+            empty="It never ran."
+          />
         </div>
       </div>
       <Failed schedule={schedule} />
       <h2>Payload</h2>
-      {schedule.payloadHidden === true ? <p class="faint">You may not see payloads.</p> : schedule.truncated != null ? <p>It is too large to be shown.</p> : <Tree value={schedule.payload} what="payload" />}
+      {schedule.payloadHidden === true ? (
+        <p class="faint">You may not see payloads.</p>
+      ) : schedule.truncated != null ? (
+        <p>It is too large to be shown.</p>
+      ) : (
+        <Tree value={schedule.payload} what="payload" />
+      )}
       <Changes entries={schedule.audit ?? []} />
       {schedule.audit != null && <Trail entries={schedule.audit} caption="Audit" />}
     </>
@@ -72,10 +115,17 @@ function Whole({ schedule, again }: { schedule: OpsScheduleAnswer; again: () => 
 
 /** The schedule, and what its buttons do. */
 function waysOf({ id, name, key, actions }: OpsScheduleAnswer): Request[] {
-  const path = under("/schedules", id);
-  return [{ title: "This schedule", path, name, key }, ...actions.filter((each) => each !== "edit").map((each): Request => each === "delete"
-    ? { title: "Delete it", method: "DELETE", path, name, key }
-    : { title: TITLES[each], method: "POST", path: `${path}/${each}`, body: {}, name, key })];
+  return [
+    { title: "This schedule", path: at("/schedules/{id}", { id }), name, key },
+    ...actions
+      .filter((each) => each !== "edit")
+      .map(
+        (each): Request =>
+          each === "delete"
+            ? { title: "Delete it", ...to("DELETE", "/schedules/{id}", { id }), name, key }
+            : { title: TITLES[each], ...to("POST", `/schedules/{id}/${each}`, { id }), body: {}, name, key },
+      ),
+  ];
 }
 
 const TITLES = { "run-now": "Run it now", pause: "Pause it", resume: "Resume it", edit: "" };
@@ -88,14 +138,21 @@ const OUTCOMES: readonly Column<OpsOutcome>[] = [
 
 /** Why attempts failed: of a schedule that stores jobs, these say it. */
 function Failed({ schedule: { id, asJobs } }: { schedule: OpsScheduleAnswer }) {
-  const { answer } = useAnswer<OpsJobAnswer>(asJobs === true ? undefined : under("/jobs", id));
-  if (asJobs === true) return <p><a href={href("/jobs", { scheduleId: id, status: "failed" })}>Failed jobs of this schedule</a></p>;
+  const { answer } = useAnswer(asJobs === true ? undefined : at("/jobs/{id}", { id }));
+  if (asJobs === true)
+    return (
+      <p>
+        <a href={href("/jobs", { scheduleId: id, status: "failed" })}>Failed jobs of this schedule</a>
+      </p>
+    );
   return answer === undefined ? null : <Errors job={answer} />;
 }
 
 /** How cron, zone and payload were changed, by the trail. */
 function Changes({ entries }: { entries: readonly OpsAuditEntry[] }) {
-  const found = entries.filter((each) => each.outcome === "done").flatMap((entry) => changes(entry.before, entry.after).map((each) => ({ entry, ...each })));
+  const found = entries
+    .filter((each) => each.outcome === "done")
+    .flatMap((entry) => changes(entry.before, entry.after).map((each) => ({ entry, ...each })));
   if (found.length === 0) return null;
   return (
     <section>
@@ -103,7 +160,9 @@ function Changes({ entries }: { entries: readonly OpsAuditEntry[] }) {
       <ul>
         {found.map(({ entry, what, from, to }) => (
           <li key={entry.id + what} class="change">
-            <span><strong>{what}</strong> by {visible(entry.actor)} <When at={entry.at} /></span>
+            <span>
+              <strong>{what}</strong> by {visible(entry.actor)} <When at={entry.at} />
+            </span>
             <del>{visible(from)}</del>
             <ins>{visible(to)}</ins>
           </li>

@@ -5,6 +5,7 @@ import { When } from "../../parts/when";
 import { now, zone } from "../../store";
 import { plural, shortened, visible } from "../../text";
 import { absolute, duration } from "../../time";
+import { None } from "../../parts/none";
 
 /** A schedule as people call it: by its key only where that is not the name. */
 export function nameOf({ name, key }: OpsSchedule, most = 80): string {
@@ -14,14 +15,32 @@ export function nameOf({ name, key }: OpsSchedule, most = 80): string {
 /** When it runs, in words and as it was declared. */
 export function Rule({ schedule: { cron, words, everyMs } }: { schedule: OpsSchedule }) {
   if (everyMs != null) return <>every {duration(everyMs)}</>;
-  return <>{words != null && <>{visible(words)}<br /></>}<code>{visible(cron ?? "–")}</code></>;
+  return (
+    <>
+      {words != null && (
+        <>
+          {visible(words)}
+          <br />
+        </>
+      )}
+      <code>{visible(cron ?? "–")}</code>
+    </>
+  );
 }
 
 /** The next run: how soon, by its own clocks and by the reader's. */
 export function NextRun({ schedule }: { schedule: OpsSchedule }) {
   const run = schedule.nextRuns[0];
-  if (run === undefined) return <span class="faint">–</span>;
-  return <><When at={run.at} /><br /><span class="faint"><Clocks run={run} timezone={schedule.timezone} /></span></>;
+  if (run === undefined) return <None />;
+  return (
+    <>
+      <When at={run.at} />
+      <br />
+      <span class="faint">
+        <Clocks run={run} timezone={schedule.timezone} />
+      </span>
+    </>
+  );
 }
 
 /** A time by the clocks of the schedule, and below by the reader's where these differ. */
@@ -29,14 +48,21 @@ export function Clocks({ run, timezone }: { run: OpsRun; timezone: string | null
   return (
     <>
       <span class="number-left">{localOf(run)}</span> {visible(timezone ?? "UTC")}
-      {!isSameClock(run) && <><br /><span class="nowrap">{absolute(Date.parse(run.at), zone.value, now.value)}</span></>}
+      {!isSameClock(run) && (
+        <>
+          <br />
+          <span class="nowrap">{absolute(Date.parse(run.at), zone.value, now.value)}</span>
+        </>
+      )}
     </>
   );
 }
 
 /** Local time comes as "2026-11-18T02:30:00 Europe/Berlin"; the zone stands beside it. */
 export function localOf({ local }: { local: string }): string {
-  return visible(local.split(" ")[0] ?? "").replace("T", " ").replace(/:00$/, "");
+  return visible(local.split(" ")[0] ?? "")
+    .replace("T", " ")
+    .replace(/:00$/, "");
 }
 
 function isSameClock({ at, local }: OpsRun): boolean {
@@ -53,13 +79,29 @@ export function stateOf({ state, late, neverRan }: OpsSchedule): string {
 
 export function State({ schedule }: { schedule: OpsSchedule }) {
   const since = schedule.late === true ? schedule.nextRuns[0]?.at : schedule.pausedAt;
-  return <span><Status display={stateOf(schedule)} />{since != null && <><br /><span class="faint"><When at={since} /></span></>}</span>;
+  return (
+    <span>
+      <Status display={stateOf(schedule)} />
+      {since != null && (
+        <>
+          <br />
+          <span class="faint">
+            <When at={since} />
+          </span>
+        </>
+      )}
+    </span>
+  );
 }
 
 /** How the last run ended, and when. */
 export function LastRun({ schedule: { lastRun } }: { schedule: OpsSchedule }) {
-  if (lastRun == null) return <span class="faint">–</span>;
-  return <span>{lastRun.outcome != null && <Status display={visible(lastRun.outcome)} />} <When brief at={lastRun.at} /></span>;
+  if (lastRun == null) return <None />;
+  return (
+    <span>
+      {lastRun.outcome != null && <Status display={visible(lastRun.outcome)} />} <When brief at={lastRun.at} />
+    </span>
+  );
 }
 
 const HEIGHT = 30;
@@ -68,16 +110,29 @@ const STEP = 7;
 
 /** The last runs as bars, the longer the higher; what did not complete hangs below the line. */
 export function OutcomeBars({ outcomes }: { outcomes: readonly OpsOutcome[] }) {
-  if (outcomes.length === 0) return <span class="faint">–</span>;
+  if (outcomes.length === 0) return <None />;
   const longest = Math.max(1, ...outcomes.map((each) => each.durationMs ?? 0));
   const bad = outcomes.filter((each) => !isGood(each)).length;
   return (
-    <svg class="bars" width={10 * STEP} height={HEIGHT} role="img" aria-label={`The last ${plural(outcomes.length, "run")}: ${bad === 0 ? "all well" : `${bad} not completed`}`}>
+    <svg
+      class="bars"
+      width={10 * STEP}
+      height={HEIGHT}
+      role="img"
+      aria-label={`The last ${plural(outcomes.length, "run")}: ${bad === 0 ? "all well" : `${bad} not completed`}`}
+    >
       <path class="axis" d={`M0 ${LINE + 0.5}H${10 * STEP}`} />
       {outcomes.map((each, at) => {
         const height = isGood(each) ? 3 + ((each.durationMs ?? 0) / longest) * (LINE - 4) : HEIGHT - LINE - 1;
         return (
-          <rect key={each.at} class={`fill-${each.outcome}`} x={at * STEP} y={isGood(each) ? LINE - height : LINE + 1} width={STEP - 2} height={height}>
+          <rect
+            key={each.at}
+            class={`fill-${each.outcome}`}
+            x={at * STEP}
+            y={isGood(each) ? LINE - height : LINE + 1}
+            width={STEP - 2}
+            height={height}
+          >
             <title>{`${each.outcome}, ${absolute(Date.parse(each.at), zone.value, now.value)}${each.durationMs == null ? "" : `, ${duration(each.durationMs)}`}`}</title>
           </rect>
         );
