@@ -33,6 +33,11 @@ async def fail_once(job: Job[Any]) -> None:
         raise ValueError("the first time")
 
 
+async def read_fields(job: Job[Any]) -> None:
+    """Read what a log line has of a job."""
+    _ = (job.id, job.attempt, job.name)
+
+
 async def answer(_job: Job[Any]) -> dict[str, Any]:
     """Return what a caller may want to know."""
     return {"rows": 1_234, "file": "s3://shop/reports/2026-03-04.pdf", "took": 0.25}

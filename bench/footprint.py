@@ -28,7 +28,7 @@ async def idle_commands(stage: Stage, count: int) -> Sample:
 
     Its CPU "a job" is that of a second.
     """
-    counter = _Commands()
+    counter = Commands()
     async with (
         AsyncMongoClient[Any](stage.server_uri, event_listeners=[counter]) as client,
         Monque(client[stage.database.name]) as monque,
@@ -105,7 +105,9 @@ def _status(field: str) -> int:
     return next((int(line.split()[1]) for line in lines if line.startswith(field)), 0)
 
 
-class _Commands(CommandListener):
+class Commands(CommandListener):
+    """Counts the commands of a client, besides those of its change streams."""
+
     def __init__(self) -> None:
         self.count = 0
 

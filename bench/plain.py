@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +16,10 @@ from bson import ObjectId
 from pymongo import WriteConcern
 from pymongo.asynchronous.collection import AsyncCollection
 
+from bench.processes import Process
+from bench.scenario import Round, Subject
 from bench.stage import Sample, Stage
+from monque import Options
 
 Document = dict[str, Any]
 
@@ -165,6 +169,35 @@ async def insert_and_claim(stage: Stage, count: int) -> Sample:
             await collection.find_one_and_update({"status": "pending", "name": "work"}, CLAIM)
             times.append(time.perf_counter() - began)
     return costs.times(times)
+
+
+def claim_on_event(*, count: int) -> Subject:
+    """From the call of `enqueue` in another process over its change event to a claim: the least for it."""
+
+    @asynccontextmanager
+    async def subject(stage: Stage) -> AsyncIterator[Round]:
+        majority = WriteConcern("majority")
+        collection = stage.database.get_collection(Options().collection, write_concern=majority)
+        async with (
+            Process("bench.producer", stage.uri) as producer,
+            await collection.watch([{"$match": {"operationType": "insert"}}]) as stream,
+        ):
+
+            async def measure() -> Sample:
+                times = []
+                with stage.costs(count, processes=[producer.pid]) as costs:
+                    for _ in range(count):
+                        producer.tell("one")
+                        found = {**(await stream.next())["documentKey"], "status": "pending", "name": "work"}
+                        job = await collection.find_one_and_update(found, CLAIM)
+                        assert job is not None
+                        times.append(time.monotonic() - job["data"])
+                return costs.times(times)
+
+            await measure()
+            yield measure
+
+    return subject
 
 
 async def insert_event_and_claim(stage: Stage, count: int) -> Sample:

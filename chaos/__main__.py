@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bson import CodecOptions
-from pymongo import AsyncMongoClient
+from pymongo import AsyncMongoClient, WriteConcern
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import PyMongoError
 
@@ -28,10 +28,23 @@ from chaos.findings import Final
 from chaos.history import History, read
 from chaos.manager import Commands
 from chaos.report import Report, report
-from chaos.rules import DATABASE, EFFECTS, OPTIONS, ORDERS, RULES, SCHEDULES
+from chaos.rules import (
+    ACCOUNT_NAMES,
+    ACCOUNTS,
+    BALANCE,
+    DATABASE,
+    EFFECTS,
+    OPTIONS,
+    ORDERS,
+    RULES,
+    SCHEDULES,
+    SIGNAL,
+    STEPPED,
+    TRANSFERS,
+)
 from chaos.scenery import Scenery
 from chaos.schedule import trouble
-from monque import Monque
+from monque import JobFilter, Monque
 
 _RESULTS = Path(__file__).parent / "results"
 # After everything is healed, all that is left must be done within this time.
@@ -61,6 +74,7 @@ async def chaos(duration: float, seed: int, folder: Path, older: Path | None = N
     """One run, from the first process to the verdict; some workers run the code in the checkout *older*."""
     history = History(folder, "conductor")
     async with Scenery() as scenery:
+        await _open_accounts(scenery)
         company = Company(scenery, folder, history, seed, older)
         ticking = asyncio.create_task(_note_the_time(history))
         try:
@@ -75,6 +89,14 @@ async def chaos(duration: float, seed: int, folder: Path, older: Path | None = N
         rollbacks = scenery.rollbacks()
     events = read(folder)
     return report(events, check(events, final, RULES), seed=seed, rollbacks=rollbacks)
+
+
+async def _open_accounts(scenery: Scenery) -> None:
+    async with AsyncMongoClient[dict[str, Any]](scenery.uri("conductor")) as client:
+        accounts = client[DATABASE].get_collection(ACCOUNTS, write_concern=WriteConcern("majority"))
+        await accounts.insert_many([{"_id": name, "balance": BALANCE} for name in ACCOUNT_NAMES])
+        # Made here, because a transaction that makes a collection conflicts with all others.
+        await client[DATABASE].create_collection(TRANSFERS)
 
 
 async def _until_all_play(folder: Path, company: Company) -> None:
@@ -107,6 +129,7 @@ async def _calm_down(scenery: Scenery, company: Company, history: History) -> Fi
             await commands.resume(pause.name, monque.resume(pause.name))
         for name in SCHEDULES:
             await commands.about_schedule("resume", name, monque.resume_schedule(name))
+        await _send_signals(monque)
         for worker in workers:
             token, name = f"farewell-{worker}", f"farewell-{worker}"
             history.record("invoke", token=token, how="farewell", name=name, key=None, delay=0.0)
@@ -123,12 +146,21 @@ async def _calm_down(scenery: Scenery, company: Company, history: History) -> Fi
     async with AsyncMongoClient[dict[str, Any]](scenery.uri("conductor"), tz_aware=True) as client:
         jobs = client[DATABASE]["monque_jobs"]
         await _until_idle(jobs)
-        await company.end(company.workers, within=30)
         history.record("idle")
+        await company.end(company.workers, within=30)
         found = await jobs.find().to_list()
         orders = {order["_id"] async for order in client[DATABASE][ORDERS].find()}
         effects = [effect["token"] async for effect in client[DATABASE][EFFECTS].find()]
-    return Final(found, orders, effects, schedules)
+        accounts = {each["_id"]: each["balance"] async for each in client[DATABASE][ACCOUNTS].find()}
+        transfers = await client[DATABASE][TRANSFERS].find().to_list()
+    return Final(found, orders, effects, schedules, accounts, transfers)
+
+
+async def _send_signals(monque: Monque) -> None:
+    """Send the signal of each job with steps once more: a customer may not know whether his has arrived."""
+    for name in STEPPED:
+        async for job in monque.iter_jobs(JobFilter(name=name, status=["pending", "processing"])):
+            await monque.signal(job, SIGNAL, {"token": job.data["token"]}, id=job.data["token"])
 
 
 async def _when_they_ran(jobs: AsyncCollection[dict[str, Any]]) -> list[dict[str, Any]]:

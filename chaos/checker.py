@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
-from chaos import calls, controls, endings, intervals
+from chaos import batches, calls, controls, endings, intervals, lines, steps
+from chaos.batches import is_gone_as_meant
 from chaos.findings import Final, Violation, active_time, documents_of, of
 from chaos.history import Event
 from chaos.ledger import JobRecord, Ledger, Run
@@ -32,10 +33,12 @@ def check(events: list[Event], final: Final, rules: Rules) -> list[Violation]:
 def accounted_for(ledger: Ledger, final: Final, rules: Rules) -> Iterator[Violation]:
     """Every acknowledged job has ended, or waits for its next time; what is completed was run."""
     documents = documents_of(final)
-    last = ledger.server_time(ledger.events[-1].t)
+    last = ledger.last_time
     for record in ledger.jobs.values():
         document = documents.get(record.job)
         if document is None:
+            if is_gone_as_meant(ledger, record):
+                continue
             if record.acknowledged:
                 yield of(ledger, record, "lost", "was acknowledged and is gone")
             elif record.runs:
@@ -47,15 +50,13 @@ def accounted_for(ledger: Ledger, final: Final, rules: Rules) -> Iterator[Violat
         elif document["status"] == "failed" and not document.get("failReason"):
             yield of(ledger, record, "lost", "failed for good without a reason")
         elif document["status"] == "completed" and not any(
-            _may_have_completed(ledger, record, run, document) for run in record.runs
+            _may_have_completed(run, document) for run in record.runs
         ):
             yield of(ledger, record, "lost", "is completed and never ran to its end")
 
 
-def _may_have_completed(ledger: Ledger, record: JobRecord, run: Run, document: dict[str, Any]) -> bool:
+def _may_have_completed(run: Run, document: dict[str, Any]) -> bool:
     """Its handler came to its end; one that completes the job itself may die, or be cancelled, after that."""
-    if controls.was_abandoned(ledger, record, run):
-        return False
     return run.outcome == "ok" or (run.outcome in (None, "cancelled") and document["name"] == "effect")
 
 
@@ -72,7 +73,8 @@ def completed_once(ledger: Ledger, final: Final, rules: Rules) -> Iterator[Viola
             again = [run for run in record.runs if run.attempt > done["attempt"] or run.start.t > done.t]
             if again:
                 yield of(ledger, record, "completed twice", "was run again after it was completed")
-            if documents.get(record.job, {}).get("status") != "completed":
+            status = documents.get(record.job, {}).get("status")
+            if status != "completed" and not (status is None and is_gone_as_meant(ledger, record)):
                 yield of(ledger, record, "completed twice", "was completed, and that was forgotten")
 
 
@@ -93,7 +95,7 @@ def one_at_a_time(ledger: Ledger, final: Final, rules: Rules) -> Iterator[Violat
             if count > 1:
                 yield of(ledger, record, "ran twice", f"claim {attempt} was run {count} times")
         for first, second in combinations(record.runs, 2):
-            if second.start.t < controls.holds_until(ledger, record, first):
+            if second.start.t < first.end:
                 yield from _overlap(ledger, record, first, second, rules)
 
 
@@ -153,7 +155,7 @@ def on_time(ledger: Ledger, final: Final, rules: Rules) -> Iterator[Violation]:
             yield of(ledger, record, "too early", f"run {run.attempt} began {early:.3f} s before its time")
     for event in ledger.of("ok"):
         asked = ledger.invoked[event["token"]]
-        if event["own"] and asked["how"] != "schedule":
+        if event["own"] and event["run_at"] and asked["how"] != "schedule":
             low = ledger.server_time(asked.t) + asked["delay"] - _ROUND_TRIP
             high = ledger.server_time(event.t) + asked["delay"] + _ROUND_TRIP
             if not low <= event["run_at"] <= high:
@@ -183,7 +185,7 @@ def _promised(ledger: Ledger, record: JobRecord, run: Run) -> list[float]:
 def all_or_nothing(ledger: Ledger, final: Final, rules: Rules) -> Iterator[Violation]:
     """A job is there if and only if its transaction was committed."""
     tokens = {
-        document["data"]["token"]: str(document["_id"]) for document in final.jobs if document.get("data")
+        document["data"].get("token"): str(document["_id"]) for document in final.jobs if document.get("data")
     }
     ran = {run.start["token"] for _, run in ledger.runs()}
     for event in ledger.of("abort"):
@@ -251,6 +253,9 @@ _RULES = [
     *endings.RULES,
     *calls.RULES,
     *intervals.RULES,
+    *steps.RULES,
+    *lines.RULES,
+    *batches.RULES,
     sound,
     nobody_stops_silently,
 ]

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from chaos.batches import is_cancelled_with_others
 from chaos.findings import Final, Violation, documents_of, of
 from chaos.history import Event
 from chaos.ledger import JobRecord, Ledger, Run
-from chaos.rules import Rules
+from chaos.rules import STALL, Rules
 
 # How late a command that nobody answered may still arrive: a half-open network delivers everything when it is
 # healed, and the longest lasts twelve seconds. At half of this, a late `resume` would look like a broken
@@ -27,10 +28,10 @@ CLOCK_LAG = 1.0
 # second has said so in the history. At half of it, two short stalls in a row would look like a violation; at
 # twice, a limit that is checked only each second would not be noticed.
 _LIMIT_LAG = 1.5
-# How long it may take from the call of a handler, from which its limits count, to its first line: a thread
-# must start in between. At half of it, a busy machine would look like a violation; at twice, the shortest
-# limits of the jobs would not be checked.
-_WAY_IN = 0.2
+# How long it may take, unnoticed, from the moment from which the limits of a run count to the event of its
+# start: two lines of the same coroutine. The event loop does not turn between them, so a process that stands
+# still there for longer has a line about it in the history; and one that does for less has none.
+_WAY_IN = STALL
 # What an operator says about the pause of a name.
 _PAUSES = ("pause", "resume")
 
@@ -168,7 +169,7 @@ def cancelled_for_good(ledger: Ledger, final: Final, rules: Rules) -> Iterator[V
         document = documents.get(record.job, {})
         if not record.is_in_doubt and not ledger.is_recurring(record):
             yield from _runs_again(ledger, record, document)
-        if document.get("status") == "cancelled" and not _is_wanted(record, document):
+        if document.get("status") == "cancelled" and not _is_wanted(final, record, document):
             yield of(ledger, record, "cancelled", "is cancelled, and nobody wanted that")
 
 
@@ -187,16 +188,19 @@ def _is_revived(record: JobRecord, told: Event) -> bool:
     return any(last >= told["attempt"] for last in record.revived_after)
 
 
-def _is_wanted(record: JobRecord, document: dict[str, Any]) -> bool:
-    """Whether an operator, its handler or its expiry can have cancelled it."""
-    if (document.get("cancel") or {}).get("by") == "expiry":
+def _is_wanted(final: Final, record: JobRecord, document: dict[str, Any]) -> bool:
+    """Whether an operator, its handler, its expiry or its batch can have cancelled it."""
+    by = (document.get("cancel") or {}).get("by")
+    if by == "expiry":
         return True  # `nothing_starts_when_expired` looks at these
+    if by == "batch":
+        return is_cancelled_with_others(final, document)
     asked = any(command["what"] in ("cancel", "stop") for command in record.commands)
     return asked or any(run.outcome == "cancel" for run in record.runs)
 
 
 def stopped_at_its_limit(ledger: Ledger, final: Final, rules: Rules) -> Iterator[Violation]:
-    """A run is told to stop at its limit, not before; what it returns after the hard limit does not count."""
+    """A run is told to stop at its limit, not before."""
     for record in ledger.jobs.values():
         for run in record.runs:
             if ledger.is_older(run):
@@ -208,21 +212,11 @@ def stopped_at_its_limit(ledger: Ledger, final: Final, rules: Rules) -> Iterator
             elif soft is not None and run.why is None and run.outcome and _is_past(ledger, run, soft):
                 says = f"run {run.attempt} took {took:.3f} s and was never told to stop"
                 yield of(ledger, record, "time limit", says)
-            done = [told for told in record.completed if told["attempt"] == run.attempt]
-            if done and was_abandoned(ledger, record, run):
-                says = f"was completed by run {run.attempt}, which had been given up"
-                yield of(ledger, record, "time limit", says)
-
-
-def was_abandoned(ledger: Ledger, record: JobRecord, run: Run) -> bool:
-    """Whether its handler returned so long after its hard limit that the run must have been given up."""
-    hard = ledger.asked(record).get("hard")
-    return hard is not None and run.outcome is not None and _is_past(ledger, run, hard)
 
 
 def _is_short_of(ledger: Ledger, run: Run, limit: float) -> bool:
     """Whether it ended so long before this limit that the limit cannot be the reason."""
-    called = run.start.t - _WAY_IN
+    called = run.begun - _WAY_IN
     return run.end < called + limit and not ledger.stalled(run.start.pid, called, run.end)
 
 
@@ -230,12 +224,6 @@ def _is_past(ledger: Ledger, run: Run, limit: float) -> bool:
     """Whether it ran for longer than this, though its event loop turned."""
     struck = run.start.t + limit
     return run.end > struck + _LIMIT_LAG and not ledger.stalled(run.start.pid, struck, run.end)
-
-
-def holds_until(ledger: Ledger, record: JobRecord, run: Run) -> float:
-    """Until when nobody else may run the job: a run is given up at its hard limit though it still runs."""
-    hard = ledger.asked(record).get("hard")
-    return run.end if hard is None else min(run.end, run.start.t + hard - _WAY_IN)
 
 
 RULES = [

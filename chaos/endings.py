@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from chaos.controls import was_abandoned
 from chaos.findings import Final, Violation, documents_of, of
 from chaos.ledger import JobRecord, Ledger, Run
-from chaos.rules import Rules
+from chaos.rules import CHILD, PARENT, STEPPED, Rules
 
 # What the history of a job says about runs that counted as failures.
 _FAILURES = ("retried", "failed", "timed_out")
@@ -18,7 +17,7 @@ _FAILURES = ("retried", "failed", "timed_out")
 def retried_within_limits(ledger: Ledger, final: Final, rules: Rules) -> Iterator[Violation]:
     """Failures are counted, each once, up to the limit and not beyond."""
     for record in ledger.jobs.values():
-        if ledger.is_recurring(record) or record.is_in_doubt:
+        if ledger.is_recurring(record) or record.is_in_doubt or _has_steps(record):
             continue
         limit = _most_attempts(ledger.asked(record), rules, older=ledger.ran_older(record))
         failures = Counter(record.life_of(event["attempt"]) for event in record.failed)
@@ -29,6 +28,11 @@ def retried_within_limits(ledger: Ledger, final: Final, rules: Rules) -> Iterato
         yield from _forgotten(ledger, record)
     for document in final.jobs:  # also those that nobody acknowledged, and the failed runs of schedules
         yield from _counts(ledger, document, rules)
+
+
+def _has_steps(record: JobRecord) -> bool:
+    """Whether its failures are counted since its last checkpoint only."""
+    return any(run.start["name"] in (*STEPPED, PARENT) for run in record.runs)
 
 
 def _most_attempts(asked: dict[str, Any], rules: Rules, *, older: bool) -> int:
@@ -136,14 +140,14 @@ def _has_failed(ledger: Ledger, record: JobRecord, run: Run) -> bool:
     if ledger.has_older and all(event["attempt"] != run.attempt for event in record.failed):
         return False
     stopped = run.outcome == "cancelled" and run.why == "timeout"
-    return run.outcome == "error" or stopped or was_abandoned(ledger, record, run)
+    return run.outcome == "error" or stopped
 
 
 def _counted(
     ledger: Ledger, record: JobRecord, document: dict[str, Any], entries: list[dict[str, Any]]
 ) -> Iterator[Violation]:
     """The count of failures is that of the history, since the last operator's retry."""
-    if record.is_in_doubt or ledger.ran_older(record):
+    if record.is_in_doubt or ledger.ran_older(record) or _has_steps(record):
         return
     since = max(record.revived_after, default=0)
     failures = sum(1 for entry in entries if entry["outcome"] in _FAILURES and entry["attempt"] > since)
@@ -160,7 +164,7 @@ def returned(ledger: Ledger, final: Final, rules: Rules) -> Iterator[Violation]:
     for document in final.jobs:
         record = ledger.jobs.get(str(document["_id"]), JobRecord(str(document["_id"])))
         result = document.get("result")
-        if document["name"] == "returning" and document["status"] == "completed":
+        if document["name"] in ("returning", CHILD) and document["status"] == "completed":
             told = {event["attempt"] for event in record.completed}
             # The process may have died before it could tell.
             ended = [run for run in record.runs if run.outcome == "ok" and (run.attempt in told or not told)]

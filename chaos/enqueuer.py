@@ -6,14 +6,32 @@ import asyncio
 import itertools
 import os
 import signal
+from contextlib import suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import PyMongoError
 
 from chaos.program import Part, opened, play
-from chaos.rules import EVERY, OPTIONS, ORDERS, RULES
+from chaos.rules import (
+    ACCOUNT_NAMES,
+    BATCHED,
+    CALLBACK,
+    CUSTOMERS,
+    EVERY,
+    FLEETING,
+    FRAGILE,
+    LIMITED,
+    OPTIONS,
+    ORDERS,
+    PARENT,
+    RULES,
+    SIGNAL,
+    STALL,
+    UNDONE,
+)
+from chaos.running import declare_lines
 from monque import (
     Debounce,
     Enqueued,
@@ -23,7 +41,6 @@ from monque import (
     NewJob,
     Retry,
     ScheduleSettings,
-    Timeout,
     Unique,
 )
 
@@ -37,10 +54,16 @@ async def enqueue(part: Part) -> None:
     enough = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, enough.set)
     monque = Monque(part.uri, options=OPTIONS)
+    knows_limits = part.chance.random() < 0.5
+    if knows_limits:
+        declare_lines(monque, _nothing)
     await opened(monque, part)
-    await Customer(part, monque).shop(enough)
+    await Customer(part, monque, knows_limits=knows_limits).shop(enough)
     await monque.close()
     part.history.record("over")
+
+
+async def _nothing(_job: Job[Any]) -> None: ...
 
 
 # The call had an effect, or none, but stored no job of its own.
@@ -54,12 +77,14 @@ class _ChangedMyMindError(Exception):
 class Customer:
     """Wants jobs done."""
 
-    def __init__(self, part: Part, monque: Monque) -> None:
+    def __init__(self, part: Part, monque: Monque, *, knows_limits: bool) -> None:
         self._part = part
         self._monque = monque
+        self._knows_limits = knows_limits
         self._numbers = itertools.count(1)
         self._keys = itertools.count(1)
         self._key = self._own_key()
+        self._signalling = set[asyncio.Task[None]]()
 
     async def shop(self, enough: asyncio.Event) -> None:
         """Store one thing after the other."""
@@ -67,13 +92,16 @@ class Customer:
         weights = [30, 10, 20, 5, 12, 2, 0.6]
         ways += [self._snoozing, self._strict, self._limited, self._expiring, self._urgent, self._returning]
         weights += [8, 10, 8, 10, 8, 8]
-        ways += [self._latest, self._throttled]
-        weights += [12, 12]
+        ways += [self._latest, self._throttled, self._stepping]
+        weights += [12, 12, 20]
+        ways += [self._queueing, self._batch, self._parent, self._fragile, self._fleeting]
+        weights += [30, 12, 8, 10, 8]
         await self._schedule()
         while not enough.is_set():
             [way] = self._part.chance.choices(ways, weights)
             await way()
             await asyncio.sleep(self._part.chance.uniform(0.01, 0.2))
+        await asyncio.gather(*self._signalling)
 
     async def _one(self) -> None:
         token, name = self._token(), self._part.chance.choice(("wait", "wait", "thread", "effect"))
@@ -96,15 +124,7 @@ class Customer:
         jobs = [NewJob("wait", self._payload(token)) for token in tokens]
         for token in tokens:
             self._invoke(token, "many", "wait")
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                stored = await self._monque.enqueue_many(jobs)
-        except (MonqueError, PyMongoError, TimeoutError) as error:
-            for token in tokens:
-                self._doubt(token, error)
-        else:
-            for token, job in zip(tokens, stored, strict=True):
-                self._ok(token, job)
+        await self._all_acknowledged(tokens, self._monque.enqueue_many(jobs))
 
     async def _ordered(self) -> None:
         """An order and its job in one transaction, which the user may give up."""
@@ -177,11 +197,11 @@ class Customer:
     async def _limited(self) -> None:
         """A job that takes longer than it may; some handlers do not stop when they are told to."""
         chance, token = self._part.chance, self._token()
-        name, soft, most = chance.choice(("limited", "stubborn", "thread")), chance.uniform(0.4, 0.8), 2
-        hard = soft + chance.uniform(0.1, 0.5) if name == "stubborn" else None
-        self._invoke(token, "limited", name, soft=soft, hard=hard, max_attempts=most)
-        limit = Timeout(timedelta(seconds=soft), hard=None if hard is None else timedelta(seconds=hard))
-        meant = {"ms": chance.choice((5, 3000)), "fails": 0, "looks": chance.random() < 0.7}
+        # A shorter limit would be over before the checker can tell a stall from a limit that came too soon.
+        name, soft, most = chance.choice(("limited", "thread")), chance.uniform(2 * STALL, 3 * STALL), 2
+        self._invoke(token, "limited", name, soft=soft, max_attempts=most)
+        limit = timedelta(seconds=soft)
+        meant = {"ms": chance.choice((5, 4000)), "fails": 0, "looks": chance.random() < 0.7}
         payload = {**self._payload(token), **meant}
         storing = self._monque.enqueue(name, payload, timeout=limit, max_attempts=most)
         await self._acknowledged(token, storing)
@@ -239,6 +259,104 @@ class Customer:
         storing = self._monque.enqueue("throttled", self._payload(token), unique=unique)
         await self._acknowledged(token, storing)
 
+    async def _stepping(self) -> None:
+        """A job with steps, which pays, sleeps and waits; its signal comes early, in time or too late."""
+        chance, token = self._part.chance, self._token()
+        payer, payee = chance.sample(ACCOUNT_NAMES, 2)
+        meant: dict[str, Any] = {
+            "rest": chance.uniform(0.0, 1.5),
+            "timeout": chance.choice((None, chance.uniform(0.2, 3.0))),
+            "fails_at": chance.choice(("reserve", "pick", "wrap", "pay", "send")),
+        }
+        pays = {"payer": payer, "payee": payee, "amount": chance.randint(1, 100)}
+        self._invoke(token, "steps", "order", key=token, **meant)
+        payload = {**self._payload(token), **meant, **pays}
+        await self._acknowledged(token, self._monque.enqueue("order", payload, unique_key=token))
+        task = asyncio.create_task(
+            self._signal(token, chance.uniform(0.0, 6.0), aborts=chance.random() < 0.3)
+        )
+        self._signalling.add(task)
+        task.add_done_callback(self._signalling.discard)
+
+    async def _queueing(self) -> None:
+        """Some jobs at once of names with limits, most of them for one customer."""
+        chance = self._part.chance
+        favourite = chance.choice(CUSTOMERS)
+        for _ in range(chance.randint(1, 6)):
+            token, name = self._token(), chance.choice([*LIMITED])
+            customer = chance.choice((favourite, favourite, chance.choice(CUSTOMERS)))
+            whose = customer if LIMITED[name].by_customer else None
+            self._invoke(token, "limit", name, customer=whose, knows=self._knows_limits)
+            payload = {**self._payload(token), "customer": whose, "ms": chance.randint(1, 300)}
+            await self._acknowledged(token, self._monque.enqueue(name, payload))
+
+    async def _batch(self) -> None:
+        """Some jobs with one label, and at last what follows them; some parts come in a second call."""
+        chance, label = self._part.chance, self._token()
+        for _ in range(chance.randint(1, 2)):
+            tokens = [self._token() for _ in range(chance.randint(1, 8))]
+            for token in tokens:
+                self._invoke(token, "batch", BATCHED, batch=label)
+            jobs = [NewJob(BATCHED, self._payload(token), batch=label) for token in tokens]
+            if not await self._all_acknowledged(tokens, self._monque.enqueue_many(jobs)):
+                return  # nobody knows whether there is such a batch
+        token = self._token()
+        if_failed: Literal["run", "cancel"] = "run" if chance.random() < 0.5 else "cancel"
+        self._invoke(token, "batch", CALLBACK, after=label, if_failed=if_failed)
+        payload = {**self._payload(token), "fails": chance.choice((0, 1))}
+        storing = self._monque.enqueue(CALLBACK, payload, after_batch=label, if_failed=if_failed)
+        await self._acknowledged(token, storing)
+
+    async def _parent(self) -> None:
+        """A job that waits for others."""
+        token, count = self._token(), self._part.chance.randint(1, 5)
+        self._invoke(token, "parent", PARENT)
+        children = [self._payload(f"{token}/{place}") for place in range(count)]
+        payload = {**self._payload(token), "children": children}
+        await self._acknowledged(token, self._monque.enqueue(PARENT, payload))
+
+    async def _fragile(self) -> None:
+        """A job after whose failure another one is stored: the one that its worker names, or its call."""
+        chance, token = self._part.chance, self._token()
+        most, ends = chance.randint(1, 2), chance.choice((None, "fail"))
+        self._invoke(token, "fragile", FRAGILE, max_attempts=most, ends=ends)
+        payload = {**self._payload(token), "fails": chance.choice((0, 1, 99)), "ends": ends}
+        own: dict[str, Any] = {"on_failure": UNDONE} if chance.random() < 0.5 else {}
+        storing = self._monque.enqueue(FRAGILE, payload, max_attempts=most, **own)
+        await self._acknowledged(token, storing)
+
+    async def _fleeting(self) -> None:
+        """A job that is removed when it completes."""
+        token = self._token()
+        self._invoke(token, "fleeting", FLEETING)
+        await self._acknowledged(token, self._monque.enqueue(FLEETING, self._payload(token)))
+
+    async def _signal(self, token: str, after: float, *, aborts: bool) -> None:
+        """Send the signal that the job of this token waits for; some also in a transaction that aborts."""
+        await asyncio.sleep(after)
+        self._part.history.record("signal", token=token)
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                if aborts:
+                    await self._give_up(token)
+                there = await self._monque.signal(
+                    "order", SIGNAL, {"token": token}, unique_key=token, id=token
+                )
+        except (MonqueError, PyMongoError, TimeoutError) as error:
+            self._part.history.record("unsent", token=token, error=f"{type(error).__name__}: {error}"[:200])
+        else:
+            self._part.history.record("signalled", token=token, there=there)
+
+    async def _give_up(self, token: str) -> None:
+        """Send a signal in a transaction that is aborted: nobody may receive it."""
+        async with self._monque.client.start_session() as session:
+            await session.start_transaction()
+            with suppress(MonqueError, PyMongoError):
+                await self._monque.signal(
+                    "order", SIGNAL, {"token": "aborted"}, unique_key=token, session=session
+                )
+            await session.abort_transaction()
+
     def _own_key(self) -> str:
         return f"{self._part.who}-{os.getpid()}-{next(self._keys)}"
 
@@ -249,6 +367,18 @@ class Customer:
         except (MonqueError, PyMongoError, TimeoutError) as error:
             self._doubt(token, error)
             return False
+        return True
+
+    async def _all_acknowledged(self, tokens: list[str], storing: Any) -> bool:
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                stored = await storing
+        except (MonqueError, PyMongoError, TimeoutError) as error:
+            for token in tokens:
+                self._doubt(token, error)
+            return False
+        for token, job in zip(tokens, stored, strict=True):
+            self._ok(token, job)
         return True
 
     def _token(self) -> str:

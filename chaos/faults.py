@@ -13,7 +13,21 @@ from typing import Any, ClassVar
 from pymongo.errors import PyMongoError
 
 from chaos.company import Company, Player
-from chaos.network import MEMBER, Ambush, Fate, Rule, is_claim, is_enqueue, is_settlement, speaks_for
+from chaos.network import (
+    MEMBER,
+    Ambush,
+    Fate,
+    Rule,
+    is_checkpoint,
+    is_claim,
+    is_commit,
+    is_enqueue,
+    is_look,
+    is_settlement,
+    is_suspension,
+    is_waking,
+    speaks_for,
+)
 from chaos.rules import DATABASE, RULES
 from chaos.scenery import Scenery
 
@@ -123,6 +137,70 @@ class KillWhileSettling(_KillAt):
     at_answer = True
 
 
+class KillBeforeCheckpoint(_KillAt):
+    """A step is done, and nobody will know."""
+
+    kind = "kill a worker between a step and its checkpoint"
+    matches = staticmethod(is_checkpoint)
+    at_answer = False
+
+
+class KillWhileCheckpointing(_KillAt):
+    """A step is recorded, the worker never knew."""
+
+    kind = "kill a worker while it records a step"
+    matches = staticmethod(is_checkpoint)
+    at_answer = True
+
+
+class KillWhileSuspending(_KillAt):
+    """The job waits, the worker never knew."""
+
+    kind = "kill a worker while its job begins to wait"
+    matches = staticmethod(is_suspension)
+    at_answer = True
+
+
+class KillBeforeLook(_KillAt):
+    """A job has ended, and nobody looks whom that concerns."""
+
+    kind = "kill a worker between settling and its look"
+    matches = staticmethod(is_look)
+    at_answer = False
+
+
+class KillBeforeWaking(_KillAt):
+    """A batch is over or a turn is free, and those who wait for it are not told."""
+
+    kind = "kill a worker between its look and waking others"
+    matches = staticmethod(is_waking)
+    at_answer = False
+
+
+class KillWhileWaking(_KillAt):
+    """Others are woken, the worker never knew."""
+
+    kind = "kill a worker while it wakes others"
+    matches = staticmethod(is_waking)
+    at_answer = True
+
+
+class KillBeforeCommit(_KillAt):
+    """The transaction of a step, or of a handler, stays open until the server ends it."""
+
+    kind = "kill a worker before its commit"
+    matches = staticmethod(is_commit)
+    at_answer = False
+
+
+class KillWhileCommitting(_KillAt):
+    """The transaction is committed, the worker never knew."""
+
+    kind = "kill a worker while it commits"
+    matches = staticmethod(is_commit)
+    at_answer = True
+
+
 class Pause(Fault):
     """SIGSTOP for longer than the tolerance: it comes back as a ghost."""
 
@@ -215,6 +293,9 @@ class LostAnswer(Fault):
             (
                 (is_claim, self.stage.company.workers),
                 (is_settlement, self.stage.company.workers),
+                (is_checkpoint, self.stage.company.workers),
+                (is_suspension, self.stage.company.workers),
+                (is_commit, self.stage.company.workers),
                 (is_enqueue, self.stage.company.enqueuers),
             )
         )
@@ -353,7 +434,7 @@ class FailPoint(_Member):
         "slow": {"blockConnection": True, "blockTimeMS": 500},
     }
     COMMANDS: ClassVar[dict[str, list[str]]] = {
-        "worker": ["find", "update", "findAndModify", "getMore", "aggregate", "hello"],
+        "worker": ["find", "update", "findAndModify", "getMore", "aggregate", "hello", "commitTransaction"],
         "enqueuer": ["insert", "update", "findAndModify", "find", "commitTransaction"],
         "manager": ["find", "update", "findAndModify"],
     }
@@ -408,6 +489,14 @@ TO_PROCESSES: list[type[Fault]] = [
     KillBeforeClaimAnswer,
     KillBeforeSettling,
     KillWhileSettling,
+    KillBeforeCheckpoint,
+    KillWhileCheckpointing,
+    KillWhileSuspending,
+    KillBeforeLook,
+    KillBeforeWaking,
+    KillWhileWaking,
+    KillBeforeCommit,
+    KillWhileCommitting,
     Pause,
     ShortPause,
     Terminate,

@@ -30,6 +30,10 @@ class Final:
     """What handlers stored in the transactions that completed their jobs, by token."""
     schedules: list[dict[str, Any]] = field(default_factory=list)
     """The schedules with an interval as they were after the last fault, while the workers still worked."""
+    accounts: dict[str, int] = field(default_factory=dict)
+    """The balances."""
+    transfers: list[dict[str, Any]] = field(default_factory=list)
+    """What the transactions of steps moved between them."""
 
 
 def documents_of(final: Final) -> dict[str, dict[str, Any]]:

@@ -25,6 +25,8 @@ class Run:
     outcome: str | None
     why: str | None = None
     """Why the handler was told to stop, if it was."""
+    begun: float = math.inf
+    """The start as the instance told it; the thread may begin much later on a busy machine."""
     last_beat: float = -math.inf
     beats: list[float] = field(default_factory=list)
     """When those heartbeats were sent that the server is known to have stored."""
@@ -104,6 +106,12 @@ class Ledger:
         place = bisect_right(self._clock, (t, math.inf)) - 1
         return t + self._clock[max(place, 0)][1]
 
+    @property
+    def last_time(self) -> float:
+        """What the server's clock said when the workers were told to stop: nothing may start after it."""
+        idle = self.of("idle")
+        return self.server_time(idle[-1].t if idle else self.events[-1].t)
+
     def history_time(self, server_time: float) -> float:
         """When it was *server_time* on the server's clock."""
         t = server_time - self._clock[0][1]
@@ -151,15 +159,20 @@ class Ledger:
 
     def _fill(self) -> None:
         open_runs: dict[tuple[str, int, int], Run] = {}
+        begun: dict[tuple[str, int, int], float] = {}
         beats: dict[tuple[str, int], list[float]] = defaultdict(list)
         for event in self.events:
             match event.kind:
                 case "ok" | "called":
                     self._record(event["job"]).acknowledged.append(event)
+                case "begun":
+                    begun[event["job"], event["attempt"], event.pid] = event.t
                 case "start":
                     end = self.deaths.get(event.pid, math.inf)
                     run = Run(event, end, None, last_beat=self.history_time(event["claimed_at"]))
-                    open_runs[event["job"], event["attempt"], event.pid] = run
+                    key = event["job"], event["attempt"], event.pid
+                    run.begun = begun.get(key, event.t)
+                    open_runs[key] = run
                     self._record(event["job"]).runs.append(run)
                 case "end":
                     run = open_runs[event["job"], event["attempt"], event.pid]

@@ -14,16 +14,40 @@ from pymongo.errors import PyMongoError
 
 from chaos.history import History
 from chaos.program import Part, opened, play
-from chaos.rules import OPTIONS, SCHEDULES
+from chaos.rules import (
+    BATCHED,
+    CALLBACK,
+    CHILD,
+    FLEETING,
+    FRAGILE,
+    LIMITED,
+    OPTIONS,
+    PARENT,
+    SCHEDULES,
+    STEPPED,
+)
 from monque import Job, JobFilter, JobNotFoundError, JobStateError, Monque, MonqueError, Pause
 
 # An answer that takes longer than this will not come: the operator gives up, and does not know.
 _PATIENCE = 30.0
-# Jobs with a unique key are not retried: another job may hold the key by then, and who held it when would
-# not be clear to the checker any more.
-_CANCELLED = ("wait", "thread", "effect", "limited", "stubborn", "resting", "keyed", "returning")
-_RETRIED = ("wait", "thread", "effect", "limited", "returning")
-_PAUSED = ("wait", "thread", "keyed", "limited", "resting", "fresh", "returning")
+# Jobs that fight for a unique key are not retried: another job may hold the key by then, and who held it when
+# would not be clear to the checker any more.
+_FLOWS = (*STEPPED, *LIMITED, BATCHED, PARENT, FRAGILE, FLEETING)
+_CANCELLED = (
+    "wait",
+    "thread",
+    "effect",
+    "limited",
+    "resting",
+    "keyed",
+    "returning",
+    CALLBACK,
+    CHILD,
+    *_FLOWS,
+)
+# Nor are those that others wait for, or wait behind: the checker goes by their first end.
+_RETRIED = ("wait", "thread", "effect", "limited", "returning", FRAGILE, *STEPPED)
+_PAUSED = ("wait", "thread", "keyed", "limited", "resting", "fresh", "returning", *_FLOWS)
 
 
 async def manage(part: Part) -> None:

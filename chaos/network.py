@@ -231,6 +231,32 @@ def is_settlement(message: bytes) -> bool:
     return told and b"claimedBy" in message and b"lostAttempt" not in message and _is_write(message)
 
 
+def is_checkpoint(message: bytes) -> bool:
+    """A finished step is recorded, alone or in the transaction of the step."""
+    return b"$push\0" in message and b"steps\0" in message and _is_write(message)
+
+
+def is_suspension(message: bytes) -> bool:
+    """A run ends because its job waits."""
+    told = b"parked\0" in message and b"settledAttempt\0" in message
+    return told and b"claimedBy\0" in message and _is_write(message)
+
+
+def is_look(message: bytes) -> bool:
+    """A look whether a batch is over, or who is next in a line."""
+    return b"find\0" in message[:64] and (b"monque_batch\0" in message or b"monque_parked\0" in message)
+
+
+def is_waking(message: bytes) -> bool:
+    """Jobs that waited for a batch or for their turn are let go."""
+    return b"parked.why\0" in message and _is_write(message)
+
+
+def is_commit(message: bytes) -> bool:
+    """A transaction is committed."""
+    return b"commitTransaction\0" in message[:64]
+
+
 def is_enqueue(message: bytes) -> bool:
     """A job is stored, with a key or without one."""
     return b"createdAt" in message and _is_write(message)

@@ -17,10 +17,9 @@ from pathlib import Path
 import time_machine
 
 from chaos.history import History, now
+from chaos.rules import STALL
 from monque import ConnectionError, Monque
 
-# How long the event loop must have stood still to be worth a line: the process was starved or blocked.
-_STALL = 0.5
 _JUMP_EVERY = 3.0
 
 CLOCKS = ("right", "ahead", "behind", "jumping")
@@ -82,7 +81,7 @@ async def _watch(part: Part, traveller: time_machine.Traveller | None) -> None:
     while True:
         await asyncio.sleep(0.1)
         t = now()
-        if t - last > _STALL:
+        if t - last > STALL:
             part.history.record("stall", since=last)
         last = t
         if part.clock == "jumping" and traveller is not None and t - jumped > _JUMP_EVERY:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from chaos.findings import Violation
 from chaos.history import Event
-from chaos.rules import SCHEDULES
+from chaos.rules import CALLBACK, DEAD, FLEETING, LIMITED, SCHEDULES, UNDONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +34,10 @@ class Report:
     time_limits: int
     """Runs that were told to stop because they took too long."""
     pauses: int
+    steps: dict[str, int]
+    """Of jobs with steps: functions called, checkpoints known, waits, signals received and timed out."""
+    flows: dict[str, int]
+    """Runs of names with limits, of what follows batches and failures, children waited for, jobs not kept."""
     schedules: dict[str, int]
     """What operators did to schedules, and the runs of those with an interval."""
     recoveries: int
@@ -56,6 +60,8 @@ class Report:
             *([f"older version      {self.older_runs} of these runs"] if self.older_runs else []),
             f"control            {self.snoozes} snoozes, {self.cancelled} cancelled, "
             f"{self.time_limits} time limits, {self.pauses} pauses",
+            f"steps              {_counts(self.steps)}",
+            f"flows              {_counts(self.flows)}",
             f"schedules          {_counts(self.schedules)}",
             f"recoveries         {self.recoveries} jobs of dead owners; {self.claims_lost} claims told lost",
             f"faults injected    {sum(self.faults.values())}; {self.rollbacks} rollbacks of a member",
@@ -99,6 +105,8 @@ def report(events: list[Event], violations: list[Violation], *, seed: int, rollb
         cancelled=kinds["cancelled"],
         time_limits=sum(event.get("why") == "timeout" for event in events if event.kind == "end"),
         pauses=sum(event["what"] == "pause" for event in events if event.kind == "done"),
+        steps=dict(_about_steps(events)),
+        flows=dict(_about_flows(events)),
         schedules=dict(_about_schedules(events)),
         recoveries=sum(event["count"] for event in events if event.kind == "recovered"),
         claims_lost=kinds["lost"],
@@ -107,6 +115,36 @@ def report(events: list[Event], violations: list[Violation], *, seed: int, rollb
         longest_silence=max((seconds for _, seconds in silence), default=0.0),
         silence_by_fault=by_fault,
         violations=violations,
+    )
+
+
+def _about_steps(events: list[Event]) -> Counter[str]:
+    """How often the functions of steps were called, what is known to be stored, and what runs waited for."""
+    kinds = Counter(event.kind for event in events)
+    received = [event["value"] for event in events if event.kind == "received"]
+    return Counter(
+        {
+            "calls": kinds["step"],
+            "known": kinds["stored"],
+            "waits": sum(event.get("why") == "waiting" for event in events if event.kind == "end"),
+            "received": len(received) - received.count(None),
+            "timed out": received.count(None),
+        }
+    )
+
+
+def _about_flows(events: list[Event]) -> Counter[str]:
+    """How often handlers ran that limits, batches and failures are about."""
+    names = Counter(event["name"] for event in events if event.kind == "start")
+    gathered = [event["value"] for event in events if event.kind == "gathered"]
+    return Counter(
+        {
+            "limited": sum(names[name] for name in LIMITED),
+            "callbacks": names[CALLBACK],
+            "children": sum(map(len, gathered)),
+            "follow-ups": names[DEAD] + names[UNDONE],
+            "not kept": names[FLEETING],
+        }
     )
 
 

@@ -20,6 +20,10 @@ from tests.support.servers import Node
 
 _NAME = "chaos"
 _MEMBERS = 3
+# Seconds after which the server ends a transaction. A killed process holds what it wrote until then, a minute
+# by default: longer than a short run. Half of it would end those of slow networks, too; with twice of it, all
+# transactions on the same accounts try in vain for as long.
+_TRANSACTIONS_END = 8
 
 
 class Scenery:
@@ -29,7 +33,13 @@ class Scenery:
         # The tests remove what such folders a killed process leaves.
         self._folder = Path(tempfile.mkdtemp(prefix=f"monque-nodes-{os.getpid()}-"))
         self.nodes = [
-            Node(self._folder / f"node{number}", replica_set=_NAME, fail_points=True, forgetful=False)
+            Node(
+                self._folder / f"node{number}",
+                replica_set=_NAME,
+                fail_points=True,
+                forgetful=False,
+                extra=["--setParameter", f"transactionLifetimeLimitSeconds={_TRANSACTIONS_END}"],
+            )
             for number in range(_MEMBERS)
         ]
         self.network = Network()

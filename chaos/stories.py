@@ -10,6 +10,7 @@ from chaos.ledger import Ledger
 _ABOUT_JOBS = (
     *("invoke", "ok", "doubt", "abort", "start", "end", "completed", "failed", "snoozed", "cancelled"),
     *("lost", "trouble", "command", "done", "refused", "doubtful"),
+    *("step", "stored", "woke", "received", "signal", "signalled", "unsent", "gathered"),
 )
 _ABOUT_FAULTS = ("injected", "healed")
 _ABOUT_PAUSES = ("command", "done", "doubtful")

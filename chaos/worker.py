@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import timedelta
-from typing import Any
 
 from pymongo import monitoring
 from pymongo.asynchronous.client_session import AsyncClientSession
@@ -13,34 +12,43 @@ from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStart
 
 from chaos.history import History, now
 from chaos.program import Part, opened, play
-from chaos.rules import EFFECTS, OPTIONS, RULES
+from chaos.rules import (
+    BATCHED,
+    CALLBACK,
+    CHILD,
+    DEAD,
+    EFFECTS,
+    FLEETING,
+    FRAGILE,
+    OPTIONS,
+    PARENT,
+    RULES,
+    UNDONE,
+)
+from chaos.running import Payload, Run, declare_lines, do_as_meant, run_at_of, sleep_in_a_thread
+from chaos.stepping import Order
 from monque import (
-    Cancel,
     ClaimLost,
+    ConnectionError,
     Event,
-    Fail,
+    FailedJob,
     Job,
     JobCancelled,
     JobCompleted,
     JobError,
     JobFailed,
-    JobInterrupted,
     JobSnoozed,
+    JobStarted,
+    Keep,
     Monque,
     NamePaused,
     NameResumed,
-    RetryAfter,
-    Snooze,
+    NewJob,
     StaleJobsRecovered,
     WatchConnected,
     WatchFailed,
 )
 
-Payload = dict[str, Any]
-
-# How often a handler in a thread looks whether it was told to stop. Twice as often only costs CPU; at half,
-# a time limit strikes later than the checker allows if the machine is busy, too.
-_LOOK_EVERY = 0.05
 # How often a handler says how far it is. Half as often would report nothing in short runs; twice as often
 # only costs CPU, because reports are written once a second.
 _STEPS = 10
@@ -55,15 +63,26 @@ async def work(part: Part) -> None:
     await opened(monque, part)
     watching = asyncio.create_task(say_how_it_is(monque, part.history))
     try:
-        await monque.run()
+        await run(monque, part)
     finally:
         watching.cancel()
         await monque.close()
         part.history.record("over")
 
 
+async def run(monque: Monque, part: Part) -> None:
+    """Work as soon as there is a database: at its start an instance stores what its workers need."""
+    while True:
+        try:
+            await monque.run()
+            return
+        except ConnectionError as error:
+            part.history.record("closed door", error=str(error)[:200])
+            await asyncio.sleep(0.5)
+
+
 def declare(monque: Monque, part: Part) -> None:
-    """The handlers: most do nothing for a while, some fail, one blocks the event loop, one will not stop."""
+    """The handlers: most do nothing for a while, some fail, one blocks the event loop."""
 
     async def wait(job: Job[Payload]) -> None:
         with Run(part.history, job):
@@ -85,16 +104,6 @@ def declare(monque: Monque, part: Part) -> None:
         await monque.database[EFFECTS].insert_one({"token": job.data["token"]}, session=session)
         await job.complete_in(session)
 
-    async def ignore_the_limit(job: Job[Payload]) -> None:
-        with Run(part.history, job):
-            until = now() + job.data["ms"] / 1000
-            while (left := until - now()) > 0:
-                try:
-                    await asyncio.sleep(left)
-                except asyncio.CancelledError:
-                    if job.interruption != "timeout":
-                        raise
-
     async def give_back(job: Job[Payload]) -> Payload:
         with Run(part.history, job):
             for step in range(_STEPS):
@@ -114,6 +123,30 @@ def declare(monque: Monque, part: Part) -> None:
             if job.attempt == 1:
                 time.sleep(RULES.tolerance * 1.5)  # noqa: ASYNC251 - blocking the event loop is what it is for
 
+    async def fulfil(job: Job[Payload]) -> str:
+        return await Order(monque, part.history, job).fulfil()
+
+    async def be_asked(job: Job[Payload]) -> Payload:
+        with Run(part.history, job):
+            await asyncio.sleep(job.data["ms"] / 1000)
+            do_as_meant(job)
+            return {"token": job.data["token"], "attempt": job.attempt}
+
+    async def ask_others(job: Job[Payload]) -> None:
+        """Wait for children, and write down how they ended."""
+        with Run(part.history, job):
+            children = [NewJob(CHILD, each) for each in job.data["children"]]
+            ended = await job.run_jobs("ask", children)
+            value = {child.data["token"]: child.status.value for child in ended if child is not None}
+            meant = [each["token"] for each in job.data["children"]]
+            facts = {"job": str(job.id), "attempt": job.attempt, "value": value, "meant": meant}
+            part.history.record("gathered", **facts)
+            do_as_meant(job)
+
+    async def bury(job: Job[FailedJob]) -> None:
+        with Run(part.history, job, {"token": f"after {job.data.job_id}"}):
+            await asyncio.sleep(0.01)
+
     monque.worker("wait", wait, concurrency=10)
     monque.worker("keyed", wait, concurrency=5)
     monque.worker("latest", wait, concurrency=5)
@@ -124,85 +157,36 @@ def declare(monque: Monque, part: Part) -> None:
     monque.worker("skipping", linger, concurrency=5)
     monque.worker("resting", wait, concurrency=5)
     monque.worker("limited", wait, concurrency=5)
-    monque.worker("stubborn", ignore_the_limit, concurrency=5)
     monque.worker("fresh", wait, concurrency=2, expires=timedelta(seconds=RULES.patience))
     monque.worker("returning", give_back, concurrency=5)
     monque.worker("effect", have_an_effect)
+    monque.worker("order", fulfil, concurrency=10)
     monque.worker("thread", wait_in_a_thread, concurrency=5)
     monque.worker("block", block, concurrency=1)
+    monque.worker(BATCHED, wait, concurrency=5)
+    monque.worker(CALLBACK, wait, concurrency=5)
+    monque.worker(PARENT, ask_others, concurrency=5)
+    monque.worker(CHILD, be_asked, concurrency=5)
+    monque.worker(FRAGILE, wait, concurrency=5, on_failure=DEAD)
+    monque.worker(DEAD, bury)
+    monque.worker(UNDONE, bury)
+    monque.worker(FLEETING, wait, concurrency=5, keep=Keep(completed=timedelta(0)))
     monque.worker(f"farewell-{part.who}", wait)
-
-
-class Run:
-    """One call of a handler, written down."""
-
-    def __init__(self, history: History, job: Job[Payload]) -> None:
-        self._history = history
-        self._job = job
-
-    def __enter__(self) -> None:
-        job = self._job
-        self._history.record(
-            "start",
-            job=str(job.id),
-            name=job.name,
-            token=job.data["token"],
-            attempt=job.attempt,
-            fail_count=job.fail_count,
-            snooze_count=job.snooze_count,
-            run_at=_run_at(job),
-            claimed_at=job.locked_at.timestamp() if job.locked_at else 0.0,
-        )
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        job, outcome = self._job, "ok" if kind is None else _OUTCOMES.get(kind, "error")
-        facts = {"job": str(job.id), "attempt": job.attempt, "outcome": outcome, "why": job.interruption}
-        self._history.record("end", **facts)
-
-
-_OUTCOMES: dict[type[BaseException], str] = {
-    asyncio.CancelledError: "cancelled",
-    JobInterrupted: "cancelled",
-    Snooze: "snooze",
-    Cancel: "cancel",
-}
-
-
-def sleep_in_a_thread(job: Job[Payload]) -> None:
-    """Some threads look whether they were told to stop, others never do."""
-    until = now() + job.data.get("ms", 5) / 1000
-    while (left := until - now()) > 0:
-        time.sleep(min(left, _LOOK_EVERY))
-        if job.data.get("looks"):
-            job.checkpoint()
-
-
-def do_as_meant(job: Job[Payload]) -> None:
-    """End as the payload says."""
-    meant = job.data
-    if job.snooze_count < meant.get("snoozes", 0):
-        rests = meant.get("rests")
-        raise Snooze(timedelta(seconds=rests or meant["snooze"]), whole_name=rests is not None)
-    if job.fail_count < meant.get("fails", 0):
-        if meant.get("retry_after") is not None:
-            raise RetryAfter(timedelta(seconds=meant["retry_after"]))
-        raise RuntimeError(f"meant to fail {meant['fails']} times")
-    if meant.get("ends") == "fail":
-        raise Fail("meant to fail for good")
-    if meant.get("ends") == "cancel":
-        raise Cancel("not needed any more")
+    declare_lines(monque, wait)
 
 
 def note(event: Event, history: History) -> None:
     """Write down what the instance tells."""
     match event:
+        case JobStarted(job=job):
+            history.record("begun", job=str(job.id), attempt=job.attempt)
         case JobCompleted(job=job):
             history.record("completed", job=str(job.id), attempt=job.attempt)
         case JobFailed(job=job, will_retry=will_retry):
-            counts = {"will_retry": will_retry, "fail_count": job.fail_count, "run_at": _run_at(job)}
+            counts = {"will_retry": will_retry, "fail_count": job.fail_count, "run_at": run_at_of(job)}
             history.record("failed", job=str(job.id), attempt=job.attempt, **counts)
         case JobSnoozed(job=job):
-            history.record("snoozed", job=str(job.id), attempt=job.attempt, run_at=_run_at(job))
+            history.record("snoozed", job=str(job.id), attempt=job.attempt, run_at=run_at_of(job))
         case JobCancelled(job=job):
             history.record("cancelled", job=str(job.id), attempt=job.attempt, by=job.cancelled_by)
         case NamePaused(name=name):
@@ -221,10 +205,6 @@ def note(event: Event, history: History) -> None:
             history.record("deaf", error=str(error)[:200])
         case _:
             pass
-
-
-def _run_at(job: Job[Any]) -> float:
-    return job.next_run_at.timestamp() if job.next_run_at else 0.0
 
 
 async def say_how_it_is(monque: Monque, history: History) -> None:
@@ -246,8 +226,12 @@ class Beats(CommandListener):
             [first, *_] = event.command["updates"]
             stamps = first["u"].get("$currentDate", {}) if isinstance(first["u"], dict) else {}
             attempt = first["q"].get("attempt")  # not there when an answer was lost, and all is marked alive
-            if "lastHeartbeat" in stamps and "$set" not in first["u"] and attempt is not None:
-                claims = [f"{job_id}/{attempt}" for job_id in first["q"]["_id"]["$in"]]
+            beaten = first["q"].get("_id")
+            is_beat = "lastHeartbeat" in stamps and "$set" not in first["u"] and "$push" not in first["u"]
+            # What a transaction writes to hold its job counts only when it commits.
+            if is_beat and attempt is not None and "autocommit" not in event.command:
+                ids = beaten["$in"] if isinstance(beaten, dict) else [beaten]
+                claims = [f"{job_id}/{attempt}" for job_id in ids]
                 self._sent[event.request_id] = (now(), claims)
 
     def succeeded(self, event: CommandSucceededEvent) -> None:
