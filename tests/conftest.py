@@ -30,7 +30,11 @@ if mongod := os.environ.get("MONQUE_TEST_MONGOD"):
     os.environ["MONQUE_MONGOD"] = mongod
 
 # `make sharded` names the programs of a sharded cluster.
-collect_ignore = [] if "MONQUE_TEST_MONGOS" in os.environ else ["sharded/test_sharded.py"]
+collect_ignore = (
+    []
+    if "MONQUE_TEST_MONGOS" in os.environ
+    else [f"sharded/test_{name}.py" for name in ("sharded", "scale", "flows")]
+)
 if mongod is None:
     collect_ignore.append("sharded/test_named_server.py")
 
@@ -67,6 +71,7 @@ _FIRST = (
     "tests/bench/test_run.py",
     "tests/interop/test_version_before.py",
     "tests/cli/test_worker.py",
+    "tests/browser/",
     "tests/fault/",
 )
 

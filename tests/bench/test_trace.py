@@ -11,13 +11,13 @@ from bench.trace import STORIES, Call, Function, Trace, describe, draw, trace_st
 
 # Files, functions and file switches of each story, as they are today: lower them when they can be.
 RATCHETS = {
-    "lone": (37, 166, 166),
-    "unique": (41, 173, 165),
-    "retry": (48, 266, 412),
-    "occurrence": (38, 223, 260),
-    "cancel": (38, 153, 168),
-    "schedule": (28, 80, 67),
-    "recovery": (39, 218, 326),
+    "lone": (36, 145, 139),
+    "unique": (39, 155, 138),
+    "retry": (47, 250, 360),
+    "occurrence": (39, 203, 191),
+    "cancel": (39, 149, 173),
+    "schedule": (24, 81, 74),
+    "recovery": (39, 203, 265),  # in a transaction, which never waits for the document
 }
 # On a busy machine a timer or a second poll slips in, which adds switches above all.
 ROOM = (1.1, 1.08, 1.25)
@@ -60,7 +60,7 @@ async def test_each_story_stays_within_its_ratchet(
     name: str, database: AsyncDatabase[dict[str, Any]]
 ) -> None:
     most = tuple(figure * room for figure, room in zip(RATCHETS[name], ROOM, strict=True))
-    for rounds in (5, 15):  # a disturbance only adds: on a busy machine it takes more rounds to have none
+    for rounds in (5, 15, 45):  # a disturbance only adds: on a busy machine it takes more rounds to have none
         size = (await trace_story(database, STORIES[name], rounds=rounds)).size
         if is_within(size, most):
             break

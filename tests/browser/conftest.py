@@ -22,12 +22,12 @@ from playwright.async_api import Browser, Page, async_playwright, expect
 
 from monque import Monque
 from monque.web import dashboard
-from monque.web.built import built
 from support.aliases import Collection, Make
 from support.browsing import OpenDashboard, Serve, Visit, Watch, serving
 from support.chromium import MISSING, arguments, find_chromium
 from support.hands import Hand, Keyboard, Mouse
 from support.operating import WATCHED
+from support.packaging import build_pages
 from support.web import KEY
 
 # Waiting ends at once when it may; this is how long a busy machine may take.
@@ -50,7 +50,7 @@ async def browser() -> AsyncIterator[Browser]:
         pytest.fail(MISSING)
     if path is None:
         pytest.skip(MISSING)
-    assert built() is not None, "the pages are not built: run `make ui`"
+    assert build_pages().is_current(), "the pages are not those of ui/: run `make ui`"
     expect.set_options(timeout=PATIENCE)
     async with async_playwright() as playwright:
         launched = await playwright.chromium.launch(executable_path=path, args=arguments())

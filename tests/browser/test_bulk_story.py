@@ -6,13 +6,14 @@ import asyncio
 
 from playwright.async_api import Route, expect
 
-from monque import Monque
+from monque import OPERATIONS, Monque
 from monque.web import Actor
 from support.aliases import Collection
 from support.browsing import OpenDashboard
-from support.clocks import ago, now
+from support.clocks import ago, ahead, now
 from support.filling import fill
 from support.hands import Hand
+from support.jobs import document
 from support.scale import at_scale
 
 # The page sends pieces of 500.
@@ -81,12 +82,37 @@ async def test_retry_many_failed_jobs_with_a_spread_and_stop_half_way(
 
     await hand.go(page, "Audit")
     entries = page.locator("tbody tr").filter(has_text="ada").filter(has_text="the bank is back")
-    await expect(entries).to_have_count(HALF // 500)
-    await expect(entries.first).to_contain_text("500")
-    await expect(entries.first).to_contain_text("retry many")
+    await expect(entries).to_have_count(1)
+    await expect(entries).to_contain_text(f"{HALF:,}")
+    await expect(entries).to_contain_text("retry many")
     await hand.go(page, "Jobs")
     await hand.press(page.get_by_role("group", name="Status").get_by_role("button", name="pending"))
     await hand.press(page.locator("tbody").get_by_role("link", name="charge-card").first)
     timeline = page.get_by_role("region", name="Time line")
     await expect(timeline.get_by_role("img", name="retry many by ada: the bank is back")).to_be_visible()
-    await expect(page.get_by_role("table", name="What people did to this job")).to_contain_text("ada")
+    await expect(page.get_by_role("table", name="Actions on this job")).to_contain_text("ada")
+
+
+async def test_every_operation_is_offered_for_many_jobs_and_asks_for_what_it_needs(
+    monque: Monque, collection: Collection, open_dashboard: OpenDashboard, hand: Hand
+) -> None:
+    await collection.insert_many([document(nextRunAt=ahead(days=1)) for _ in range(3)])
+    page = await open_dashboard(monque, "/jobs")
+    selected = page.get_by_role("group", name="Selected jobs")
+
+    await hand.tick(page.get_by_label("Select the page"))
+    for operation in OPERATIONS.values():
+        await expect(selected.get_by_role("button", name=f"{operation.verb}…")).to_be_visible()
+    await hand.press(selected.get_by_role("button", name="Reschedule…"))
+    dialog = page.get_by_role("dialog", name="Reschedule 3 jobs")
+    await hand.press(dialog.get_by_role("button", name="in 1 h"))
+    await hand.press(dialog.get_by_role("button", name="Reschedule 3 jobs"))
+    await expect(dialog).to_contain_text("Done: 3 jobs changed.")
+    await hand.press(dialog.get_by_role("button", name="Close"))
+    assert await collection.count_documents({"nextRunAt": {"$lt": ahead(hours=2)}}) == 3
+
+    await hand.tick(page.get_by_label("Select the page"))
+    await hand.press(selected.get_by_role("button", name="Run now…"))
+    await hand.press(page.get_by_role("dialog").get_by_role("button", name="Run now 3 jobs"))
+    await expect(page.get_by_role("dialog")).to_contain_text("Done: 3 jobs changed.")
+    assert await collection.count_documents({"nextRunAt": {"$lt": ahead(minutes=1)}}) == 3

@@ -46,8 +46,8 @@ async def test_the_page_names_the_cause_for_which_a_queue_grows(
     )
     page = await open_dashboard(monque)
 
-    await expect(page.get_by_role("region", name="Warnings")).to_contain_text("send-email")
-    await expect(page.get_by_role("row", name="send-email")).to_contain_text("! nobody serves it")
+    await expect(page.get_by_role("region", name="Problems")).to_contain_text("Nobody serves send-email")
+    await expect(page.get_by_role("row", name="send-email")).to_contain_text("nobody serves it")
     why = page.get_by_role("region", name="Why")
     await hand.press(page.get_by_role("row", name="send-email").get_by_role("link", name="send-email"))
     await expect(why).to_contain_text("No instance has reported yet.")

@@ -9,11 +9,12 @@ from monque import Monque
 from support.aliases import Collection, Database
 from support.axe import findings
 from support.browsing import OpenDashboard
+from support.hands import Hand
+from support.jobs import document, find_one
 from support.operating import a_shop
 
 # Where it is opened, with which button, and what it is called.
 DIALOGS = [
-    ("/jobs?status=failed", "More actions", "send-email"),
     ("/jobs", "Choose columns", "columns"),
     ("/jobs", "Copy as", "Copy"),
     ("/jobs/failed", "Delete", "Delete"),
@@ -103,6 +104,103 @@ async def test_the_palette_finds_a_job_and_the_list_of_keys_says_what_there_is(
     await expect(found.first).to_contain_text("send-email")
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("heading", level=1)).to_have_text(job["name"])
+
+
+async def test_what_is_typed_right_after_the_key_of_the_palette_stands_in_it(
+    monque: Monque, collection: Collection, open_dashboard: OpenDashboard
+) -> None:
+    await collection.insert_one(document(status="failed"))
+    page = await open_dashboard(monque, "/jobs")
+    await expect(page.get_by_role("row").filter(has_text="work")).to_have_count(1)
+
+    # The next task of the page is the earliest moment at which it can hear of another key.
+    focused = await page.evaluate(
+        """() => new Promise((resolve) => {
+            const next = new MessageChannel();
+            next.port1.onmessage = () => resolve(document.activeElement?.getAttribute("role"));
+            next.port2.postMessage(0);
+            const key = { key: "k", ctrlKey: true, bubbles: true };
+            document.body.dispatchEvent(new KeyboardEvent("keydown", key));
+        })"""
+    )
+
+    assert focused == "combobox"
+
+
+async def test_a_verb_of_the_palette_opens_its_dialog(
+    monque: Monque, collection: Collection, open_dashboard: OpenDashboard, hand: Hand
+) -> None:
+    failed, other = document(status="failed"), document(status="failed", name="other")
+    await collection.insert_many([failed, other])
+    page = await open_dashboard(monque, f"/jobs/{failed['_id']}")
+    found = page.get_by_role("listbox", name="Found").get_by_role("option")
+    dialog = page.get_by_role("dialog")
+    palette = page.get_by_role("combobox", name="Type a name, an id or a command")
+
+    await expect(page.get_by_role("heading", level=1)).to_have_text("work")
+    await page.keyboard.press("Control+k")
+    await expect(palette).to_be_focused()
+    await page.keyboard.type("retry this job")
+    await expect(found).to_have_count(1)
+    await page.keyboard.press("Enter")
+    await expect(dialog).to_contain_text("Retry work")
+    assert (await find_one(collection, {"_id": failed["_id"]}))["status"] == "failed"
+    await hand.press(dialog.get_by_role("button", name="Retry"))
+    await expect(dialog).to_have_count(0)
+    assert (await find_one(collection, {"_id": failed["_id"]}))["status"] == "pending"
+
+    await hand.go(page, "Jobs")
+    await hand.tick(page.get_by_role("row").filter(has_text="other").get_by_role("checkbox"))
+    await page.keyboard.press("Control+k")
+    await expect(palette).to_be_focused()
+    await page.keyboard.type("delete selected")
+    await expect(found).to_have_count(1)
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("dialog", name="Delete 1 job")).to_be_visible()
+    await hand.press(dialog.get_by_role("button", name="Cancel"))
+    await expect(dialog).to_have_count(0)
+    assert await collection.count_documents({}) == 2
+
+
+async def test_a_menu_is_worked_by_keys_and_gives_the_focus_back(
+    open_dashboard: OpenDashboard, collection: Collection
+) -> None:
+    """Of a row, and of the header."""
+    await collection.insert_one(document(name="send-email"))
+    page = await open_dashboard(path="/jobs", width=360)
+    more = page.get_by_role("button", name="More actions")
+    menu = page.get_by_role("menu")
+    items = menu.get_by_role("menuitem")
+    await more.focus()
+    await page.keyboard.press("ArrowDown")
+    await expect(items.first).to_be_focused()
+    assert not await findings(page)
+    await page.keyboard.press("ArrowUp")
+    await expect(items.last).to_have_text("Delete…")
+    await expect(items.last).to_be_focused()
+    await page.keyboard.press("Home")
+    await expect(items.first).to_be_focused()
+    await page.keyboard.press("d")
+    await expect(items.last).to_be_focused()
+    await page.keyboard.press("Escape")
+    await expect(menu).to_have_count(0)
+    await expect(more).to_be_focused()
+
+    await page.keyboard.press("Enter")
+    await page.keyboard.press("End")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("dialog", name="Delete send-email")).to_be_visible()
+    await page.keyboard.press("Escape")
+    await expect(more).to_be_focused()
+
+    own = page.get_by_role("button", name="Preferences")
+    await own.click()
+    await page.get_by_role("menuitemradio", name="Dark").click()
+    await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    await own.click()
+    await expect(page.get_by_role("menuitemradio", name="Dark")).to_be_checked()
+    await page.mouse.click(20, 300)
+    await expect(menu).to_have_count(0)
 
 
 async def test_the_drawer_of_a_small_screen_opens_and_closes(open_dashboard: OpenDashboard) -> None:

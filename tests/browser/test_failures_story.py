@@ -46,9 +46,9 @@ async def test_see_that_many_failures_are_three_errors_send_a_canary_and_retry_t
     await start(monque)
     page = await open_dashboard(monque)
 
-    await expect(page.get_by_role("link", name="214 failed in the last hour")).to_be_visible()
+    await expect(page.get_by_role("link", name="214 failed now")).to_be_visible()
     await hand.go(page, "Failures")
-    table = page.get_by_role("table", name="3 groups of 214 failures")
+    table = page.get_by_role("table", name="3 groups of 214 jobs that are failed now")
     is_new = table.get_by_role("row").filter(has_text="new since release 7c1e")
     await expect(is_new).to_have_count(1)
     await expect(is_new).to_contain_text("120")
@@ -68,6 +68,6 @@ async def test_see_that_many_failures_are_three_errors_send_a_canary_and_retry_t
     await hand.press(dialog.get_by_role("button", name="Close"))
 
     await expect(page.get_by_text("belongs to this group: all were retried")).to_be_visible()
-    await expect(page.get_by_role("link", name="94 failed in the last hour")).to_be_visible()
+    await expect(page.get_by_role("link", name="94 failed now")).to_be_visible()
     await hand.press(page.get_by_role("main").get_by_role("link", name="Failures"))
-    await expect(page.get_by_role("table", name="2 groups of 94 failures")).to_be_visible()
+    await expect(page.get_by_role("table", name="2 groups of 94 jobs that are failed now")).to_be_visible()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Page, expect
 
 from support.browsing import OpenDashboard, Watch
 from support.chromium import find_chromium
+from support.clicks import clicks
 from support.waiting import eventually
 
 
@@ -51,6 +52,26 @@ async def test_a_request_to_another_host_is_seen_even_if_no_policy_forbids_it(
     await eventually(lambda: is_among(watch, "foreign request: GET http://127.0.0.2:1/"))
     await eventually(lambda: is_among(watch, "failed request: GET http://127.0.0.2:1/"))
     watch.forgive("")
+
+
+async def test_presses_and_choices_are_counted_as_clicks_and_typed_text_is_not(
+    open_dashboard: OpenDashboard,
+) -> None:
+    page = await open_dashboard()
+
+    async with clicks(page, at_most=1):
+        await page.get_by_role("link", name="Jobs").first.click()
+        await page.reload()
+    await expect(page.get_by_role("combobox", name="Find")).to_be_visible()  # else "/" is for the palette
+    await page.keyboard.type("/4711")
+    with pytest.raises(AssertionError, match="it takes 3 clicks, not 2"):
+        await press_and_choose(page)
+
+
+async def press_and_choose(page: Page) -> None:
+    async with clicks(page, at_most=2):
+        await page.get_by_role("heading", level=1).click()
+        await page.get_by_label("Order").select_option(label="oldest first")
 
 
 def is_among(watch: Watch, fault: str) -> None:

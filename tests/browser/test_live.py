@@ -1,8 +1,7 @@
-"""Pages stay live: many tabs on one stream, a database that goes away, a server that is restarted."""
+"""Pages stay live: many tabs on one stream, a server that is restarted."""
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -15,14 +14,11 @@ from playwright.async_api import Page, expect
 
 from monque import Monque
 from monque.web import Limits, dashboard
-from monque.web.built import built
-from support.aliases import Collection, Make
+from monque.web.static_files import built
+from support.aliases import Collection
 from support.browsing import Serve, Visit, Watch, serving
 from support.counted import Counted
 from support.jobs import document
-from support.operating import WATCHED
-from support.proxy import Proxy
-from support.scale import FULL
 from support.serving import free_port
 from support.waiting import eventually
 
@@ -57,48 +53,6 @@ async def test_twelve_tabs_are_live_by_one_stream_and_go_on_when_its_holder_goes
 
 def one_more(board: Counted) -> None:
     assert (board.open, board.opened) == (1, 2)
-
-
-@pytest.mark.parametrize("how", ["gone", "frozen"])
-async def test_a_database_that_goes_away_is_said_and_the_page_is_live_again_without_a_reload(
-    make_monque: Make, collection: Collection, serve: Serve, visit: Visit, watch: Watch, how: str
-) -> None:
-    await collection.insert_one(document(name="send-email"))
-    watch.forgive("503", "504")  # what the page asks for meanwhile
-    async with Proxy(await collection.database.client.address) as proxy:
-        uri = proxy.uri(collection.database.name, "serverSelectionTimeoutMS=500")
-        monque = await make_monque(uri, options=replace(WATCHED, instance_id="web-8"), companions=True).open()
-        address = await serve(monque, limits=Limits(query_timeout=timedelta(seconds=1)))
-        page = await visit(f"{address}/queues")
-        await page.evaluate("window.loadedOnce = true")
-        row = page.get_by_role("row", name="send-email")
-        await expect(row).to_be_visible()
-        banner = page.locator(".banner").filter(has_text="The database has not answered since")
-
-        if how == "gone":
-            await proxy.cut()
-        else:
-            proxy.freeze()
-        await expect(banner).to_be_visible(timeout=30_000)
-        await expect(banner.get_by_role("alert")).to_have_text(re.compile(r"since \d+:\d+:\d+ .+: .+\."))
-        await expect(banner).to_have_text(re.compile(r"What is shown is .+ old\.$"))
-        await expect(page.locator("main.old")).to_be_visible()
-        before = await banner.inner_text()
-        await expect(banner).not_to_have_text(before)  # its age ticks
-        await expect(row).to_be_visible()
-        if FULL:
-            await asyncio.sleep(60)
-            await expect(banner).to_contain_text("1 min")
-
-        if how == "frozen":
-            await proxy.cut()  # as a frozen process is ended
-        await proxy.restore()
-        await expect(banner).to_have_count(0, timeout=60_000)
-        await expect(page.locator("main.old")).to_have_count(0)
-        await collection.insert_many([document(name="charge-card") for _ in range(41)])
-        await expect(page.get_by_role("row", name="charge-card")).to_contain_text("41", timeout=60_000)
-        await expect(state_of(page)).to_have_text("live")
-        assert await page.evaluate("window.loadedOnce")
 
 
 @pytest.mark.parametrize("is_new", [False, True], ids=["same", "new"])

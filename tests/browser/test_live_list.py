@@ -20,7 +20,7 @@ from support.hands import Keyboard, Mouse
 from support.jobs import document
 from support.scale import FULL, at_scale
 
-SECONDS = at_scale(60, 6)
+SECONDS = at_scale(60, 3)
 NEW = at_scale(90, 37)
 # Two hundred changes a second, in ten bulk writes.
 CHANGES = 20

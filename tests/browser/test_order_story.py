@@ -32,7 +32,7 @@ async def test_find_a_job_by_its_payload_read_why_it_waits_and_run_it_now(
 
     await hand.go(page, "Jobs")
     await expect(page.locator("tbody tr")).to_have_count(30)
-    find = page.get_by_role("searchbox", name="Find")
+    find = page.get_by_role("combobox", name="Find")
     await hand.fill(find, "payload.order:4711")
     await hand.press(page.get_by_role("button", name="Find"))
     await expect(page.get_by_text("To search in payloads, choose a name first")).to_be_visible()

@@ -99,7 +99,7 @@ async def test_two_dashboards_of_one_process_have_their_own_jobs_and_streams(
     await expect(a.get_by_role("row", name="there")).to_have_count(0)
     for page, title in ((a, "A"), (b, "B")):
         await expect(page.get_by_role("banner")).to_contain_text("live")
-        await expect(page).to_have_title(title)
+        await expect(page).to_have_title(f"Queues · {title}")
 
 
 async def test_names_with_signs_of_addresses_work_in_all_links(

@@ -46,7 +46,7 @@ async def test_see_what_daylight_saving_does_to_a_schedule_pause_it_and_run_it(
     for day, expected in clock_changes():
         await expect(edges.filter(has_text=day)).to_contain_text(expected)
 
-    runs = page.get_by_role("table", name="The last 10").get_by_role("row")
+    runs = page.get_by_role("table", name="Last runs").get_by_role("row")
     await expect(runs).to_have_count(1 + 10)
     await expect(runs.filter(has_text="failed")).to_have_count(1)
 

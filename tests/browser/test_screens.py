@@ -9,14 +9,15 @@ import pytest
 from playwright.async_api import Page, Route, TimeoutError, expect
 
 from monque import Monque
-from monque.management.fingerprint import shape_of
 from monque.web import Action, Actor
+from monque.web.groups import shape_of
 from support.aliases import Collection, Database
 from support.axe import findings
 from support.browsing import OpenDashboard, Watch
-from support.jobs import document
-from support.operating import TIMEOUT, a_shop
+from support.jobs import claimed
+from support.operating import TIMEOUT, a_shop, failed
 from support.scale import FULL
+from support.waits import in_line, receiving
 
 LISTS = {
     "/": "Overview",
@@ -29,13 +30,26 @@ LISTS = {
     "/audit": "Audit",
 }
 # A window of 1280 px has 640 of them at 200 %. What axe-core says of a theme hardly depends on the width.
-LOOKS = [(1280, "light"), (640, None), (360, "dark"), *([(1280, "dark"), (360, "light")] if FULL else [])]
+LOOKS = [
+    (1280, "light"),
+    (1024, None),
+    (800, None),
+    (640, None),
+    (360, "dark"),
+    *([(1280, "dark"), (360, "light")] if FULL else []),
+]
 
 
 @pytest.fixture
 async def paths(monque: Monque, collection: Collection, database: Database) -> list[str]:
     """The addresses of all screens of a shop, each with something on it."""
     await a_shop(monque, collection, database)
+    flow = receiving(name="fulfil-order", batch="import-42")
+    await collection.insert_many([flow, in_line(name="sync")])
+    # An instance that reports nothing, and runs jobs of two names.
+    await collection.insert_many(
+        [claimed("ts-1", name=name) for name in ("fulfilOrderOfCustomer", "send-email")]
+    )
 
     async def id_of(**query: object) -> str:
         found = await collection.find_one(query)
@@ -51,6 +65,9 @@ async def paths(monque: Monque, collection: Collection, database: Database) -> l
         f"/jobs/{await id_of(status='completed')}",
         f"/jobs/{await id_of(status='pending', name='charge-card')}",
         "/queue?name=send-email",
+        "/queue?name=sync",
+        "/batch?label=import-42",
+        f"/jobs/{flow['_id']}",
         f"/failures/{group.fingerprint}",
         f"/schedules/{await id_of(name='report')}",
         "/instance?id=web-2",
@@ -59,7 +76,13 @@ async def paths(monque: Monque, collection: Collection, database: Database) -> l
     ]
 
 
-BEYOND = "document.documentElement.scrollWidth - innerWidth"
+# How far the page is too wide, or a table that does not scroll for its frame, which would cut it off.
+BEYOND = """Math.max(
+  document.documentElement.scrollWidth - innerWidth,
+  ...[...document.querySelectorAll(".table:not(.short, .wide)")].map(
+    (table) => table.scrollWidth - table.clientWidth
+  ),
+)"""
 
 
 async def loaded(page: Page) -> None:
@@ -93,7 +116,7 @@ async def wrong(page: Page, where: str, *, with_axe: bool = True) -> list[str]:
 
 
 async def too_wide(page: Page, where: str) -> list[str]:
-    """Whether the page scrolls sideways, once what is drawn to measure has been drawn anew."""
+    """Whether the page scrolls sideways or cuts a table, once what is measured has been drawn anew."""
     try:
         await page.wait_for_function(f"() => {BEYOND} <= 0", timeout=3_000)
     except TimeoutError:
@@ -115,11 +138,11 @@ async def test_what_is_typed_into_a_field_stays_while_numbers_and_entries_come(
         await field.clear()
 
     await go(page, "/audit")
-    await page.get_by_role("main").get_by_label("Actor").press_sequentially("ad")
+    await page.get_by_role("main").get_by_label("Job").press_sequentially("6a")
     body = {"method": "POST", "headers": {"content-type": "application/json"}, "body": '{"name": "work"}'}
     await page.evaluate("(body) => fetch('/api/ops/v1/queue/pause', body)", body)
     await expect(page.locator("tbody tr")).to_contain_text("pause")
-    await expect(page.get_by_role("main").get_by_label("Actor")).to_have_value("ad")
+    await expect(page.get_by_role("main").get_by_label("Job")).to_have_value("6a")
 
 
 @pytest.mark.parametrize("half", [0, 1])  # so that two test processes share them
@@ -190,16 +213,19 @@ def is_asked(url: str) -> bool:
 ACTS = re.compile(r"^(Retry|Run now|Cancel|Stop|Delete|Pause|Resume|Reschedule|Prioritize|Edit)\b")
 
 
-async def test_the_rows_of_a_page_are_selected_together_on_a_small_screen(
+async def test_the_cards_of_a_small_screen_are_short_and_selected_together(
     open_dashboard: OpenDashboard, collection: Collection
 ) -> None:
-    await collection.insert_many([document(name="send-email") for _ in range(3)])
+    late = TIMEOUT.replace("{n}", "1")
+    await collection.insert_many([failed("send-email", late) for _ in range(50)])
     page = await open_dashboard(path="/jobs", width=360)
     all_rows = page.get_by_label("Select the page")
+    await expect(page.locator("tr[data-row]")).to_have_count(50)
+    assert await page.evaluate("document.documentElement.scrollHeight") < 5_000
     bar = page.get_by_role("group", name="Selected jobs")
     await all_rows.click()
-    await expect(bar).to_contain_text("3 jobs selected")
-    await expect(page.locator("tr[data-row]").get_by_role("checkbox", checked=True)).to_have_count(3)
+    await expect(bar).to_contain_text("50 jobs selected")
+    await expect(page.locator("tr[data-row]").get_by_role("checkbox", checked=True)).to_have_count(50)
     assert not await findings(page)
 
     await all_rows.click()

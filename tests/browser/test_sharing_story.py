@@ -37,7 +37,7 @@ async def test_a_link_shows_others_the_same_and_no_button_to_those_without_right
 
     await hand.go(page, "Jobs")
     await hand.press(page.get_by_role("button", name="failed"))
-    search = page.get_by_role("searchbox").first
+    search = page.get_by_role("combobox", name="Find")
     await hand.fill(search, "name:send-email")
     await page.keyboard.press("Enter")
     await expect(rows(page)).to_have_count(7)
@@ -53,6 +53,25 @@ async def test_a_link_shows_others_the_same_and_no_button_to_those_without_right
     assert await ids(reader) == shown
     await expect(reader.locator("main").get_by_role("button", name=ACTS)).to_have_count(0)
     await expect(reader.locator("main").get_by_role("checkbox")).to_have_count(0)
+
+
+async def test_who_may_not_know_who_acted_stays_live_and_is_told_nothing(
+    collection: Collection, serve: Serve, visit: Visit
+) -> None:
+    await collection.insert_one(failed("send-email", "OSError: no"))
+    address = await serve(auth=who)
+    reader = await visit(f"{address}/queues", with_key=False, extra_http_headers={"x-user": "reader"})
+    row = reader.locator("main tbody tr")
+    await expect(row.locator("td").last).to_have_text("1")
+
+    reopened: list[str] = []
+    reader.on("request", lambda request: reopened.append(request.url) if "/stream" in request.url else None)
+    other = await visit(f"{address}/jobs?status=failed", with_key=False)
+    await other.locator("tbody").get_by_role("button", name="Retry").click()
+
+    await expect(row.locator("td").last).to_have_text("0")
+    await expect(reader.locator(".toast")).to_have_count(0)
+    assert reopened == []
 
 
 async def test_who_may_not_see_payloads_sees_none_on_any_screen(

@@ -43,6 +43,26 @@ async def test_after_an_action_on_many_nothing_is_selected_and_the_page_is_live(
     await expect(is_told).to_be_visible()
 
 
+async def test_back_leads_to_the_place_in_the_list(
+    collection: Collection, open_dashboard: OpenDashboard
+) -> None:
+    await collection.insert_many([document(name=f"work-{number}") for number in range(50)])
+    page = await open_dashboard(path="/jobs")
+    link = page.get_by_role("link", name="work-7", exact=True)
+    await link.scroll_into_view_if_needed()
+    before = await page.evaluate("scrollY")
+    assert before > 500
+    await link.click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("work-7")
+    await expect(page).to_have_title(re.compile(r"^work-7 …[0-9a-f]{8} · Monque$"))
+    assert await page.evaluate("scrollY") == 0
+
+    await page.go_back()
+    await expect(page).to_have_title("Jobs · Monque")
+    await expect(link).to_be_in_viewport()
+    await page.wait_for_function("(before) => Math.abs(scrollY - before) < 2", arg=before)
+
+
 async def test_a_tab_in_the_background_asks_for_nothing(
     monque: Monque, collection: Collection, serve: Serve, visit: Visit, watch: Watch
 ) -> None:
@@ -149,7 +169,8 @@ async def test_the_reason_of_a_job_names_times_of_the_reader(
     sentence = page.locator(".why .sentence")
     await expect(sentence).to_contain_text(f"stored to run at {local:%b} {local.day}")
     await expect(sentence).to_contain_text(f"{local:%H:%M:%S} GMT+9")
-    await page.get_by_label("Time zone").select_option("UTC")
+    await page.get_by_role("button", name="Preferences").click()
+    await page.get_by_role("menuitemradio", name="UTC").click()
     await expect(sentence).to_contain_text(f"{due:%H:%M:%S} UTC")
 
 
@@ -162,7 +183,7 @@ async def test_an_int64_is_shown_and_found_to_its_last_digit(
     page = await open_dashboard(path="/jobs?name=count")
     await expect(page.locator("tr[data-row]")).to_have_count(3)
 
-    search = page.get_by_role("searchbox").first
+    search = page.get_by_role("combobox", name="Find")
     await search.fill(f"payload.n:{LARGE}")
     await search.press("Enter")
     await expect(page.locator("tr[data-row]")).to_have_count(1)

@@ -49,6 +49,15 @@ def test_a_job_that_waits_for_its_next_time_is_accounted_for(tale: Tale) -> None
     assert tale.verdict() == []
 
 
+def test_a_schedule_whose_time_comes_while_the_workers_stop_is_accounted_for(tale: Tale) -> None:
+    tale.store(3.0, "tick", how="schedule")
+    tale.found("tick", "pending", nextRunAt=datetime.fromtimestamp(NOON + 60, UTC))
+    tale.tell(59.5, "conductor", "idle")
+    tale.tell(63.0, "conductor", "down", whom="ann", whose_pid=30, code=0, meant=True)
+
+    assert tale.verdict() == []
+
+
 def test_a_job_that_failed_without_a_reason(tale: Tale) -> None:
     tale.store(3.0, "mute")
     tale.found("mute", "failed", failCount=3)

@@ -131,7 +131,7 @@ async def test_every_other_worker_runs_the_program_and_the_library_of_its_checko
         file.parent.mkdir(parents=True)
         file.write_text(text)
     history = History(tmp_path, "conductor")
-    company = Company(Nowhere(), tmp_path, history, 1, tmp_path)  # type: ignore[arg-type]
+    company = Company(Nowhere(), tmp_path, history, 1, tmp_path)
     company.workers, company.enqueuers, company.managers = company.workers[:2], [], []
 
     await company.start()

@@ -23,5 +23,8 @@ def test_nothing_is_lost_or_run_twice_while_everything_breaks(tmp_path: Path) ->
     assert told["violations"] == []
     assert told["completions"] > 100
     assert min(told[kind] for kind in ("snoozes", "cancelled", "time_limits", "pauses")) > 0
+    assert min(told["steps"][kind] for kind in ("calls", "known", "waits", "received")) > 0
+    kinds = ("limited", "callbacks", "children", "follow-ups", "not kept")
+    assert min(told["flows"][kind] for kind in kinds) > 0
     assert min(told["schedules"][f"{name} runs"] for name in ("pulse", "spawning", "skipping")) > 0
     assert sum(told["faults"].values()) >= 10

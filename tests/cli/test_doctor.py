@@ -19,6 +19,7 @@ from support import in_child
 from support.clocks import ago, ahead
 from support.jobs import claimed, document
 from support.servers import Servers
+from support.waits import receiving
 
 Call = Callable[..., Result]
 Jobs = Collection[dict[str, Any]]
@@ -26,8 +27,8 @@ Jobs = Collection[dict[str, Any]]
 CHECKS = [
     *("server", "replica set", "change streams", "transactions", "clock"),
     *("indexes", "superfluous indexes", "uses", "paused names", "schedules", "jobs without a worker"),
-    *("stale jobs", "stuck jobs", "expired jobs", "lost calls", "oldest due job", "finished jobs"),
-    "child processes",
+    *("stale jobs", "stuck jobs", "waits without an end", "expired jobs", "lost calls", "oldest due job"),
+    *("finished jobs", "child processes"),
 ]
 
 
@@ -164,10 +165,24 @@ def test_expired_and_stuck_jobs_and_lost_calls_are_found(call: Call, opened: Non
     found = checks(call("doctor", "--json"))
 
     assert (found["expired jobs"]["level"], found["expired jobs"]["message"][:6]) == ("warning", "1 wait")
-    assert found["expired jobs"]["advice"].endswith("run: monque jobs cancel --expired")
+    assert found["expired jobs"]["advice"].endswith("with: monque jobs cancel --expired")
     assert found["stuck jobs"]["level"] == "warning"
     assert found["lost calls"]["message"] == "1 ended job(s) should have run once more for a later call"
     assert found["stuck jobs"]["message"] == f"render {stuck['_id']} of me, late {late['_id']} of me"
+
+
+def test_waits_without_an_end_are_found_after_thirty_days(call: Call, opened: None, jobs: Jobs) -> None:
+    long = {"why": "signal", "key": "picked-up", "since": ago(days=31)}
+    jobs.insert_many(
+        [
+            found := receiving(parked=long),
+            receiving(parked={**long, "since": ago(days=29)}),
+            receiving(ahead(days=1), parked=long),
+        ]
+    )
+    told = checks(call("doctor", "--json"))["waits without an end"]
+
+    assert (told["level"], told["message"]) == ("warning", f"work {found['_id']}")
 
 
 @pytest.mark.parametrize(

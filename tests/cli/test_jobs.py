@@ -6,17 +6,17 @@ import json
 from collections.abc import Callable
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import pytest
 from bson import ObjectId
 from click.testing import Result
 from pymongo.collection import Collection
 
-from monque import Job, JobFilter
-from monque.cli.selection import Canceller
+from monque import Job, SyncMonque
 from support.clocks import ago, ahead, now
 from support.jobs import claimed, document
+from support.waits import STEPS, receiving, sleeping
 
 Call = Callable[..., Result]
 Jobs = Collection[dict[str, Any]]
@@ -95,6 +95,7 @@ def test_filters_and_order(
     [
         (["--expired"], [0]),
         (["--expired", "--status", "cancelled"], []),
+        (["--not-expired"], [1, 2, 3]),
         (["--cancelled-by", "expiry"], [2]),
         (["--cancelled-by", "operator"], [3]),
         (["--cancelled-by", "handler"], []),
@@ -138,7 +139,7 @@ def test_jobs_run_now(call: Call, jobs: Jobs) -> None:
     assert "it is completed; only a pending one can be" in refused.stderr
     assert call("jobs", "run-now", str(running["_id"])).output == f"due now: {running['_id']}\n"
     asked = call("jobs", "run-now", "--due-after", "2000-01-01T00:00Z", "--not-recurring", "--yes")
-    assert asked.output == "due now: 3 job(s)\n"
+    assert asked.output == "due now: 2 job(s)\n"  # the first one is due already
     assert jobs.count_documents({"nextRunAt": {"$gt": ahead(minutes=30)}, "status": "pending"}) == 1
     call("jobs", "run-now", str(schedule["_id"]))
     assert jobs.count_documents({"nextRunAt": {"$gt": ahead(minutes=30)}, "status": "pending"}) == 0
@@ -186,12 +187,6 @@ def test_the_list_says_why_a_job_was_cancelled(call: Call, jobs: Jobs) -> None:
 
     ends = ["wrong customer", "ValueError: the only reason", "ValueError: it failed before"]
     assert [line for line, end in zip(listed[1:], ends, strict=True) if line.endswith(end)] == listed[1:]
-
-
-def test_the_choices_of_cancelled_by_are_those_of_the_filter() -> None:
-    [theirs, _none] = get_args(get_type_hints(JobFilter)["cancelled_by"])
-
-    assert get_args(Canceller) == get_args(theirs)
 
 
 def test_a_list_that_is_cut_says_so(call: Call, jobs: Jobs) -> None:
@@ -282,9 +277,15 @@ FULL = {
     "log": [{"at": now(), "level": "info", "text": "began"}],
     "result": {"rows": 3},
     "resultError": "too large",
+    "steps": [{"n": "charge", "k": "step", "at": ago(minutes=2), "ms": 40, "v": {"receipt": 7}}],
+    "batch": "import-42",
+    "turn": {"line": "k:s:ada", "slot": 1},
+    "signals": [{"n": "picked-up", "at": ago(minutes=1), "v": None}],
+    "parent": {"id": ObjectId(), "step": "pack", "at": 0},
 }
-# This one is a schedule, so it does not expire. It has a time and its payload, was read and is not cancelled.
-ABSENT = {"expires_at", "is_parked", "payload_size", "enqueued", "cancelled_by"}
+# This one is a schedule, so it does not expire. It has a time and its payload, was read, is not cancelled and
+# runs, so that it does not wait.
+ABSENT = {"expires_at", "is_parked", "payload_size", "enqueued", "cancelled_by", "waits_for"}
 
 
 def test_a_shown_job_lacks_no_field_of_job(call: Call, jobs: Jobs) -> None:
@@ -296,7 +297,7 @@ def test_a_shown_job_lacks_no_field_of_job(call: Call, jobs: Jobs) -> None:
     assert set(as_json) == every
     assert {name for name, value in as_json.items() if value in (None, False)} == ABSENT
     shown = {line.split()[0] for line in told.splitlines() if not line.startswith(" ")}
-    assert shown == (every | {"attempts", "log:"}) - {"history", "log"} - ABSENT
+    assert shown == (every | {"attempts", "log:", "steps:"}) - {"history", "log", "steps"} - ABSENT
 
 
 def test_that_a_job_is_parked_or_was_put_off_is_shown(call: Call, jobs: Jobs) -> None:
@@ -306,6 +307,128 @@ def test_that_a_job_is_parked_or_was_put_off_is_shown(call: Call, jobs: Jobs) ->
 
     assert "is_parked           True\n" in told.stdout
     assert "snooze_count        2\n" in told.stdout
+
+
+def test_a_list_says_what_its_jobs_wait_for(call: Call, jobs: Jobs) -> None:
+    until = datetime(2040, 1, 1, tzinfo=UTC)
+    jobs.insert_many([receiving(), receiving(until), sleeping(until)])
+    told = call("jobs", "list", "--waiting", "--sort", "id").stdout.splitlines()[1:]
+
+    assert [line.partition(" 0  ")[2].strip() for line in told] == [
+        "waits for the signal picked-up",
+        "waits for the signal picked-up, until 2040-01-01T00:00:00Z",
+        "waits until 2040-01-01T00:00:00Z",
+    ]
+
+
+def test_the_steps_of_a_job_and_its_wait_are_shown(call: Call, jobs: Jobs) -> None:
+    jobs.insert_one(job := receiving(until := datetime(2040, 1, 1, tzinfo=UTC)))
+    told = call("jobs", "show", str(job["_id"])).stdout
+    [as_json] = lines(call("jobs", "show", str(job["_id"]), "--json"))
+
+    assert "waits_for           the signal picked-up, until 2040-01-01T00:00:00Z\n" in told
+    assert " step charge after 0.012 s: {'payment': 7}\n" in told
+    assert " signal courier until 2040-01-01T00:00:00Z\n" in told  # not how long the run before it took
+    assert as_json["waits_for"]["until"] == until.isoformat(timespec="milliseconds")
+    assert [step["name"] for step in as_json["steps"]] == ["charge", "pause", "book", "courier"]
+    assert as_json["steps"][0]["value"] == {"payment": 7}
+
+
+def test_the_jobs_that_a_job_has_run_are_shown_by_their_states(call: Call, jobs: Jobs) -> None:
+    entry = {"n": "pack", "k": "jobs", "at": datetime(2040, 1, 1, tzinfo=UTC), "ms": 40, "jobs": 3}
+    jobs.insert_one(job := receiving(steps=[{**entry, "v": "cf-", "over": datetime.now(UTC)}]))
+
+    told = call("jobs", "show", str(job["_id"])).stdout
+
+    assert "2040-01-01T00:00:00Z jobs pack: cf-\n" in told
+
+
+def test_a_job_is_retried_from_a_step(call: Call, jobs: Jobs) -> None:
+    jobs.insert_one(job := document(status="failed", steps=STEPS))
+
+    refused = call("jobs", "retry", str(job["_id"]), "--from-step", "ship")
+    done = call("jobs", "retry", "--name", "work", "--from-step", "book", "--yes", "--json")
+    call("jobs", "cancel", str(job["_id"]))
+    again = call("jobs", "retry", str(job["_id"]), "--from-start")
+
+    assert (refused.exit_code, done.exit_code, again.exit_code) == (1, 0, 0)
+    assert refused.stderr.endswith("from the step 'ship': it has no such step\n")
+    assert lines(done) == [{"count": 1, "errors": []}]
+    assert "steps" not in (jobs.find_one({"_id": job["_id"]}) or {"steps": ()})
+
+
+def test_a_signal_is_sent_and_recorded_without_its_data(call: Call, jobs: Jobs, uri: str) -> None:
+    jobs.insert_many([waits := receiving(), ended := document(status="completed")])
+    data = '{"pin": 4711}'
+
+    sent = call("jobs", "signal", str(waits["_id"]), "picked-up", data, "--id", "evt_1", "--note", "by phone")
+    again = call("jobs", "signal", str(waits["_id"]), "picked-up", data, "--id", "evt_1", "--json")
+    late = call("jobs", "signal", str(ended["_id"]), "picked-up", data)
+    nobody = call("jobs", "signal", NOBODY, "picked-up")
+    wrong = call("jobs", "signal", str(waits["_id"]), "picked-up", "{")
+
+    assert (sent.exit_code, sent.stdout) == (0, f"sent picked-up to {waits['_id']}\n")
+    assert lines(again) == [{"id": str(waits["_id"]), "done": True, "error": None}]
+    told = f"Error: cannot signal job {ended['_id']}: it is completed, so nothing receives it\n"
+    assert (late.exit_code, late.stderr) == (1, told)
+    assert (nobody.exit_code, wrong.exit_code) == (1, 2)
+    [signal] = (jobs.find_one({"_id": waits["_id"]}) or {})["signals"]
+    assert (signal["n"], signal["v"], signal["id"]) == ("picked-up", {"pin": 4711}, "evt_1")
+    with SyncMonque(uri) as monque:
+        refused, _, entry = monque.audit().entries
+    assert (entry.action, entry.note, entry.after) == (
+        "signal",
+        "by phone",
+        {"signal": "picked-up", "size": 22},
+    )
+    assert (refused.outcome, refused.after) == ("failed", {"signal": "picked-up"})
+    assert "4711" not in f"{entry}{refused}"
+
+
+def test_the_slowest_jobs_are_listed(call: Call, jobs: Jobs) -> None:
+    due = ago(minutes=10)
+    for ran in (2, 90, 3):
+        times = {"nextRunAt": due, "startedAt": due, "finishedAt": due + timedelta(seconds=ran)}
+        jobs.insert_one(document(name=f"ran-{ran}", status="completed", **times))
+
+    told = call("jobs", "list", "--sort", "ran", "--ran-at-least", "2.5s", "--updated-after", "1h")
+    as_json = lines(call("jobs", "list", "--sort", "waited", "--limit", "1", "--json"))
+    wrong = call("jobs", "list", "--sort", "ran", "--all")
+
+    heading, *rows = told.stdout.splitlines()
+    assert heading.split() == ["id", "name", "status", "ran", "waited", "ended"]
+    assert [row.split()[1:4] for row in rows] == [
+        ["ran-90", "completed", "1m"],
+        ["ran-3", "completed", "3.0s"],
+    ]
+    assert [job["status"] for job in as_json] == ["completed"]
+    assert (wrong.exit_code, "the longest first" in wrong.stderr) == (2, True)
+
+
+def test_a_waiting_job_is_edited_and_that_is_recorded_without_its_payload(
+    call: Call, jobs: Jobs, uri: str
+) -> None:
+    jobs.insert_many([waits := document(nextRunAt=ahead(hours=1)), ended := document(status="completed")])
+
+    edited = call(
+        "jobs", "edit", str(waits["_id"]), "--data", '{"pin": 4711}', "--priority", "3", "--note", "typo"
+    )
+    moved = lines(call("jobs", "edit", str(waits["_id"]), "--data", "null", "--delay", "2h", "--json"))
+    late = call("jobs", "edit", str(ended["_id"]), "--priority", "1")
+    nobody = call("jobs", "edit", NOBODY, "--priority", "1")
+    nothing = call("jobs", "edit", str(waits["_id"]))
+
+    assert (edited.exit_code, edited.stdout.startswith(f"edited {waits['_id']}, due at ")) == (0, True)
+    assert [(job["data"], job["priority"]) for job in moved] == [(None, 3)]
+    assert (late.exit_code, late.stderr) == (
+        1,
+        f"Error: cannot edit job {ended['_id']}: it is completed; only a pending one can be\n",
+    )
+    assert (nobody.exit_code, nothing.exit_code) == (1, 2)
+    with SyncMonque(uri) as monque:
+        refused, _, entry = monque.audit().entries
+    assert (entry.action, entry.note, entry.after) == ("edit", "typo", {"priority": 3, "payload": "changed"})
+    assert (refused.outcome, "4711" in f"{entry}") == ("failed", False)
 
 
 def test_what_json_does_not_know_is_shown_as_extended_json(call: Call, jobs: Jobs) -> None:
@@ -582,6 +705,7 @@ def test_a_job_whose_key_is_taken_is_told(call: Call, jobs: Jobs) -> None:
             "either --at or --delay",
         ),
         (["retry", "--all", "--spread", "x", "--yes"], "'x' is no duration"),
+        (["retry", NOBODY, "--spread", "10m"], "--spread is for many jobs"),
         (["list", "--limit", "0"], "0 is not in the range"),
         (["list", "--sort", "name"], "'name' is not one of"),
     ],
@@ -630,6 +754,23 @@ def test_a_running_job_is_asked_to_stop(call: Call, jobs: Jobs) -> None:
     assert again == [{"id": str(runs["_id"]), "done": True, "error": None, "requested": True}]
     assert [job["cancel"]["reason"] for job in jobs.find()] == ["enough", "enough"]
     assert [job["status"] for job in jobs.find().sort("status")] == ["cancelled", "processing"]
+
+
+def test_running_jobs_are_asked_to_stop_by_id_and_by_filters(call: Call, jobs: Jobs) -> None:
+    first, second, waits = claimed("me"), claimed("me"), document()
+    jobs.insert_many([first, second, waits])
+
+    told = call("jobs", "stop", str(first["_id"]), "--note", "enough")
+    assert told.stdout == f"asked {first['_id']} to stop\n"
+    assert jobs.find_one({"_id": first["_id"]})["cancel"]["reason"] == "enough"
+    refused = call("jobs", "stop", str(waits["_id"]))
+    assert (refused.exit_code, "only a processing one can be" in refused.stderr) == (1, True)
+    asked = call("jobs", "stop", "--claimed-by", "me", typed="y\n")
+    assert "Stop 2 job(s) that are processing (claimed by me)?" in asked.output
+    assert asked.stdout.endswith(" running job(s) to stop\n")
+    as_json = lines(call("jobs", "stop", "--name", "nobody", "--json"))
+    assert as_json == [{"count": 0, "errors": [], "requested": 0}]
+    assert jobs.count_documents({"status": "processing", "cancel": {"$exists": True}}) == 2
 
 
 def test_jobs_that_run_and_are_passed_over_are_counted(call: Call, jobs: Jobs) -> None:

@@ -12,10 +12,9 @@ import click
 import pytest
 
 from monque import Monque, Options
-from monque.cli.health import answer
+from monque.cli.listen import answer
 from monque.cli.log import JsonFormatter, TextFormatter
-from monque.cli.reload import modified_times
-from monque.cli.supervise import described
+from monque.cli.supervise import described, modified_times
 from monque.cli.times import duration, span
 from monque.cli.work import Place, Settings, configure
 

@@ -70,7 +70,7 @@ def test_what_is_done_to_one_job_is_recorded_with_how_it_was(call: Call, jobs: D
     job = insert(jobs, nextRunAt=ahead(hours=1))
     for line in (
         ("cancel", job, "--reason", "wrong customer"),
-        ("retry", job),
+        ("retry", job, "--note", "ticket 7"),
         ("reschedule", job, "--delay", "1h"),
         ("priority", "3", job),
         ("delete", job),
@@ -88,7 +88,7 @@ def test_what_is_done_to_one_job_is_recorded_with_how_it_was(call: Call, jobs: D
     cancel, retry, *_, delete = entries
     assert (cancel["before"]["status"], cancel["after"]["status"]) == ("pending", "cancelled")
     assert cancel["note"] == "wrong customer"
-    assert retry["after"]["status"] == "pending"
+    assert (retry["after"]["status"], retry["note"]) == ("pending", "ticket 7")
     assert "after" not in delete
 
 
@@ -99,14 +99,14 @@ def test_what_did_not_work_is_recorded_and_says_no_unique_key(call: Call, jobs: 
     taken = insert(jobs, uniqueKey="4242", status="failed", failReason="x")
     gone = str(ObjectId())
 
-    result = call("jobs", "retry", done, taken, gone)
+    result = call("jobs", "retry", done, taken, gone, "--note", "ticket 7:")
 
     assert result.exit_code == 1
     entries = trail(jobs)
     assert [(each["outcome"], each["note"]) for each in entries] == [
-        ("failed", "cannot retry it: it is completed"),
-        ("failed", "cannot retry it: it is failed"),
-        ("failed", "no such job"),
+        ("failed", "ticket 7: cannot retry it: it is completed"),
+        ("failed", "ticket 7: cannot retry it: it is failed"),
+        ("failed", "ticket 7: no such job"),
     ]
     assert "4242" not in str(entries)
     assert "monque.audit" not in result.output
@@ -218,6 +218,9 @@ def test_audit_lists_the_newest_first_and_takes_filters(call: Call, jobs: Docume
         (["--job", job], ["cancel"]),
         (["--actor", getpass.getuser()], ["cancel", "pause"]),
         (["--action", "pause"], ["pause"]),
+        (["--action", "pause", "--action", "cancel"], ["cancel", "pause"]),
+        (["--since", "1h"], ["cancel", "pause"]),
+        (["--until", "1h"], []),
         (["--actor", "nobody"], []),
         (["--limit", "1"], ["cancel"]),
     ):

@@ -79,6 +79,19 @@ def test_as_json_the_fields_are_those_of_a_schedule(call: Call) -> None:
     assert triggered["id"] != shown["id"]
 
 
+def test_a_schedule_that_has_run_shows_its_recent_runs(call: Call, uri: str) -> None:
+    with SyncMonque(uri) as monque:
+        monque.worker("report", lambda job: None)
+        monque.schedule("@daily", "report", run_now=True)
+        monque.run_until_idle()
+
+    shown = json.loads(call("schedules", "show", "report", "--json").output)
+    [run] = shown["recent_runs"]
+    assert (run["outcome"], run["job_id"], run["duration"] < 60) == ("completed", None, True)
+    assert json.loads(call("schedules", "list", "--json").output) == shown
+    assert "  completed after " in call("schedules", "show", "report").output
+
+
 def test_an_unknown_schedule_is_exit_code_1(call: Call) -> None:
     for command in ("show", "pause", "resume", "trigger", "remove", "next"):
         told = call("schedules", command, "report", "--unique-key", "k")

@@ -12,8 +12,8 @@ from click.testing import Result
 from pymongo.collection import Collection
 
 from monque import Options
-from monque.cli import snapshot
-from monque.cli.snapshot import Watcher
+from monque.cli import top
+from monque.cli.top import Watcher
 from monque.sync import SyncMonque
 from support.clocks import ago, now
 from support.jobs import claimed, document
@@ -48,7 +48,7 @@ def test_as_json_each_look_is_a_line(call: Call, jobs: Jobs) -> None:
 
     assert [line["name"] for line in first["names"]] == ["mail", "render"]
     assert set(first["names"][0]) == {
-        *("name", "due", "later", "processing", "oldest_due", "failed", "cancelled", "paused"),
+        *("name", "due", "later", "waiting", "processing", "oldest_due", "failed", "cancelled", "paused"),
         *("completed_per_min", "failed_per_min"),
     }
     assert set(first) == {"taken_at", "names", "running", "failures", "retries", "paused"}
@@ -64,7 +64,7 @@ def test_a_run_that_was_told_to_stop_is_marked(
     asked = {"at": ago(minutes=5), "by": "operator"}
     jobs.insert_many([claimed("me", name="plain"), claimed("me", name="asked", cancel=asked)])
     first = {run.job.name: run.state for run in watcher.look().running}
-    monkeypatch.setattr(snapshot, "_STUCK_AFTER", timedelta(0))
+    monkeypatch.setattr(top, "_STUCK_AFTER", timedelta(0))
     second = {run.job.name: run.state for run in watcher.look().running}
 
     assert first == {"plain": "", "asked": "stopping"}

@@ -24,7 +24,7 @@ from click.testing import Result
 
 from cli.conftest import Documents, Program
 from monque.cli.web import Serving, _tell
-from monque.web.key import Key
+from monque.web.access.key import Key
 from support.jobs import document
 from support.web import KEY
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import httpx2
-import pytest
 
 from .conftest import Configure, Work
 
@@ -29,7 +28,6 @@ add.enqueue(0)
 def test_workers_that_were_forked_enqueue_in_both_ways(
     configure: Configure, environment: dict[str, str], tmp_path: Path, work: Work
 ) -> None:
-    pytest.importorskip("gunicorn", reason="needs gunicorn: pip install gunicorn")
     from support.djangoapp.tasks import add, seen
 
     configure()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from monque import PayloadError, SyncMonque
-from monque.django.names import job_name, monque_priority, split_name
+from monque.django.results import job_name, monque_priority, split_name
 
 from .conftest import Configure, Work
 
@@ -331,7 +331,7 @@ class TestQueues:
 
         names = {job.name for job in monque.get_jobs()}
         assert names == {"default:support.djangoapp.tasks.add", "emails:support.djangoapp.tasks.send"}
-        assert {split_name(name)[0] for name in names} == {"default", "emails"}  # type: ignore[index]
+        assert {split_name(name)[0] for name in names} == {"default", "emails"}
 
     def test_a_worker_can_serve_some_queues_only(self, tasks: Any, work: Work) -> None:
         plain = tasks.send.using(queue_name="default").enqueue("grace@example.org")
@@ -590,7 +590,7 @@ class TestErrors:
             message="it died",
         )
 
-        (error,) = result_of("default", replace(job, history=(lost,))).errors  # type: ignore[type-var]
+        (error,) = result_of("default", replace(job, history=(lost,))).errors
         assert error.exception_class is ProcessDiedError
         assert error.traceback == "ProcessDiedError: it died"
 

@@ -47,7 +47,6 @@ def run(program: str, folder: Path) -> str:
 
 
 def test_a_view_of_flask_stores_a_job_and_its_handler_has_the_application(uri: str, tmp_path: Path) -> None:
-    pytest.importorskip("flask", reason="needs Flask: pip install flask")
     write_files(tmp_path, uri)
     (tmp_path / "shop").rename(tmp_path / "project_of_django")  # the page's file shop.py, not its package
 
@@ -65,7 +64,6 @@ def test_a_view_of_flask_stores_a_job_and_its_handler_has_the_application(uri: s
 
 
 def test_a_view_of_django_stores_a_job_and_a_worker_process_runs_it(uri: str, tmp_path: Path) -> None:
-    pytest.importorskip("django", reason="needs Django: pip install django")
     write_files(tmp_path, uri)
     (tmp_path / "shop.py").unlink()  # the page's package shop, not its file
     (tmp_path / "project").mkdir()

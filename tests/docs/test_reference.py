@@ -17,7 +17,7 @@ from monque._values.settings import Policy
 
 DOCS = Path(__file__).parents[2] / "docs"
 # A policy that says everything.
-EVERYTHING = Policy(**{field.name: 1 for field in fields(Policy)})  # type: ignore[arg-type]
+EVERYTHING = Policy(**{field.name: 1 for field in fields(Policy)})
 UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days"}
 
 
@@ -124,7 +124,7 @@ def test_the_docstring_of_the_options_has_a_line_for_each() -> None:
 
 def test_the_page_on_typescript_names_every_field_that_is_stored() -> None:
     store = Path(monque.__file__).parent / "_store"
-    files = ("document", "unique", "progress", "planning")
+    files = ("document", "flows", "unique", "progress", "schedules")
     paths = [*(store / f"{name}.py" for name in files), *(store / "transitions").glob("*.py")]
     code = "".join(path.read_text() for path in paths)
     answers = {"writeErrors", "writeConcernErrors"}  # of the server
@@ -138,6 +138,8 @@ def test_the_page_on_typescript_names_every_field_that_is_stored() -> None:
     stored |= {"again", "count", "priority", "ms"}
     stored |= {"result", "progress", "done", "total", "log", "level", "text"}
     stored |= {"schedule", "every", "anchor", "grace", "overlap"}
+    stored |= {"steps", "signals", "parked", "n", "k", "v", "until", "over", "id", "key", "redo"}
+    stored |= {"batch", "order", "parent", "step", "jobs", "turn", "line", "slot"}
     page = (DOCS / "guides/typescript.md").read_text().partition("## Every field")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (`[^|]+) \|", page, re.MULTILINE)
     listed = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
@@ -162,5 +164,5 @@ def test_every_example_is_listed() -> None:
     page = (DOCS / "guides/examples.md").read_text()
 
     assert set(re.findall(r"^\| `examples/([\w.]+)` \|", page, re.MULTILINE)) == there
-    assert set(re.findall(r"^\$ .venv/bin/python examples/(\S+)$", page, re.MULTILINE)) == there
+    assert set(re.findall(r"^\$ .venv/bin/python (?:-m )?examples[/.](\S+)$", page, re.MULTILINE)) == there
     assert set(re.findall(r"^\| \[`([\w.]+)`\]", (examples / "README.md").read_text(), re.MULTILINE)) == there

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ NAMES = [
     *(f"monque.django.{name}" for name in importlib.import_module("monque.django").__all__),
     *(f"monque.litestar.{name}" for name in importlib.import_module("monque.litestar").__all__),
     *(f"monque.flask.{name}" for name in importlib.import_module("monque.flask").__all__),
+    *(f"monque.sentry.{name}" for name in importlib.import_module("monque.sentry").__all__),
+    *(f"monque.pydantic_ai.{name}" for name in importlib.import_module("monque.pydantic_ai").__all__),
     *(f"monque.web.{name}" for name in importlib.import_module("monque.web").__all__),
     *(
         f"monque.testing.{name}"
@@ -34,19 +37,25 @@ NAMES = [
             "rehearse",
             "Rehearsal",
             "JobCalls",
+            "run_until_idle",
             "assert_enqueued",
             "assert_not_enqueued",
         )
     ),
-    *(f"monque.pytest_plugin.{name}" for name in ("monque", "monque_uri", "monque_server")),
+    *(f"monque.pytest_plugin.{name}" for name in ("monque", "monque_uri", "replay", "monque_server")),
     *(f"monque.embedded.{name}" for name in ("EmbeddedMongo", "EmbeddedMongoError", "find_mongod")),
 ]
 # Of types: they have no docstring.
 ALIASES = {
+    "monque.FILTERS",
+    "monque.OPERATIONS",
     "monque.Overlap",
     "monque.Sort",
+    "monque.Slowness",
     "monque.Direction",
     "monque.EventKind",
+    "monque.CallNext",
+    "monque.SyncCallNext",
     "monque.StatusName",
     "monque.UseName",
     "monque.fastapi.MonqueDep",
@@ -76,15 +85,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def text_of(page: str) -> str:
-    """The page as it is read, in one line."""
-    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", "", page)))
-
-
-@pytest.fixture(scope="module")
-def reference(site: Path) -> list[tuple[set[str], str]]:
-    """The anchors and the text of each page of the reference."""
-    pages = [path.read_text() for path in (site / "reference").rglob("index.html")]
-    return [(set(re.findall(r'id="([^"]+)"', page)), text_of(page)) for page in pages]
+    """The page as it is read, in one line and without stars."""
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", "", page))).replace("*", "")
 
 
 def documented(name: str) -> Any:
@@ -99,15 +101,20 @@ def documented(name: str) -> Any:
     return found
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_reference_shows_the_name_with_its_docstring(
-    name: str, reference: list[tuple[set[str], str]]
-) -> None:
-    [text] = [text for anchors, text in reference if name in anchors]
-    if name not in ALIASES:
-        first_line = (inspect.getdoc(documented(name)) or "").partition("\n")[0]
-        assert first_line
-        assert first_line.replace("`", "").replace("*", "") in text.replace("*", "")
+def test_the_reference_shows_each_name_once_and_with_its_docstring(site: Path) -> None:
+    pages = [path.read_text() for path in (site / "reference").rglob("index.html")]
+    shown = {page: text_of(page) for page in pages}
+    anchors = Counter(anchor for page in pages for anchor in set(re.findall(r'id="([^"]+)"', page)))
+
+    assert [name for name in NAMES if anchors[name] != 1] == []
+    assert [name for name in NAMES if name not in ALIASES and not is_shown(name, shown)] == []
+
+
+def is_shown(name: str, shown: dict[str, str]) -> bool:
+    """Whether the page that has the name has the first line of its docstring."""
+    first_line = (inspect.getdoc(documented(name)) or "").partition("\n")[0].replace("`", "").replace("*", "")
+    [text] = [text for page, text in shown.items() if f'id="{name}"' in page]
+    return bool(first_line) and first_line in text
 
 
 def test_every_link_leads_to_an_anchor_that_exists(site: Path) -> None:

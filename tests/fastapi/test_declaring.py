@@ -83,7 +83,7 @@ class TestFunctions:
         async def greet(job: Job[str], greeting: Annotated[str, Depends(get_greeting)]) -> str:
             return f"{greeting} {job}"
 
-        assert await greet("Ada", greeting="Good evening") == "Good evening Ada"  # type: ignore[arg-type]
+        assert await greet("Ada", greeting="Good evening") == "Good evening Ada"
 
     async def test_concurrency_is_that_of_the_worker(self, shop: OpenShop) -> None:
         jobs = JobRouter()
@@ -109,6 +109,18 @@ class TestFunctions:
             done = await it.process(greet, "Ada")
             assert await it.monque.result_of(done) == "Hello Ada"
             assert (await it.monque.wait_for(done)).progress is not None
+
+    async def test_a_result_has_the_type_that_the_handler_names(self, shop: OpenShop) -> None:
+        jobs = JobRouter()
+
+        @jobs.job("count", store_result=True)
+        async def count(job: Job[str], greeting: Annotated[str, Depends(get_greeting)]) -> tuple[str, int]:
+            return greeting, len(job.data)
+
+        async with shop(routers=[jobs]) as it:
+            stored = await count.enqueue("Ada")
+            await it.monque.run_until_idle()
+            assert await it.monque.result_of(stored) == ("Hello", 3)
 
     async def test_a_handler_with_dependencies_cannot_be_registered_without_an_application(
         self, monque: Monque

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import pytest
 from fastapi import Depends, FastAPI
 
-from monque import ConfigurationError, Job, JobCompleted, JobStatus, Monque
+from monque import CallNext, ConfigurationError, Job, JobCompleted, JobStatus, Monque
 from monque.fastapi import JobRouter, setup_monque, worker_lifespan
 from support.aliases import Make
 
@@ -51,6 +51,35 @@ async def test_hooks_run_inside_the_lifespan_of_the_application(make_monque: Mak
         "work with monque",
         *("router stop", "monque stop", "monque down", "app down"),
     ]
+
+
+async def test_a_middleware_runs_around_the_dependencies_of_a_handler(make_monque: Make) -> None:
+    said: list[Any] = []
+
+    async def around(job: Job[Any], call_next: CallNext) -> Any:
+        said.append(f"in: {job.name}")
+        said.append(f"out: {await call_next()}")
+
+    def basket() -> Iterator[str]:
+        said.append("basket")
+        yield "a basket"
+        said.append("basket away")
+
+    jobs = JobRouter()
+
+    @jobs.job("work")
+    async def work(job: Job[None], basket: Annotated[str, Depends(basket)]) -> str:
+        said.append(basket)
+        return "done"
+
+    app = FastAPI()
+    monque = make_monque(middleware=[around])
+    setup_monque(app, monque, routers=[jobs])
+    async with app.router.lifespan_context(app):
+        await monque.enqueue(work)
+        await monque.run_until_idle()
+
+    assert said == ["in: work", "basket", "a basket", "basket away", "out: done"]
 
 
 async def test_an_application_that_starts_again_has_its_hooks_once(monque: Monque) -> None:
@@ -179,6 +208,6 @@ async def test_hooks_of_discovered_routers_run(shop: OpenShop, tmp_path: Any, mo
     )
     monkeypatch.syspath_prepend(tmp_path)
     async with shop(discover=["hooked_jobs"]):
-        import hooked_jobs  # type: ignore[import-not-found]
+        import hooked_jobs
 
         assert hooked_jobs.said == ["start"]

@@ -267,7 +267,7 @@ async def test_run_workers_runs_the_lifespan_and_processes_also_for_a_producer(
 async def test_wrong_arguments(monque: Monque) -> None:
     app = FastAPI()
     with pytest.raises(ConfigurationError, match="takes a Monque"):
-        setup_monque(app, "mongodb://localhost")  # type: ignore[arg-type]
+        setup_monque(app, "mongodb://localhost")
 
     setup_monque(app, monque)
     with pytest.raises(ConfigurationError, match="call setup_monque once"):

@@ -41,7 +41,7 @@ def reads_form(name: Annotated[str, Form()]) -> None: ...
 def reads_file(upload: Annotated[UploadFile, File()]) -> None: ...
 def reads_anything(page: int) -> None: ...
 def reads_anything_with_default(page: int = 1) -> None: ...
-def reads_anything_unannotated(page) -> None: ...  # type: ignore[no-untyped-def]
+def reads_anything_unannotated(page) -> None: ...
 def wants_response(response: Response) -> None: ...
 def wants_tasks(tasks: BackgroundTasks) -> None: ...
 def wants_socket(socket: WebSocket) -> None: ...
@@ -126,7 +126,7 @@ def test_the_constructor_of_a_class() -> None:
 
 
 def test_a_name_that_cannot_be_found() -> None:
-    def get_service(dependency: Annotated[str, Depends(nowhere)]) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+    def get_service(dependency: Annotated[str, Depends(nowhere)]) -> None: ...  # noqa: F821
 
     with pytest.raises(WorkerRegistrationError, match=r"send -> get_service: .*'nowhere' is not defined"):
 
@@ -169,7 +169,7 @@ def test_a_decorator_without_its_argument(decorator: Any) -> None:
 
 def test_something_that_is_neither_a_function_nor_a_class() -> None:
     with pytest.raises(WorkerRegistrationError, match="a job is a function or a class, not 'send'"):
-        job("send")("send")  # type: ignore[call-overload]
+        job("send")("send")
 
 
 def test_a_generator_function() -> None:

@@ -196,7 +196,7 @@ async def test_a_def_handler_that_forgets_to_await_what_a_class_stores_fails(sho
     @job("first")
     class First(JobClass[Email]):
         def handle(self, job: Job[Email]) -> None:
-            First.enqueue(ADA)  # type: ignore[unused-coroutine]
+            First.enqueue(ADA)
 
     async with shop(routers=[First]) as it:
         stored = await First.enqueue(ADA, max_attempts=1)

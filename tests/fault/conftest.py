@@ -13,7 +13,7 @@ from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
 from support import servers
-from support.aliases import Database, Failing
+from support.aliases import Collection, Database, Failing
 from support.places import drop_collections
 from support.proxy import Proxy
 from support.servers import Servers
@@ -85,3 +85,12 @@ def victim(host: Servers, database: Database) -> str:
 def failing(database: Database) -> Failing:
     """`support.servers.failing`, for the commands of the instances at `victim`."""
     return partial(servers.failing, database.client, app_name=VICTIM)
+
+
+@pytest.fixture
+async def brief_transactions(collection: Collection) -> AsyncIterator[None]:
+    """The server ends a transaction after a second, not after a minute, when its owner is gone."""
+    admin = collection.database.client.admin
+    await admin.command("setParameter", 1, transactionLifetimeLimitSeconds=1)
+    yield
+    await admin.command("setParameter", 1, transactionLifetimeLimitSeconds=60)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from monque import JobStatus, Monque, Options, Worker, Workers
-from monque._engine.processes import Children
+from monque._processes.pool import Children
 from support import in_child
 from support.aliases import Database
 from support.programs.child import child
@@ -102,6 +102,7 @@ async def test_no_descriptor_no_thread_and_no_process_is_left() -> None:
     for _ in range(2):
         children = Children(Options(), contextvars.copy_context())
         child = await children.take(run)
+        assert child is not None
         pids.append(child.pid)
         children.give_back(run, child)
         await children.end()
@@ -154,22 +155,41 @@ def test_a_main_file_that_starts_again_when_it_is_imported_is_told_so(uri: str, 
     assert 'put what the program does below `if __name__ == "__main__":`' in done.stdout, done.stderr
 
 
-def test_who_has_no_such_handler_imports_nothing_for_them(uri: str) -> None:
-    program = """
-        import asyncio, sys
-        from monque import Job, Monque
-        async def main():
-            async with Monque(sys.argv[1]) as monque:
-                @monque.worker("work")
-                def work(job: Job[None]) -> None: ...
-                await monque.enqueue("work")
-                await monque.run_until_idle()
+IMPORTS = """
+    import asyncio, sys
+    from monque import Job, Monque
+
+    def imported():
+        names = ("multiprocessing", "pickle", "monque._processes", "monque._workers.address")
+        return [name for name in names if name in sys.modules]
+
+    def compute(job: Job[None]) -> None: ...
+
+    async def main():
+        async with Monque(sys.argv[1]) as monque:
+            @monque.worker("plain")
+            async def plain(job: Job[None]) -> None: ...
+            @monque.worker("threaded")
+            def threaded(job: Job[None]) -> None: ...
+            await monque.enqueue("plain")
+            await monque.enqueue("threaded")
+            await monque.run_until_idle()
+            print(imported())
+            monque.worker("compute", compute, mode="process")
+            job = await monque.enqueue("compute")
+            await monque.run_until_idle()
+            print((await monque.get_job(job.id)).status.value, imported())
+
+    if __name__ == "__main__":
         asyncio.run(main())
-        ours = [f"monque._engine.{name}" for name in ("processes", "process", "spawning", "child")]
-        names = ["multiprocessing", "pickle", *ours]
-        print([name for name in names if name in sys.modules])
-    """
+"""
 
-    done = run(textwrap.dedent(program), "-", uri)
 
-    assert done.stdout.strip() == "[]", done.stderr
+def test_children_are_imported_with_the_first_job_that_needs_one(uri: str, tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(textwrap.dedent(IMPORTS))
+
+    done = run("", str(path), uri)
+
+    after = "completed ['pickle', 'monque._processes', 'monque._workers.address']"
+    assert done.stdout.splitlines() == ["[]", after], done.stderr

@@ -94,5 +94,31 @@ async def test_a_job_of_the_near_future_runs_at_its_time_although_the_clock_jump
     assert timedelta(0) <= ran["startedAt"] - ran["nextRunAt"] + timedelta(milliseconds=5) < SLACK
 
 
+@pytest.mark.parametrize("asleep", [False, True])
+@pytest.mark.parametrize("hours", [1, -1])
+async def test_a_sleep_lasts_as_long_as_it_should_although_the_clock_jumps(
+    uri: str, collection: Collection, hours: int, asleep: bool
+) -> None:
+    """Its beginning, its end and the stamp of the claim that passes it are the server's."""
+    async with child("jumping_worker", uri) as worker:
+        await worker.wait_for("changestream:connected")
+        orders = ["store naps 0", f"jump {hours}"] if asleep else [f"jump {hours}", "store naps 0"]
+        for order in orders:
+            worker.write(order)
+            await worker.wait_for(f"did {order.split()[0]}")
+        await worker.wait_for("job:waiting")
+        await worker.wait_for("job:complete")
+        worker.send(signal.SIGTERM)
+        assert await worker.ends() == 0, worker.complaints
+
+    slept = await stored(collection, name="naps")
+    [nap] = slept["steps"]
+    assert nap["until"] - nap["at"] == timedelta(seconds=2)
+    assert slept["attempt"] == 2
+    assert about_now(nap["at"])
+    assert nap["until"] <= slept["finishedAt"] + timedelta(milliseconds=50)
+    assert slept["finishedAt"] - nap["until"] < SLACK
+
+
 def about_now(stamp: datetime) -> bool:
     return abs(stamp - now()) < SLACK

@@ -139,7 +139,7 @@ async def test_what_cannot_be_written_for_too_long_is_dropped_with_one_line(
     async with failing(["update", "createIndexes"], namespace=trends, errorCode=INTERRUPTED):
         await run(monque, 10)
         # Not before all of them are counted: the rest would be dropped apart, or written in the end.
-        monkeypatch.setattr("monque._engine.bookkeeping.LONGEST_DELAY", timedelta(minutes=-2))
+        monkeypatch.setattr("monque._ops.trends.LONGEST_DELAY", timedelta(minutes=-2))
 
         def dropped() -> None:
             assert caplog.text.count("for too long and are lost") == 1

@@ -6,7 +6,6 @@ import asyncio
 import random
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import timedelta
@@ -36,15 +35,6 @@ async def accounts(collection: Collection) -> Accounts:
     accounts = Accounts(collection.database["accounts"])
     await accounts.create()
     return accounts
-
-
-@pytest.fixture
-async def brief_transactions(collection: Collection) -> AsyncIterator[None]:
-    """The server ends a transaction after a second, not after a minute, when its owner is gone."""
-    admin = collection.database.client.admin
-    await admin.command("setParameter", 1, transactionLifetimeLimitSeconds=1)
-    yield
-    await admin.command("setParameter", 1, transactionLifetimeLimitSeconds=60)
 
 
 class TestKilledProcesses:

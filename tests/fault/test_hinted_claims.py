@@ -37,10 +37,10 @@ async def test_a_hinted_job_is_claimed_after_a_claim_that_failed(
     await claimer.claim({"work": 10}, 10)
     new = document(name="work", nextRunAt=ago(seconds=1))
     await collection.insert_one(new)
-    claimer.wake("work", new["_id"])
+    claimer.chooser.wake("work", new["_id"])
     async with failing(collection.database.client, ["findAndModify"], app_name=APP, **how):
         with pytest.raises(PyMongoError):
             await claimer.claim({"work": 10}, 10)
 
-    claimed: list[ObjectId] = [claim["_id"] for claim in (await claimer.claim({"work": 10}, 10)).claimed]
+    claimed: list[ObjectId] = [claim.id for claim in (await claimer.claim({"work": 10}, 10)).claimed]
     assert claimed == [new["_id"]]

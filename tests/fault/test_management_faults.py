@@ -17,6 +17,7 @@ from monque import (
     ConnectionError,
     JobFilter,
     JobNotFoundError,
+    JobsCancelled,
     Monque,
     ReadTimeoutError,
 )
@@ -162,6 +163,79 @@ async def test_bulk_retries_in_doubt_are_an_error_and_not_a_count(monque: Monque
         await database.client.admin.command({**fail_point, "mode": "off"})
 
     assert events.all == []
+
+
+@pytest.mark.parametrize(("code", "outcome"), [(UNAUTHORIZED, "refused"), (96, "failed")])
+async def test_a_piece_that_fails_is_in_the_entry_until_the_next_one_succeeds(
+    monque: Monque, database: Database, code: int, outcome: str
+) -> None:
+    await database["monque_jobs"].insert_many(document() for _ in range(6))
+    events, ada = Events(monque), {"actor": "ada", "via": "web", "note": "why"}
+    place = (await monque.bulk("cancel", JobFilter(), limit=2, **ada)).next
+    assert isinstance(place, str)
+
+    async with failing(database.client, ["update"], app_name=APP, errorCode=code):
+        with pytest.raises(ConnectionError, match="could not cancel the jobs"):
+            await monque.bulk("cancel", JobFilter(), limit=2, after=place, **ada)
+    [entry] = (await monque.audit()).entries
+    assert (entry.outcome, entry.count) == (outcome, 2)
+    assert (entry.note or "").startswith("why could not cancel the jobs: ")
+
+    while place is not None:
+        place = (await monque.bulk("cancel", JobFilter(), limit=2, after=place, **ada)).next
+    [entry] = (await monque.audit()).entries
+    assert (entry.outcome, entry.count, entry.note) == ("done", 6, "why")
+    assert events.all == [JobsCancelled(count=6)]
+
+
+async def test_an_action_that_fails_halfway_tells_what_it_has_done(
+    monque: Monque, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first piece is one update of the jobs; the second one fails."""
+    monkeypatch.setattr("monque._ops.bulk.PIECE", 2)
+    await database["monque_jobs"].insert_many(document() for _ in range(6))
+    events = Events(monque)
+
+    async with failing(database.client, ["update"], app_name=APP, after=1, errorCode=96):
+        with pytest.raises(ConnectionError, match="could not cancel the jobs"):
+            await monque.bulk("cancel", JobFilter(), actor="ada", via="web")
+
+    [entry] = (await monque.audit()).entries
+    assert (entry.outcome, entry.count) == ("failed", 2)
+    assert events.all == [JobsCancelled(count=2)]
+
+
+async def test_an_outage_of_the_trail_costs_no_piece(
+    monque: Monque, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "monque.audit")
+    await database["monque_jobs"].insert_many(document() for _ in range(5))
+    events, ada = Events(monque), {"actor": "ada", "via": "web"}
+
+    async with failing(database.client, ["findAndModify"], app_name=APP, closeConnection=True):
+        place = (await monque.bulk("cancel", JobFilter(), limit=2, **ada)).next
+    assert isinstance(place, str)
+    assert "action='cancelBulk' outcome='done' filter={} count=2" in caplog.text
+    while place is not None:
+        place = (await monque.bulk("cancel", JobFilter(), limit=2, after=place, **ada)).next
+
+    assert [entry.count for entry in (await monque.audit()).entries] == [3]
+    assert events.all == [JobsCancelled(count=5)]
+
+
+async def test_an_entry_is_added_to_once_although_the_connection_breaks(
+    monque: Monque, database: Database
+) -> None:
+    await database["monque_jobs"].insert_many(document() for _ in range(4))
+    ada = {"actor": "ada", "via": "web"}
+    place = (await monque.bulk("cancel", JobFilter(), limit=2, **ada)).next
+    assert isinstance(place, str)
+
+    in_doubt = {"code": 91, "errmsg": "shutting down", "errorLabels": ["RetryableWriteError"]}
+    async with failing(database.client, ["findAndModify"], app_name=APP, times=1, writeConcernError=in_doubt):
+        await monque.bulk("cancel", JobFilter(), limit=2, after=place, **ada)
+
+    assert [entry.count for entry in (await monque.audit()).entries] == [4]
 
 
 async def test_a_refusal_of_the_server_is_raised_as_an_error_of_monque(

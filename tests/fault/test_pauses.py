@@ -8,9 +8,12 @@ import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
+from pymongo import AsyncMongoClient
+from pymongo.monitoring import CommandListener, CommandSucceededEvent
 
 from monque import Job, JobFilter, Monque, NewJob
 from monque._store.store import Server
@@ -18,6 +21,7 @@ from support.aliases import Collection, Failing, Make
 from support.jobs import document, statuses
 from support.options import QUICK
 from support.programs.child import Child, child
+from support.proxy import Proxy, is_claim
 from support.servers import Servers
 from support.waiting import Events, eventually
 from support.working import Work
@@ -46,7 +50,7 @@ class TestFlood:
 
     JOBS = 40_000
 
-    async def test_nothing_starts_two_seconds_after_the_pause_and_all_go_on_two_seconds_after_its_end(
+    async def test_nothing_starts_two_seconds_after_the_pause_and_all_go_on_after_its_end(
         self, host: Servers, collection: Collection, operator: Monque
     ) -> None:
         uri = host.uri(collection.database.name)
@@ -54,26 +58,29 @@ class TestFlood:
         async with AsyncExitStack() as running:
             workers = [await running.enter_async_context(child("pausing_worker", uri)) for _ in range(4)]
             for worker in workers:
-                await eventually(lambda worker=worker: has_started(worker, "work"), within=30)  # type: ignore[misc]
+                await eventually(lambda worker=worker: has_started(worker, "work"), within=30)
             await operator.pause("work", reason="too much")
             paused = time.time()
             await asyncio.sleep(PROMISE + 1)
             assert last_start(workers, "work") < paused + PROMISE
             left = await collection.count_documents({"name": "work", "status": "pending"})
             assert left > 0, "they were done before the promise had to hold"
-            assert await collection.count_documents({"name": "work", "status": "processing"}) == 0
+            await eventually(lambda: self.none_is_held(collection), within=30)
             await collection.insert_one(document(name="other"))
             await eventually(lambda: self.started_after(workers, "other", paused + PROMISE))
 
             await operator.resume("work")
             resumed = time.time()
-            await asyncio.sleep(PROMISE + 0.3)
             for worker in workers:
-                has_started(worker, "work", after=resumed)
+                go_on = partial(has_started, worker, "work", after=resumed)
+                await eventually(go_on, within=30)
         assert await collection.count_documents({"failCount": {"$ne": 0}}) == 0
 
     async def flood(self, collection: Collection, jobs: int) -> None:
         await collection.insert_many([document() for _ in range(jobs)], ordered=False)
+
+    async def none_is_held(self, collection: Collection) -> None:
+        assert await collection.count_documents({"name": "work", "status": "processing"}) == 0
 
     def started_after(self, workers: list[Child], name: str, moment: float) -> None:
         assert last_start(workers, name) > moment
@@ -253,6 +260,61 @@ async def test_a_read_that_may_be_from_a_deposed_primary_is_repeated(
 
     assert work.runs == {}
     assert [bool(answer.pauses) for answer in answers][:2] == [False, True]
+
+
+class Writes(CommandListener):
+    """Notes in *seen* each claim and each heartbeat that a majority has acknowledged."""
+
+    def __init__(self, seen: list[str]) -> None:
+        self._seen = seen
+
+    def started(self, event: object) -> None: ...
+
+    def succeeded(self, event: CommandSucceededEvent) -> None:
+        if event.command_name in ("findAndModify", "update"):
+            self._seen.append("write")
+
+    def failed(self, event: object) -> None: ...
+
+
+@pytest.mark.parametrize("claim", ["slow", "in doubt"])
+async def test_no_job_starts_on_a_read_that_began_after_the_last_majority_write(
+    collection: Collection, operator: Monque, monkeypatch: pytest.MonkeyPatch, claim: str
+) -> None:
+    """The knowledge of pauses is old when the claim is answered, or when its answer is found to be lost.
+
+    The primary may be deposed since the write, and the name paused at another one: a read proves nothing.
+    """
+    monkeypatch.setattr("monque._engine.pauses._RENEW_AFTER", 0)
+    seen: list[str] = []
+    async with (
+        Proxy(await collection.database.client.address) as proxy,
+        AsyncMongoClient[dict[str, Any]](
+            proxy.uri(options="retryWrites=false"), event_listeners=[Writes(seen)]
+        ) as client,
+        Monque(client[collection.database.name], options=QUICK) as monque,
+    ):
+        control = monque._opening.here().store.control
+        read, known = control.read, asyncio.Event()
+
+        async def read_noted() -> Any:
+            seen.append("read")
+            answer = await read()
+            known.set()
+            return answer
+
+        monkeypatch.setattr(control, "read", read_noted)
+        monque.worker("work", lambda job: seen.append("start"))
+        await operator.enqueue("work")
+        trap = proxy.hold(is_claim) if claim == "slow" else proxy.lose_answer(is_claim)
+        idle = asyncio.create_task(monque.run_until_idle())
+        await trap.wait()
+        await known.wait()
+        trap.release()
+        await idle
+
+    started = seen.index("start")
+    assert (seen[started - 1], "read" in seen[:started]) == ("write", True)
 
 
 @pytest.mark.parametrize("written", ["before start", "while it runs"])

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from pymongo import AsyncMongoClient
 
-from monque import JobStatus, Monque, NewJob, Workers
-from monque._store.document import failed_occurrence
+from monque import JobStatus, Keep, Monque, NewJob, Workers
+from monque._store.document import Claim, failed_occurrence
 from monque._store.settle import Settled
 from monque._store.store import Store
 from monque._store.transitions import occurrences, run
@@ -21,7 +21,7 @@ from monque._time.clock import Clock
 from support.aliases import Collection, Failing, Make
 from support.clocks import ago, ahead, now
 from support.jobs import claimed, document, find_one, statuses
-from support.options import QUICK, WATCHFUL
+from support.options import BEATING, QUICK, WATCHFUL
 from support.proxy import Proxy, command, is_claim
 from support.servers import Servers
 from support.traffic import Traffic
@@ -72,10 +72,10 @@ async def test_a_settlement_that_waits_for_the_server_is_logged_without_the_dump
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The time limit of a command is shortened."""
-    monque = await make_monque(proxy.uri(collection.database.name)).open()
+    """The time limit of a settlement is shortened."""
+    monkeypatch.setattr("monque._store.settle._SHORTEST_WRITE", 0.5)
+    monque = await make_monque(proxy.uri(collection.database.name), options=BEATING).open()
     events = await begin(monque, work := Work(waits=True), jobs=1)
-    monkeypatch.setattr("monque._connect.deadlines.OPERATION_TIMEOUT", 0.5)
     await proxy.cut()
     work.done.set()
 
@@ -519,12 +519,124 @@ async def test_a_failed_occurrence_does_not_split_the_batch_it_is_settled_in(
         await clock.refresh(store.server.hello)
         settler = store.settler
         leaves = failed_occurrence(schedule, reason="no", fail_count=1, now=clock.now())
-        gives_up = occurrences.give_up_occurrence(schedule, run_at=ahead(hours=1), leaves=leaves)
+        held = Claim.of_read(schedule)
+        gives_up = occurrences.give_up_occurrence(held, run_at=ahead(hours=1), leaves=leaves)
         answers = await asyncio.gather(
-            *(settler.settle(claim, run.complete(claim)) for claim in plain),
-            settler.settle(schedule, gives_up),
+            *(settler.settle(claim, run.complete(claim)) for claim in map(Claim.of_read, plain)),
+            settler.settle(held, gives_up),
         )
 
     assert all(isinstance(answer, Settled) for answer in answers)
     assert writes.sent == {"update": 1, "insert": 1, "findAndModify": 1}
     assert await statuses(collection) == {"completed": 200, "failed": 1, "pending": 1}
+
+
+# A job that is not kept
+
+
+@pytest.mark.parametrize("jobs", [1, 20], ids=["one", "many"])
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_delete_that_fails_is_sent_again_and_a_job_that_is_gone_is_completed(
+    victim: str,
+    failing: Failing,
+    collection: Collection,
+    make_monque: Make,
+    fault: dict[str, Any],
+    jobs: int,
+) -> None:
+    monque = await make_monque(victim).open()
+    work, events = Work(waits=True), Events(monque)
+    monque.worker("work", work, concurrency=jobs, keep=Keep(completed=timedelta(0)))
+    await monque.start()
+    await monque.enqueue_many([NewJob("work", number) for number in range(jobs)])
+    await events.wait("job:start", jobs)
+    async with failing(["delete"], times=3, **fault):
+        work.done.set()
+        await events.wait("job:complete", jobs, within=60)
+    await monque.stop()
+
+    assert await collection.count_documents({}) == 0
+    assert work.runs == Counter(range(jobs))
+    assert (len(events.of("job:complete")), len(events.of("job:lost"))) == (jobs, 0)
+
+
+@pytest.mark.parametrize("jobs", [1, 20], ids=["one", "many"])
+async def test_a_delete_whose_answer_is_lost_completes_the_jobs_once(
+    proxy: Proxy, collection: Collection, make_monque: Make, jobs: int
+) -> None:
+    monque = await make_monque(proxy.uri(collection.database.name)).open()
+    work, events = Work(waits=True), Events(monque)
+    monque.worker("work", work, concurrency=jobs, keep=Keep(completed=timedelta(0)))
+    await monque.start()
+    await monque.enqueue_many([NewJob("work", number) for number in range(jobs)])
+    await events.wait("job:start", jobs)
+    trap = proxy.lose_answer(command("delete"))
+    work.done.set()
+    await events.wait("job:complete", jobs, within=60)
+    await monque.stop()
+
+    assert trap.caught.is_set()
+    assert await collection.count_documents({}) == 0
+    assert (len(events.of("job:complete")), len(events.of("job:lost"))) == (jobs, 0)
+
+
+async def test_a_job_that_is_gone_before_its_end_is_written_is_lost(
+    collection: Collection, make_monque: Make
+) -> None:
+    """Somebody has deleted it, or recovered, completed and so removed it."""
+    monque = await make_monque().open()
+    work, events = Work(waits=True), Events(monque)
+    monque.worker("work", work, keep=Keep(completed=timedelta(0)))
+    await monque.start()
+    await monque.enqueue("work")
+    await events.wait("job:start")
+    await collection.delete_one({})
+    work.done.set()
+    await events.wait("job:lost")
+    await monque.stop()
+
+    assert events.of("job:complete") == []
+
+
+async def test_a_job_that_another_instance_has_by_now_is_not_deleted(
+    collection: Collection, make_monque: Make
+) -> None:
+    monque = await make_monque(options=BEATING).open()
+    work, events = Work(waits=True), Events(monque)
+    monque.worker("work", work, keep=Keep(completed=timedelta(0)))
+    await monque.start()
+    await monque.enqueue("work")
+    await events.wait("job:start")
+    await collection.update_one({}, {"$set": {"claimedBy": "another"}, "$inc": {"attempt": 1}})
+    work.done.set()
+    await events.wait("job:lost")
+    await monque.stop()
+
+    assert (await find_one(collection))["claimedBy"] == "another"
+
+
+async def test_who_cannot_know_whether_its_delete_was_the_one_tells_no_end_that_another_owner_has_told(
+    proxy: Proxy, collection: Collection, make_monque: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The delete gets no answer; meanwhile the job is recovered, run by another owner, and so removed."""
+    monkeypatch.setattr("monque._store.settle._SHORTEST_WRITE", 0.5)
+    monque = await make_monque(proxy.uri(collection.database.name), options=WATCHFUL).open()
+    other = await make_monque(options=WATCHFUL).open()
+    work, events = Work(waits=True), Events(monque)
+    monque.worker("work", work, keep=Keep(completed=timedelta(0)))
+    await monque.start()
+    await monque.enqueue("work")
+    await events.wait("job:start")
+    proxy.freeze()
+    work.done.set()
+    second, others = Work(), Events(other)
+    other.worker("work", second, keep=Keep(completed=timedelta(0)))
+    await other.start()
+    await others.wait("job:complete")
+    assert await collection.count_documents({}) == 0
+    await proxy.cut()
+    await proxy.restore()
+    await events.wait("job:lost", within=60)
+
+    assert events.of("job:complete") == []
+    assert len(others.of("job:complete")) == 1

@@ -39,6 +39,7 @@ from hypothesis.stateful import (
 )
 from pymongo import AsyncMongoClient
 
+import monque as library
 from monque import (
     DuplicateJobError,
     Job,
@@ -50,14 +51,15 @@ from monque import (
     NewJob,
     Unique,
 )
-from monque._engine.claimed import Lent, Run, Settlement, key_of_claim
+from monque._engine.claimed import JobServices, Run, Settlement
 from monque._engine.decide import Outcome
 from monque._engine.gates import gate
 from monque._engine.insist import insist
 from monque._engine.recovery import recover
 from monque._store.choose import Contention
-from monque._store.document import Document, failed_occurrence, is_cancel_requested, with_request
-from monque._store.settle import LOST, Lost, Settled, find_requests, spawn
+from monque._store.document import Claim as Held
+from monque._store.document import Document, failed_occurrence
+from monque._store.settle import LOST, Lost, Settled, find_cancel_requests, spawn
 from monque._store.transitions.transition import Transition
 from monque._values.history import LogLine, Progress, Report
 from monque._values.state import State
@@ -168,22 +170,21 @@ class Claim:
     """A run under way in one of the instances, for all that instance knows."""
 
     instance: str
-    document: Document
+    held: Held
 
     @property
     def job_id(self) -> ObjectId:
-        job_id: ObjectId = self.document["_id"]
+        job_id: ObjectId = self.held.id
         return job_id
 
     @property
     def attempt(self) -> int:
-        attempt: int = self.document["attempt"]
-        return attempt
+        return self.held.attempt
 
     @property
     def tries(self) -> int | None:
         """How often the job may be tried, for all that the run knows."""
-        tries: int | None = self.document.get("policy", {}).get("maxAttempts")
+        tries: int | None = self.held.document.get("policy", {}).get("maxAttempts")
         return tries
 
 
@@ -604,19 +605,11 @@ class Jobs(RuleBasedStateMachine):
         self.act_on_many(instance, "retry", name, [], "status")
 
     def _allows(self, model: Model, action: str) -> bool:
-        """The seed's diagram, and one active job a key."""
+        """The table of operations, which `test_operations.py` holds to the diagram; one active job a key."""
         if action == "retry" and self._holder(model.name, model.key):
             return False
-        return (
-            model.status
-            in {
-                "cancel": ["pending"],
-                "retry": ["failed", "cancelled"],
-                "reschedule": ["pending"],
-                "prioritize": ["pending"],
-                "delete": list(JobStatus),
-            }[action]
-        )
+        states = library.OPERATIONS[action].applies_to
+        return states is None or model.status in states
 
     def _act(
         self,
@@ -726,15 +719,15 @@ class Jobs(RuleBasedStateMachine):
         claims = [claim for claim in self.claims if claim.instance == instance]
         if not claims:
             return
-        found = self.run(find_requests(store.collection, [claim.document for claim in claims]))
-        heard = {key_of_claim(request): request["cancel"] for request in found}
+        found = self.run(find_cancel_requests(store.collection, [claim.held for claim in claims]))
+        heard = dict(found)
         self.claims = [self._told_of(claim, heard) for claim in self.claims]
         expected = {claim.job_id for claim in claims if self._holds(claim) and self._is_requested(claim)}
-        assert {request["_id"] for request in found} == expected
+        assert {key[0] for key, _ in found} == {job_id.binary for job_id in expected}
 
     def _told_of(self, claim: Claim, heard: dict[Any, Any]) -> Claim:
-        cancel = heard.get(key_of_claim(claim.document)) if self._holds(claim) else None
-        return claim if cancel is None else Claim(claim.instance, with_request(claim.document, cancel))
+        cancel = heard.get(claim.held.key) if self._holds(claim) else None
+        return claim if cancel is None else Claim(claim.instance, claim.held.with_request(cancel))
 
     def _is_requested(self, claim: Claim) -> bool:
         model = self.model[claim.job_id]
@@ -756,25 +749,26 @@ class Jobs(RuleBasedStateMachine):
     def claim(self, instance: str, of: list[str], slots: int, limit: int, dies: bool = False) -> None:
         """Take what is due; an instance that *dies* has stored the jobs of its schedules, and no more."""
         wanted = self._due(of, slots, limit)
-        documents = self.run(self._claim(instance, dict.fromkeys(of, slots), limit))
+        claims = self.run(self._claim(instance, dict.fromkeys(of, slots), limit))
         # What is taken together is held by its priority, and comes by its age.
-        assert [document["_id"] for document in documents] == sorted(wanted, key=self._age)
+        assert [held.id for held in claims] == sorted(wanted, key=self._age)
         clock = self.monques[instance]._opening.anywhere().context.store.clock
-        for document in documents:
-            model = self.model[document["_id"]].claimed(instance)
-            self._change(document["_id"], model)
-            assert document["attempt"] == model.attempt
-            gated = gate(document, {}, clock.now)
-            overlaps = gated is not None and gated.spawns is not None and self._overlaps(gated.spawns)
+        for held in claims:
+            model = self.model[held.id].claimed(instance)
+            self._change(held.id, model)
+            assert held.attempt == model.attempt
+            gated = gate(held, {}, clock.now)
+            spawned = None if gated is None or gated.beside is None else gated.beside.document
+            overlaps = spawned is not None and self._overlaps(spawned)
             ended = model.gated(overlaps=overlaps)
             assert (gated is None) == (ended is None)
             if gated is None or ended is None:
-                self.claims.append(Claim(instance, document))
-            elif dies and gated.spawns is not None:
-                assert self.run(spawn(self.collection, gated.spawns)) == (not overlaps)
-                self._spawned(document["_id"], gated.spawns, overlaps)
+                self.claims.append(Claim(instance, held))
+            elif dies and spawned is not None:
+                assert self.run(spawn(self.collection, spawned)) == (not overlaps)
+                self._spawned(held.id, spawned, overlaps)
             else:
-                self._pass_by(instance, document, gated, ended, overlaps)
+                self._pass_by(instance, held, gated, ended, overlaps)
 
     def _overlaps(self, job: Document) -> bool:
         """Whether the job of a schedule must not be stored; one that is there already was stored for it."""
@@ -791,19 +785,17 @@ class Jobs(RuleBasedStateMachine):
             self._change(job["_id"], schedule.stores(schedule_id))
             self.happened[f"a job of its own, {schedule.overlap}"] += 1
 
-    def _pass_by(
-        self, instance: str, document: Document, gated: Transition, ended: Model, overlaps: bool
-    ) -> None:
+    def _pass_by(self, instance: str, held: Held, gated: Transition, ended: Model, overlaps: bool) -> None:
         """A job that must not start is settled at once; the answer to that may get lost."""
         settler = self.monques[instance]._opening.anywhere().context.store.settler
-        before = self.model[document["_id"]]
-        if gated.spawns is not None:
-            self._spawned(document["_id"], gated.spawns, overlaps)
+        before = self.model[held.id]
+        if gated.beside is not None:
+            self._spawned(held.id, gated.beside.document, overlaps)
             self.happened["a trigger from before it stored jobs"] += before.triggered
         # A job that was refused the first time must not be stored the second time.
         for _ in range(2):
-            assert isinstance(self.run(settler.settle(document, gated)), Settled)
-        self._change(document["_id"], ended)
+            assert isinstance(self.run(settler.settle(held, gated)), Settled)
+        self._change(held.id, ended)
         self.happened[self._gated_by(gated, ended)] += 1
 
     def _gated_by(self, gated: Transition, ended: Model) -> str:
@@ -816,22 +808,22 @@ class Jobs(RuleBasedStateMachine):
         whys = {"parked": "a gate for a paused schedule", "skipped": "a skipped run"}
         return whys.get(gated.step, "a job of its own")
 
-    async def _claim(self, instance: str, slots: dict[str, int], limit: int) -> list[Document]:
+    async def _claim(self, instance: str, slots: dict[str, int], limit: int) -> list[Held]:
         context = self.monques[instance]._opening.anywhere().context
         # An instance knows a lower bound of the server's time: what became due in this millisecond may
         # not be due yet by its reckoning.
         times = [job["nextRunAt"] for job in self.before.values()]
         latest = max((moment for moment in times if moment < ahead(minutes=1)), default=ago(hours=1))
         await eventually(lambda: _is_later(context.store.clock.now(), latest))
-        context.store.claimer.wake()
-        context.store.claimer.expect_urgent()
+        context.store.claimer.chooser.wake()
+        context.store.claimer.chooser.wake(urgent=True)
         # The other instance, and each new example, take jobs away; under contention, how many a claim takes
         # and of which age is not for certain.
-        context.store.claimer._candidates._contention = Contention()
+        context.store.claimer.chooser._contention = Contention()
         # What it has read ahead for the next claims may miss jobs that became due since, for 300 ms.
-        context.store.claimer._candidates._ahead = None
+        context.store.claimer.chooser._ahead = None
         # Of two claims one takes urgent jobs alone; this is the other one.
-        context.store.claimer._candidates._are_alone = True
+        context.store.claimer.chooser._are_alone = True
         return (await context.store.claimer.claim(slots, limit)).claimed
 
     def _due(self, of: Iterable[str], slots: int, limit: int) -> list[ObjectId]:
@@ -886,40 +878,41 @@ class Jobs(RuleBasedStateMachine):
 
     async def _settle(self, claim: Claim, end: str) -> Settled | Lost:
         monque = self.monques[claim.instance]
-        context, worker = monque._opening.anywhere().context, monque._workers.get(claim.document["name"])
+        context, worker = monque._opening.anywhere().context, monque._workers.get(claim.held.name)
         assert worker is not None
-        key, now = key_of_claim(claim.document), time.monotonic()
         run = Run(
-            key,
-            claim.document,
+            claim.held,
             worker,
-            now,
+            time.monotonic(),
             audience=None,
             variables=contextvars.copy_context(),
-            lent=Lent(lambda *_: None, State(), cast("Any", None), READ),
+            services=JobServices(READ, State(), *[lambda *_: None] * 5),
+            caller=cast("Any", None),
         )
         told: dict[str, Interruption] = {"release": "shutdown", "timeout": "timeout"}
         kept = Kept("result", 20) if end == "success" and _returns(claim) else None
         outcome = Outcome(0.001, ENDS[end], told.get(end), kept=kept)
-        settlement = Settlement.of(run, outcome, context.store)
+        settlement = Settlement.decided(run, outcome, context.store, context.bus)
         answer = await context.store.settler.settle(settlement.claim, settlement.transition)
         return (await insist(settlement, answer, context))[1]
 
     def _is_changed(self, claim: Claim) -> bool:
         """Whether the schedule is not the one that the run knows."""
-        if "repeatInterval" not in claim.document:
+        if "repeatInterval" not in claim.held.document:
             return False
         stored = self._now_stored(claim.job_id)
-        return any(stored.get(field) != claim.document.get(field) for field in ("repeatInterval", "schedule"))
+        return any(
+            stored.get(field) != claim.held.document.get(field) for field in ("repeatInterval", "schedule")
+        )
 
     def _settled(self, claim: Claim, model: Model, end: str, is_changed: bool) -> None:
-        is_known = is_cancel_requested(claim.document)
+        is_known = claim.held.is_cancel_requested
         knowledge = {"is_known": is_known, "is_changed": is_changed}
         after, kept = model.ended(end, tries=claim.tries, has_result=_returns(claim), **knowledge)
         self._change(claim.job_id, after)
         if kept is not None:  # with the payload of the run, which the schedule may have no more
-            kept = replace(kept, data=claim.document["data"], schedule_id=claim.job_id)
-            self._change(_occurrence_id(claim.document), kept)
+            kept = replace(kept, data=claim.held.document["data"], schedule_id=claim.job_id)
+            self._change(_occurrence_id(claim.held.document), kept)
         self._note_end(claim, model, after, end, is_known, is_changed)
 
     def _note_end(
@@ -994,7 +987,7 @@ class Jobs(RuleBasedStateMachine):
         lost = self.run(
             self.monques[instance]
             ._opening.anywhere()
-            .context.store.settler.heartbeat([claim.document for claim in claims])
+            .context.store.settler.heartbeat([claim.held for claim in claims])
         )
         kept = []
         for claim in claims:
@@ -1003,7 +996,7 @@ class Jobs(RuleBasedStateMachine):
                 self.happened["a heartbeat in time"] += model.stale
                 self._change(claim.job_id, replace(model, stale=False))
                 kept.append(claim)
-        assert {id(claim.document) for claim in claims if claim not in kept} == {id(claim) for claim in lost}
+        assert {id(claim.held) for claim in claims if claim not in kept} == {id(claim) for claim in lost}
 
     @operation(pick=picks)
     def report(self, pick: int) -> None:
@@ -1013,9 +1006,9 @@ class Jobs(RuleBasedStateMachine):
         claim, done = self.claims[pick % len(self.claims)], next(self.reports)
         told = Report(Progress(done=done), deque([LogLine(at=ago(hours=1), level="info", text=f"${done}")]))
         settler = self.monques[claim.instance]._opening.anywhere().context.store.settler
-        lost = self.run(settler.report([claim.document], [told]))
+        lost = self.run(settler.report([claim.held], [told]))
         if not self._holds(claim):
-            assert lost == [claim.document]
+            assert lost == [claim.held]
             self.happened["a report of a lost claim"] += 1
             return
         model = self.model[claim.job_id]
@@ -1062,7 +1055,8 @@ class Jobs(RuleBasedStateMachine):
     def recover(self, instance: str) -> None:
         silent = {job_id: job for job_id, job in sorted(self.model.items()) if job.stale}
         kept = {job_id: _occurrence_id(self._now_stored(job_id)) for job_id in silent}
-        assert self.run(recover(self.monques[instance]._opening.anywhere().context)) == len(silent)
+        recovered = self.run(recover(self.monques[instance]._opening.anywhere().context))
+        assert recovered.taken == len(silent)
         for job_id, model in silent.items():
             after, copy = model.crashed()
             self._change(job_id, after)
@@ -1155,7 +1149,7 @@ class Jobs(RuleBasedStateMachine):
         assert document.get("policy", {}).get("maxAttempts") == model.tries
         assert ("expiresAt" in document.get("policy", {})) == (model.expiry is not None)
         assert ("result" in document) == model.result
-        assert ("pausedAt" in document.get("schedule", {})) == model.paused
+        assert (document.get("schedule", {}).get("pausedAt") is not None) == model.paused
         assert ("triggeredAt" in document.get("schedule", {})) == model.triggered
         assert document.get("progress", {}).get("done") == model.progress
         assert len(document.get("log", [])) == model.lines

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from monque import ConnectionError, Job, JobStatus, Monque
+from monque import ConnectionError, EndUpdate, Job, JobStatus, Monque, StateUpdate, StepUpdate
 from support.aliases import Collection, Failing, Make
 from support.jobs import only
 from support.options import QUICK
@@ -155,3 +155,32 @@ class TestFailover:
 
         assert await wait == 42
         assert (await producer.wait_for(job)).status is JobStatus.COMPLETED
+
+    async def test_a_watch_survives_a_failover_and_misses_no_step(
+        self, make_monque: Make, host: Servers, collection: Collection
+    ) -> None:
+        uri = host.uri(collection.database.name, heartbeatFrequencyMS=500)
+        options = replace(QUICK, change_streams=False)
+        watcher, worker = [await make_monque(uri, options=options).open() for _ in range(2)]
+        pause = Pause()
+
+        @worker.worker("work")
+        async def work(job: Job[Any]) -> None:
+            await job.step("before", pause)
+            await job.step("after", asyncio.sleep, 0)
+
+        job = await watcher.enqueue("work")
+        seen: list[Any] = []
+        await worker.start()
+        async for update in watcher.watch(job, timeout=LONG):
+            seen.append(update)
+            if isinstance(update, StateUpdate) and update.status == "processing" and not pause.go_on.is_set():
+                with host.primary().client() as client:
+                    await asyncio.to_thread(
+                        client.admin.command, "replSetStepDown", 5, secondaryCatchUpPeriodSecs=2, force=True
+                    )
+                pause.go_on.set()
+
+        steps = [update.step.name for update in seen if isinstance(update, StepUpdate)]
+        assert steps == ["before", "after"]
+        assert isinstance(seen[-1], EndUpdate)

@@ -88,6 +88,17 @@ def test_each_run_has_a_context_of_its_own_that_is_torn_down(monque: FlaskMonque
     assert torn_down == {1: type(None), 2: ValueError, 3: type(None)}
 
 
+def test_a_result_has_the_type_that_the_handler_names(monque: FlaskMonque, make_app: MakeApp) -> None:
+    @monque.job("count", store_result=True)
+    def count(job: Job[str]) -> tuple[str, int]:
+        return job.data, len(job.data)
+
+    with make_app().app_context():
+        stored = count.enqueue("Ada")
+        monque.monque.run_until_idle()
+        assert monque.monque.result_of(stored) == ("Ada", 3)
+
+
 def test_several_apps_have_a_monque_each(monque: FlaskMonque, make_app: MakeApp) -> None:
     @monque.job("work", store_result=True)
     def work(job: Job[None]) -> str:
@@ -183,13 +194,13 @@ def test_refused_declarations(monque: FlaskMonque) -> None:
     with pytest.raises(ConfigurationError, match=r"'work' is declared twice: .*handle and .*handle"):
         monque.job("work")(handle)
     with pytest.raises(ConfigurationError, match="job takes a name"):
-        monque.job(handle)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="expires cannot be given for a schedule"):
+        monque.job(handle)
+    with pytest.raises(ConfigurationError, match="expires does not apply to a schedule"):
         monque.cron("@daily", expires=timedelta(hours=1))
-    with pytest.raises(ConfigurationError, match="cron takes an expression"):
-        monque.cron(5)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="cron an expression"):
+        monque.cron(5)
     with pytest.raises(WorkerRegistrationError):
-        monque.job("nothing")(lambda: None)  # type: ignore[misc, arg-type]
+        monque.job("nothing")(lambda: None)
 
 
 def test_the_commands_of_monque_are_commands_of_flask(

@@ -18,7 +18,6 @@ MODULES = (
     "monque.fastapi",
     "monque.flask",
     "monque.litestar",
-    "monque.management",
     "monque.prometheus",
     "monque.testing",
     "monque.web",
@@ -52,7 +51,9 @@ def _described(name: str, value: object) -> Iterator[str]:
     if not inspect.isclass(value):
         yield f"{name}{_signature(value)}" if callable(value) else name
         return
-    bases = ", ".join(base.__name__ for base in value.__bases__ if base is not object)
+    bases = ", ".join(
+        base.__name__ for base in value.__bases__ if base is not object and not base.__name__.startswith("_")
+    )
     yield f"class {name}({bases})"
     if issubclass(value, enum.Enum):
         yield "    " + " ".join(member.name for member in value)
@@ -77,7 +78,7 @@ def _members(cls: type) -> dict[str, object]:
 
 def _signature(value: object) -> str:
     try:
-        signature = str(inspect.signature(value))  # type: ignore[arg-type]
+        signature = str(inspect.signature(value))
     except (TypeError, ValueError):
         return "(...)"
     # Where a module lies is nobody's business, nor is the address of a default value.

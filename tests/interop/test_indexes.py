@@ -309,7 +309,7 @@ class TestPolling:
     async def test_opening_and_recovering_examine_only_what_is_processed(
         self, busy: Monque, indexed: Database, traffic: Traffic
     ) -> None:
-        """The check for a second instance of the same id, and the search for dead owners."""
+        """The check for a second instance of the same id, the search for dead owners, and their jobs."""
         processed = [
             *(claimed("other", name="other-1", scratch=True) for _ in range(20)),
             *(claimed("dead", name="other-1", lastHeartbeat=ago(hours=1), scratch=True) for _ in range(5)),
@@ -323,8 +323,11 @@ class TestPolling:
         assert await indexed["monque_jobs"].count_documents({"scratch": True, "status": "pending"}) == 5
         control, *commands = traffic.explainable("find", "update")
         assert control["find"] == "monque_jobs_control"  # by its id: the uses, whose indexes it restores
-        assert len(commands) == 2
-        for command in commands:
+        searches, takes = commands[:2], commands[2:]
+        for command in searches:
             stats = await explain(indexed, command)
             assert stats["totalKeysExamined"] <= 2 * len(processed)
             assert stats["totalDocsExamined"] <= len(processed)
+        assert len(takes) == 2 * 5  # each job of a dead owner is read, and written
+        for command in takes:
+            assert (await explain(indexed, command))["totalDocsExamined"] <= 1

@@ -362,7 +362,7 @@ class TestRecovering:
         clock = Clock()
         store = Store(database, options, clock, monque.instance_id)
         await clock.refresh(store.server.hello)
-        [found] = await recover.find_stale(store)
+        [found] = await recover.read_claims(store)
         schedule = await recover.whole_stale(store, found)
         assert schedule is not None
         typescript = TypeScript(collection)
@@ -379,7 +379,7 @@ class TestRecovering:
         leaves = failed_occurrence(schedule, reason="its process died", fail_count=0, now=clock.now())
         given_up = recovery.abandon_occurrence(schedule, run_at=ahead(hours=1), leaves=leaves)
 
-        assert await recover.abandon(store, schedule, given_up) is None
+        assert await recover.abandon(store, found, schedule, given_up) is None
         assert await collection.find().to_list() == before
 
     async def test_a_late_failure_does_not_delete_the_copy_that_recovery_kept(

@@ -172,7 +172,7 @@ class TestRunning:
         assert kinds == {**ENQUEUED, **CLAIM, **CLAIMED_ONCE}
         assert stored["status"] == "processing"
         assert stored["claimedBy"] == monque.instance_id
-        assert stored["heartbeatInterval"] == 30_000
+        assert stored["heartbeatInterval"] == 10_000
         assert stored["attempt"] == 1
         assert stored["nextRunAt"] == job.next_run_at
         assert stored["lockedAt"] >= job.created_at
@@ -251,6 +251,21 @@ async def _types_in_history(collection: Collection) -> dict[str, str]:
     return await _types_of(collection, job["_id"], {"$first": "$history"})
 
 
+async def test_a_signal_is_the_only_field_more_until_it_is_received(
+    monque: Monque, collection: Collection
+) -> None:
+    job = await monque.enqueue("work", {})
+    await monque.signal(job, "go", {"by": "DHL"}, id="evt_1")
+    await monque.signal(job, "stop")
+
+    assert await types(collection, job.id) == {**ENQUEUED, "signals": "array"}
+    first, second = [
+        await _types_of(collection, job.id, {"$arrayElemAt": ["$signals", place]}) for place in (0, 1)
+    ]
+    assert first == {"n": "string", "at": "date", "v": "object", "id": "string"}
+    assert second == {"n": "string", "at": "date", "v": "null"}
+
+
 class TestSettling:
     async def test_a_completed_job_keeps_nothing_of_its_claim(
         self, monque: Monque, collection: Collection
@@ -309,7 +324,9 @@ class TestSettling:
         assert stored["failCount"] == 0
         assert stored["nextRunAt"] > stored["updatedAt"]
         assert stored["nextRunAt"].minute == 0
-        assert (stored["runCount"], stored["lastRunAt"]) == (1, stored["updatedAt"])
+        assert stored["runCount"] == 1
+        # The server reads its clock for each of the two stamps.
+        assert timedelta(0) <= stored["updatedAt"] - stored["lastRunAt"] < timedelta(minutes=1)
 
     async def test_a_failure_with_retries_left_adds_only_the_reason_and_the_history(
         self, make_monque: Make, collection: Collection
@@ -528,6 +545,79 @@ class TestSettling:
         assert stored["status"] == "pending"
         assert stored["failCount"] == 0
         assert stored["nextRunAt"] > stored["updatedAt"]
+
+
+class TestSteps:
+    async def test_a_step_and_a_sleep(self, monque: Monque, collection: Collection) -> None:
+        @monque.worker("work")
+        async def work(job: Job[Any]) -> None:
+            await job.step("one", asyncio.sleep, 0, {"a": 1})
+            await job.sleep("nap", timedelta(hours=1))
+
+        job = await work.enqueue({})
+        await monque.run_until_idle()
+
+        waits = {"steps": "array", "parked": "object"}
+        assert await types(collection, job.id) == {**ENQUEUED, **SETTLED_ONCE, **waits}
+        stored = await only(collection)
+        done, nap = stored["steps"]
+        assert [(key, type(value)) for key, value in done.items()] == [
+            *(("n", str), ("k", str), ("at", datetime), ("ms", int), ("v", dict)),
+        ]
+        assert list(nap) == ["n", "k", "at", "ms", "until"]
+        assert stored["nextRunAt"] == nap["until"]
+        assert stored["parked"] == {"why": "time", "since": nap["at"]}
+
+
+class TestBatchesAndLimits:
+    async def test_a_label_is_the_only_field_more(self, monque: Monque, collection: Collection) -> None:
+        job = await monque.enqueue("work", {}, batch="import-42")
+
+        assert await types(collection, job.id) == {**ENQUEUED, "batch": "string"}
+
+    async def test_a_job_that_waits_for_a_batch(self, monque: Monque, collection: Collection) -> None:
+        await monque.enqueue("work", {}, batch="import-42")
+        plain = await monque.enqueue("report", {}, after_batch="import-42")
+        later = await monque.enqueue(
+            "report", {}, after_batch="import-42", if_failed="run", delay=timedelta(hours=1)
+        )
+
+        waits = {**ENQUEUED, "afterBatch": "string", "parked": "object"}
+        assert await types(collection, plain.id) == waits
+        assert await types(collection, later.id) == {**waits, "ifFailed": "string"}
+        stored = await get(collection, later.id)
+        parked = {"why": "batch", "key": "import-42", "since": stored["createdAt"]}
+        assert stored["parked"] == {**parked, "dueAt": stored["createdAt"] + timedelta(hours=1)}
+        assert (await get(collection, plain.id))["parked"].keys() == parked.keys()
+
+    async def test_the_name_of_a_follow_up_stays_and_what_is_to_be_stored_goes(
+        self, monque: Monque, collection: Collection
+    ) -> None:
+        monque.worker("work", fail)
+        job = await monque.enqueue("work", {}, on_failure="work.dead", max_attempts=1)
+
+        await monque.run_until_idle()
+
+        failed = {**SETTLED_ONCE, **FAILURE, **HISTORY, "onFailure": "string", "policy": "object"}
+        assert await types(collection, job.id) == {**ENQUEUED, **failed}
+        dead = await find_one(collection, {"name": "work.dead"})
+        assert await types(collection, dead["_id"]) == {**ENQUEUED, "onFailure": "string"}
+        assert (dead["onFailure"], dead["data"]["job_id"]) == ("", job.id)
+
+    async def test_a_job_that_runs_has_a_turn_and_one_that_ended_has_none(
+        self, monque: Monque, collection: Collection
+    ) -> None:
+        turns: list[Any] = []
+
+        @monque.worker("work", limit=2)
+        async def work(job: Job[Any]) -> None:
+            turns.append(await _types_of(collection, job.id, "$turn"))
+
+        job = await work.enqueue({})
+        await monque.run_until_idle()
+
+        assert turns == [{"line": "string", "slot": "int"}]
+        assert await types(collection, job.id) == {**ENQUEUED, **SETTLED_ONCE, **FINISHED}
 
 
 class TestRecovering:

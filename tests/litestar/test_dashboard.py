@@ -88,5 +88,5 @@ def test_a_wrong_path_is_refused(path: str) -> None:
 
 
 def test_the_prefix_of_a_proxy_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="the plugin knows where the dashboard is mounted"):
+    with pytest.raises(ConfigurationError, match="knows where it is mounted"):
         DashboardConfig(options={"root_path": "/ops"})

@@ -53,6 +53,18 @@ async def test_a_route_gets_the_monque_and_stores_a_job_that_runs(monque: Monque
     assert sorted(ran) == ["Ada", "Grace"]
 
 
+async def test_a_result_has_the_type_that_the_handler_names(monque: Monque) -> None:
+    @job("count", store_result=True)
+    async def count(job: Job[str], monque: Monque) -> tuple[str, int]:
+        return monque.options.collection, len(job.data)
+
+    app = Litestar([], plugins=[MonquePlugin(monque, jobs=[count])])
+    async with app.lifespan():
+        stored = await count.enqueue("Ada")
+        await monque.run_until_idle()
+        assert await monque.result_of(stored) == (monque.options.collection, 3)
+
+
 async def test_another_name_for_the_dependency(monque: Monque, connect: Connect) -> None:
     @get("/")
     async def known(scheduler: MonqueDep) -> str:
@@ -277,19 +289,19 @@ async def test_refused_arguments(monque: Monque) -> None:
     async def plain(job: Job[None]) -> None: ...
 
     with pytest.raises(ConfigurationError, match="is no job; decorate it"):
-        MonquePlugin(monque, jobs=[plain])  # type: ignore[list-item]
+        MonquePlugin(monque, jobs=[plain])
     with pytest.raises(WorkerRegistrationError, match="'plain' is declared twice"):
         MonquePlugin(monque, jobs=[job("plain")(plain), job("plain")(plain)])
     with pytest.raises(ConfigurationError, match="MonquePlugin takes a Monque"):
-        MonquePlugin("mongodb://localhost/shop")  # type: ignore[arg-type]
+        MonquePlugin("mongodb://localhost/shop")
     with pytest.raises(ConfigurationError, match="dashboard must be a DashboardConfig"):
-        MonquePlugin(monque, dashboard=True)  # type: ignore[arg-type]
+        MonquePlugin(monque, dashboard=True)
     with pytest.raises(ConfigurationError, match="job takes a name"):
-        job(plain)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="expires cannot be given for a schedule"):
+        job(plain)
+    with pytest.raises(ConfigurationError, match="expires does not apply to a schedule"):
         cron("@daily", expires=timedelta(hours=1))
     with pytest.raises(WorkerRegistrationError, match="a job is a function"):
-        job("plain")(Mailer)  # type: ignore[arg-type]
+        job("plain")(Mailer)
     with pytest.raises(ConfigurationError, match="belongs to no Monque yet; hand it to MonquePlugin"):
         await job("plain")(plain).enqueue()
 

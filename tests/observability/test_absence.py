@@ -92,6 +92,35 @@ def test_a_program_that_uses_neither_loads_neither(uri: str) -> None:
     assert set(printed.split()) & set(NEITHER) == set()
 
 
+def test_a_program_that_stores_and_runs_jobs_loads_only_what_its_instance_writes_for_operators(
+    uri: str,
+) -> None:
+    printed = run(
+        """
+        import asyncio, sys
+        from monque import Job, Monque
+
+        async def main():
+            async with Monque(sys.argv[1]) as monque:
+                @monque.worker("greet")
+                async def greet(job: Job[str]) -> None: ...
+
+                await monque.enqueue("greet", "ada")
+                await monque.run_until_idle()
+                print(*(name for name in sys.modules if name.startswith("monque._ops.")))
+                await monque.list_jobs()
+                print(*(name for name in sys.modules if name.startswith("monque._ops.")))
+
+        asyncio.run(main())
+        """,
+        uri,
+    )
+
+    before, after = (set(line.replace("monque._ops.", "").split()) for line in printed.splitlines())
+    assert before == {"companion", "companions", "counts", "ops", "register", "trends"}
+    assert after == {*before, "durations", "filters", "lists"}
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["worker", "--help"]])
 def test_the_help_of_the_command_loads_neither(arguments: list[str]) -> None:
     printed = run(

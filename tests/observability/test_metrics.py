@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from monque import ConfigurationError, Job, JobStatus, Monque, NewJob, Observer, QueueDepth
 from monque._ops import counts
+from monque._store.document import PARKED
 from monque.prometheus import MonqueCollector
 from observability.conftest import Numbers
 from support.aliases import Collection, Make
@@ -23,6 +24,7 @@ from support.filling import fill
 from support.jobs import claimed, document
 from support.options import QUICK
 from support.waiting import eventually
+from support.waits import receiving, sleeping
 
 Jobs = Collection
 
@@ -192,7 +194,7 @@ async def test_an_observer_that_raises_is_logged_and_disturbs_nothing(
         def enqueued(self, name: str, count: int) -> None:
             raise RuntimeError("the counter is broken")
 
-        ended = surveyed = enqueued  # type: ignore[assignment]
+        ended = surveyed = enqueued
 
     monque.observe(Broken())
     monque.worker("greet", nothing)
@@ -206,7 +208,7 @@ async def test_an_observer_that_raises_is_logged_and_disturbs_nothing(
 
 def test_only_an_observer_can_observe(make_monque: Make) -> None:
     with pytest.raises(ConfigurationError, match=r"must be a monque\.Observer, got 'me'"):
-        make_monque().observe("me")  # type: ignore[arg-type]
+        make_monque().observe("me")
 
 
 # How many wait
@@ -255,6 +257,44 @@ async def test_counting_reads_only_the_index_of_active_jobs(monque: Monque, coll
     stats = explained.get("executionStats") or explained["stages"][0]["$cursor"]["executionStats"]
     assert stats["totalDocsExamined"] == 0
     assert stats["totalKeysExamined"] <= 110
+
+
+async def test_jobs_in_a_wait_are_counted_by_reason_where_that_use_has_begun(
+    monque: Monque, collection: Jobs
+) -> None:
+    """No document is read for it, however many wait; without the use nobody counts them."""
+    await collection.insert_many(
+        [
+            *(sleeping() for _ in range(3)),
+            receiving(),
+            receiving(ahead(days=1)),
+            document(nextRunAt=PARKED, parked={"why": "batch", "key": "import", "since": ago(hours=1)}),
+            document(name="plain"),
+        ]
+    )
+    before = await monque.queue_depths()
+    await monque.begin_use("waiting")
+    after = await monque.queue_depths()
+    explained = await collection.database.command(
+        "explain",
+        {
+            "aggregate": collection.name,
+            "pipeline": counts.waits(),
+            "cursor": {},
+            "hint": "monque_waiting",
+        },
+        verbosity="executionStats",
+    )
+
+    assert [(depth.name, depth.waiting) for depth in before] == [("plain", None), ("work", None)]
+    assert [(depth.name, depth.waiting) for depth in after] == [
+        ("plain", {"time": 0, "signal": 0, "batch": 0, "turn": 0}),
+        ("work", {"time": 3, "signal": 2, "batch": 1, "turn": 0}),
+    ]
+    stats = explained.get("executionStats") or explained["stages"][0]["$cursor"]["executionStats"]
+    assert stats["totalDocsExamined"] == 0
+    await collection.drop_index("monque_waiting")
+    assert [depth.waiting for depth in await monque.queue_depths()] == [None, None]
 
 
 async def test_nobody_counts_while_nobody_looks_on(monque: Monque, collection: Jobs) -> None:
@@ -357,8 +397,24 @@ async def test_the_meter_observes_how_many_wait(monque: Monque, numbers: Numbers
     assert numbers.value("monque.queue.depth", {NAME: "greet", "monque.job.state": "due"}) == 1
     place = {NAME: "greet", "db.collection.name": collection.full_name}
     assert 55 < numbers.value("monque.queue.oldest_due", place) < 300
+    at = numbers.value("monque.queue.last_survey", {"db.collection.name": collection.full_name})
+    assert 0 <= time.time() - at < 300
     await monque.stop()
-    assert numbers.read("monque.queue.depth") == []
+    assert [*numbers.read("monque.queue.depth"), *numbers.read("monque.queue.last_survey")] == []
+
+
+async def test_the_meter_observes_how_many_are_in_a_wait(
+    monque: Monque, numbers: Numbers, collection: Jobs
+) -> None:
+    await monque.begin_use("waiting")
+    await collection.insert_many([sleeping(), receiving()])
+    await monque.start()
+
+    def waiting(reason: str) -> Any:
+        return numbers.value("monque.jobs.waiting", {NAME: "work", "monque.wait.reason": reason})
+
+    await eventually(lambda: _are(waiting("time"), 1))
+    assert waiting("signal") == 1
 
 
 async def test_tracing_alone_counts_nothing(monque: Monque, spans: Any, collection: Jobs) -> None:

@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pymongo import MongoClient
 
 from monque import Cancel, Job, JobStatus, Monque, NewJob, Snooze, SyncMonque
-from monque._observe import semconv
+from monque._observe import otel
 from monque._store.document import PARKED
 from monque.embedded import EmbeddedMongo
 from monque.prometheus import MonqueCollector
@@ -157,7 +157,9 @@ async def test_the_collector_shows_how_many_wait_until_the_instance_stops(
         assert 110 < now[("monque_queue_oldest_due_seconds", ("greet",))] < 600
 
     await eventually(it_is_known)
+    assert 0 <= time.time() - read(registry)[("monque_last_survey_timestamp_seconds", ())] < 300
     await monque.stop()
+    assert read(registry)[("monque_last_survey_timestamp_seconds", ())] == 0
     assert [name for name, _ in read(registry) if name.startswith("monque_queue")] == []
 
 
@@ -190,12 +192,19 @@ async def test_a_name_whose_jobs_are_gone_has_zero_of_them(
 
     collector = MonqueCollector(monque)
     registry.register(collector)
-    collector.surveyed([QueueDepth(name="a", due=3), QueueDepth(name="b")], collection="shop.jobs")
-    collector.surveyed([QueueDepth(name="b", later=1)], collection="shop.jobs")
+    some, none = {"time": 2, "signal": 1}, {"time": 0, "signal": 0}
+    depths = [QueueDepth(name="a", due=3, waiting=some), QueueDepth(name="b", waiting=none)]
+    collector.surveyed(depths, collection="shop.jobs")
+    assert read(registry)[("monque_jobs_waiting", ("a", "time"))] == 2
+    collector.surveyed([QueueDepth(name="b", later=1, waiting=none)], collection="shop.jobs")
 
     now = read(registry)
+    assert now[("monque_jobs_waiting", ("a", "time"))] == 0
+    assert now[("monque_jobs_waiting", ("b", "signal"))] == 0
     assert now[("monque_queue_depth", ("a", "due"))] == 0
     assert now[("monque_queue_depth", ("b", "later"))] == 1
+    collector.surveyed([QueueDepth(name="c")], collection="shop.jobs")  # nobody counts them
+    assert ("monque_jobs_waiting", ("c", "time")) not in read(registry)
 
 
 async def test_two_collectors_of_one_registry_need_names_of_their_own(
@@ -340,11 +349,13 @@ def test_the_page_lists_every_metric(make_monque: Make) -> None:
 
     listed = re.findall(r"^\| .*? \| `(monque_\w+)` \| (\w+) \|", table, re.MULTILINE)
     assert {name.removesuffix("_total"): kind for name, kind in listed} == there
-    ours = {semconv.SENT, semconv.CONSUMED, semconv.PROCESS_DURATION, semconv.JOB_WAIT}
+    ours = {otel.SENT, otel.CONSUMED, otel.PROCESS_DURATION, otel.JOB_WAIT}
     assert set(re.findall(r"^\| `([\w.]+)`", table, re.MULTILINE)) == ours | {
-        semconv.QUEUE_DEPTH,
-        semconv.OLDEST_DUE,
-        semconv.NAME_PAUSED,
-        semconv.STALL,
-        semconv.STUCK,
+        otel.QUEUE_DEPTH,
+        otel.JOBS_WAITING,
+        otel.OLDEST_DUE,
+        otel.LAST_SURVEY,
+        otel.NAME_PAUSED,
+        otel.STALL,
+        otel.STUCK,
     }

@@ -227,6 +227,41 @@ async def test_a_retried_run_has_a_trace_of_its_own_with_a_link(make_monque: Mak
     assert second.status.status_code is StatusCode.UNSET
 
 
+async def test_each_durable_step_has_a_span_and_all_runs_of_its_job_share_the_trace(
+    monque: Monque, spans: Spans
+) -> None:
+    async def pay() -> str:
+        return f"{trace.get_current_span().get_span_context().span_id:016x}"
+
+    async def fails() -> None:
+        raise ValueError("no")
+
+    @monque.worker("greet")
+    async def greet(job: Job[Any]) -> None:
+        await job.step("pay", pay)
+        if job.attempt == 1:
+            await job.step("fails", fails)
+        await job.sleep("nap", timedelta(milliseconds=1))
+        await job.step("thread", len, [])
+
+    with trace.get_tracer("shop").start_as_current_span("order"):
+        job = await monque.enqueue("greet")
+    await monque.start()
+    await come_true(monque, job, JobStatus.COMPLETED)
+
+    runs = spans.all("process greet")
+    assert {trace_id(span) for span in runs} == {trace_id(spans.one("order"))}
+    assert len(runs) == 3
+    paid, failed, threaded = spans.one("step pay"), spans.one("step fails"), spans.one("step thread")
+    assert [parent(paid), parent(failed), parent(threaded)] == [*[span_id(runs[0])] * 2, span_id(runs[2])]
+    assert attributes(paid)["monque.step.kind"] == "step"
+    assert failed.status.status_code is StatusCode.ERROR
+    assert paid.status.status_code is runs[1].status.status_code is StatusCode.UNSET
+    found = await monque.get_job(job.id)
+    assert found is not None
+    assert found.steps[0].value == span_id(paid)
+
+
 async def test_a_delayed_run_has_a_trace_of_its_own_with_a_link(monque: Monque, spans: Spans) -> None:
     monque.worker("greet", nothing)
     job = await monque.enqueue("greet", delay=timedelta(milliseconds=50))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -25,6 +26,7 @@ def test_the_sdist_has_the_pages_and_their_sources(sdist: Path) -> None:
         names = {name.partition("/")[2] for name in archive.getnames()}
 
     assert {"hatch_build.py", "ui/build_pages.py", "ui/package-lock.json", "ui/src/main.tsx"} <= names
+    assert {"ui/biome.json", "ui/tools/package-lock.json", "tests/golden/openapi.json"} <= names
     assert {"src/monque/web/static/index.html", "src/monque/web/static/.built"} <= names
     assert not [name for name in names if "node_modules" in name or "__pycache__" in name]
     assert "ui/src/api.gen.ts" not in names
@@ -36,7 +38,15 @@ def test_the_sdist_has_what_its_makefile_needs(sdist: Path, pristine: Path) -> N
         names = {name.partition("/")[2] for name in archive.getnames()}
 
     needed = {"requirements/dev.txt", "requirements/node.txt", ".ci/browser", "mkdocs.yml", "compose.yaml"}
-    assert {"Makefile", "CONTRIBUTING.md", "SECURITY.md", "pictures/__main__.py", *needed} <= names
+    assert {
+        "Makefile",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "pictures/__main__.py",
+        "noxfile.py",
+        "tools/make_sync.py",
+        *needed,
+    } <= names
     assert not [name for name in names if name.startswith(".github")]
     listed = subprocess.run(["make", "help"], cwd=pristine, capture_output=True, text=True, check=True).stdout
     assert "make build" in listed
@@ -49,8 +59,9 @@ def test_the_wheel_of_an_sdist_has_the_pages_without_any_node(wheel: Path, tmp_p
 
     assert not [name for name in names if not name.startswith(("monque/", "pymonque-"))]
     assert not [name for name in names if name.endswith((".built", ".map", ".tsx"))]
+    assert "monque/.agents/skills/monque/SKILL.md" in names
     program = (
-        "import json, monque; from monque.web.built import built; it = built();"
+        "import json, monque; from monque.web.static_files import built; it = built();"
         "print(json.dumps([monque.__file__, it.page, sorted(it.files)]))"
     )
     environment = {**os.environ, "PYTHONPATH": str(folder)}
@@ -63,13 +74,37 @@ def test_the_wheel_of_an_sdist_has_the_pages_without_any_node(wheel: Path, tmp_p
     assert {"LICENSES.md", "favicon.svg"} < set(served)
 
 
+def test_the_wheel_opens_the_shop(wheel: Path, tmp_path: Path) -> None:
+    """It says that it is open when its instances, processes of their own, have registered."""
+    shutil.unpack_archive(wheel, tmp_path / "installed", "zip")
+    assert not [name for name in zipfile.ZipFile(wheel).namelist() if "__pycache__" in name]
+    screen = dict.fromkeys(("DISPLAY", "WAYLAND_DISPLAY"), "")
+    with subprocess.Popen(
+        [sys.executable, "-m", "monque", "demo", "--web", "--port", "0"],
+        cwd=tmp_path,
+        env={**os.environ, **screen, "PYTHONPATH": str(tmp_path / "installed")},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as shop:
+        try:
+            assert shop.stdout is not None
+            assert shop.stdout.readline().startswith("The shop is open: http://127.0.0.1:")
+            shop.send_signal(signal.SIGINT)
+            rest, _ = shop.communicate(timeout=60)
+        finally:
+            shop.kill()
+    assert (shop.returncode, rest) == (0, "\nThe shop is closed. Nothing is left behind.\n")
+
+
 def test_the_wheel_has_the_licences_of_what_it_bundles(wheel: Path) -> None:
     notices = zipfile.ZipFile(wheel).read("monque/web/static/LICENSES.md").decode()
     packages = json.loads((ROOT / "ui" / "package.json").read_text())["dependencies"]
 
     for name, version in packages.items():
-        assert f"## {name} - {version} (MIT)" in notices
+        assert f"## {name} - {version} ({'OFL-1.1' if 'font' in name else 'MIT'})" in notices
+    # Both licences say this sentence once.
     assert notices.count("Permission is hereby granted") == notices.count("\n## ")
+    assert "SIL OPEN FONT LICENSE Version 1.1" in notices
 
 
 def test_a_node_is_fetched_only_where_pages_must_be_built_without_one(tree: Tree, fake_node: Path) -> None:
@@ -91,7 +126,7 @@ def test_pages_can_be_left_out(tree: Tree, tmp_path: Path) -> None:
 
     assert "MONQUE_UI=skip: this package has no dashboard pages, only their API." in said
     [made] = (tmp_path / "made").iterdir()
-    assert not [name for name in zipfile.ZipFile(made).namelist() if "static" in name]
+    assert not [name for name in zipfile.ZipFile(made).namelist() if "/static/" in name]
 
 
 def test_there_is_no_other_choice_than_skip(tree: Tree) -> None:
@@ -109,7 +144,7 @@ def test_an_editable_install_builds_no_pages_and_fetches_no_node(tree: Tree, tmp
 
     made = tree.ask("build_editable", str(tmp_path))
 
-    assert not [name for name in zipfile.ZipFile(tmp_path / made).namelist() if "static" in name]
+    assert not [name for name in zipfile.ZipFile(tmp_path / made).namelist() if "/static/" in name]
     assert sorted(tree.static.rglob("*")) == before
 
 

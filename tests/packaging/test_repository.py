@@ -10,8 +10,6 @@ import pytest
 
 from support.packaging import ROOT
 
-LOCK = ROOT / "ui" / "package-lock.json"
-
 
 @pytest.fixture
 def tracked() -> list[PurePosixPath]:
@@ -32,8 +30,9 @@ def test_nothing_built_and_nothing_of_others_is_in_git(tracked: list[PurePosixPa
     ] == []
 
 
-def test_the_lock_of_the_npm_packages_has_sums_and_no_addresses() -> None:
-    packages = json.loads(LOCK.read_text())["packages"]
+@pytest.mark.parametrize("folder", ["ui", "ui/tools"])
+def test_the_lock_of_the_npm_packages_has_sums_and_no_addresses(folder: str) -> None:
+    packages = json.loads((ROOT / folder / "package-lock.json").read_text())["packages"]
 
     assert [name for name, entry in packages.items() if "resolved" in entry] == []
     assert [name for name, entry in packages.items() if name and "integrity" not in entry] == []

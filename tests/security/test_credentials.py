@@ -93,7 +93,7 @@ async def test_work_on_a_guarded_server_tells_no_password(uri: str, log: pytest.
     monque = Monque(uri, options=replace(QUICK, collection="right"))
     events = Events(monque)
     monque.worker("work", lambda job: None)
-    monque.worker("bad", lambda job: 1 / 0)  # type: ignore[arg-type,return-value]
+    monque.worker("bad", lambda job: 1 / 0)
     shown = [repr(monque)]
     async with monque:
         await monque.start()

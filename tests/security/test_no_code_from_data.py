@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,14 +19,14 @@ FUNCTIONS = {("os", "system"), ("os", "popen"), ("builtins", "eval"), ("builtins
 # Imports by a name that is only known at run time: each of these names comes from the program, its settings
 # or the operator's command line, never from a job.
 IMPORTERS = {
-    *("__init__.py", "_workers/address.py"),
-    *("cli/commands.py", "cli/target.py", "fastapi/discover.py", "management/__init__.py"),
+    *("__init__.py", "_ops/ops.py", "_workers/address.py"),
+    *("cli/commands.py", "cli/demo.py", "cli/target.py", "fastapi/lifespan.py"),
     *("django/__init__.py", "django/dashboard.py", "django/serving.py"),
     "django/management/commands/monque_worker.py",
 }
 # Errors of handlers come from our own child processes, through a socket that nobody else has; never from the
 # database. `test_the_child_is_not_handed_what_a_job_names` shows that a job cannot change what is imported.
-UNPICKLERS = {"_engine/crossing.py"}
+UNPICKLERS = {"_processes/crossing.py"}
 
 
 def dangers(tree: ast.AST) -> Iterator[str]:
@@ -58,6 +59,7 @@ def imports_by_name(tree: ast.AST) -> bool:
     )
 
 
+@cache
 def trees() -> dict[str, ast.Module]:
     paths = sorted(PACKAGE.rglob("*.py"))
     return {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text()) for path in paths}

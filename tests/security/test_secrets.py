@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
-from monque import Job, Monque
-from monque.management import Access, Redaction
+from monque import Job, JobStateError, Monque, StepError
+from monque._views.base import Secret
+from monque._views.job import JobRecord
 from monque.web import Action, Actor, Dashboard, Limits, dashboard
+from monque.web.access.permissions import Access
+from monque.web.access.redaction import Redaction
 from support.aliases import Collection
 from support.asgi_stream import AsgiStream, asgi_stream
 from support.examples import AS_OF, routes
@@ -125,6 +128,15 @@ async def fingerprint_of(client: Client) -> str:
     return str(groups[0]["fingerprint"])
 
 
+async def test_each_secret_field_of_the_view_of_a_job_has_a_marker(payroll: Payroll, monque: Monque) -> None:
+    """A field that is marked as a secret is tried by the tests below."""
+    secret = [name for name, field in JobRecord.model_fields.items() if Secret in field.metadata]
+    jobs = [await monque.get_job(each) for each in payroll.ids.values()]
+
+    assert {"data", "fail_reason", "unique_key"} < set(secret)
+    assert [name for name in secret if not any(MARKER in str(getattr(job, name)) for job in jobs)] == []
+
+
 @pytest.mark.parametrize("options", BLIND.values(), ids=BLIND.keys())
 async def test_a_secret_is_in_no_answer_stream_trail_export_or_log_of_who_may_not_see_it(
     payroll: Payroll, boards: Any, caplog: pytest.LogCaptureFixture, options: dict[str, Any]
@@ -140,7 +152,7 @@ async def test_a_secret_is_in_no_answer_stream_trail_export_or_log_of_who_may_no
                 await payroll.restore()
             answer = await request.send(client)
             assert MARKER not in answer.text, f"{request}: {answer.text}"
-            assert answer.status_code in (200, 403, 404, 409), f"{request}: {answer.text}"
+            assert answer.status_code in (200, 403, 404, 409, 412), f"{request}: {answer.text}"
         export = await client.get(f"{OPS}/audit/export")
         assert (export.status_code, MARKER in export.text) == (200, False)
         assert "schedule-edit" in export.text
@@ -300,3 +312,30 @@ async def test_an_entry_that_was_stored_before_the_hook_is_shown_without_the_pay
     await edited((await boards("boss", {}))[1], payroll)
     _, client = await boards("mallory", BLIND["by name: shows_nothing"])
     assert MARKER not in (await client.get(f"{OPS}/audit")).text
+
+
+async def test_no_log_line_tells_the_value_of_a_step_or_a_signal(
+    monque: Monque, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not of one that is stored, and not of one that is refused because it is too large."""
+    caplog.set_level(logging.DEBUG, "monque")
+    secret = {"is": marker("step")}
+
+    @monque.worker("payroll", max_attempts=1)
+    async def payroll(job: Job[None]) -> None:
+        assert await job.step("pay", lambda: secret) == secret
+        await job.receive("pin")
+        with pytest.raises(StepError):
+            await job.step("large", lambda: marker("step") * 20_000)
+        await job.receive("end")
+
+    job = await monque.enqueue(payroll)
+    await monque.start()
+    await monque.signal(job, "pin", marker("signal"))
+    with pytest.raises(JobStateError):
+        await monque.signal(job, "pin", marker("signal") * 20_000)
+    await monque.signal(job, "end", marker("signal"))
+    ended = await monque.wait_for(job, timeout=timedelta(seconds=20))
+
+    assert (ended.status, [step.name for step in ended.steps]) == ("completed", ["pay", "pin", "end"])
+    assert MARKER not in caplog.text

@@ -13,9 +13,9 @@ from pymongo import AsyncMongoClient
 
 from monque import Monque
 from monque.embedded import EmbeddedMongo
-from monque.management import Access
 from monque.web import Action, Actor, Dashboard, dashboard
-from monque.web.routes import Need, Route
+from monque.web.access.permissions import Access
+from monque.web.route import Need, Route
 from support.aliases import Collection, Database, Make
 from support.documented import whole
 from support.examples import FINGERPRINT, QUERIES, TIME, routes, send
@@ -100,7 +100,7 @@ async def try_all(
 
 
 WRITING = routes(writing=True)
-NEEDING = [route for route in routes(streaming=True) if route.needs is not Need.IDENTITY]
+NEEDING = [route for route in routes(streaming=True) if route.right is not Need.IDENTITY]
 
 
 async def test_without_identity_nothing_happens_and_nothing_is_told(
@@ -125,9 +125,9 @@ async def test_read_only_lets_no_write_through(
 
 def lacking(route: Route) -> set[Action]:
     """All rights but the one that a route needs."""
-    if isinstance(route.needs, Need):
+    if isinstance(route.right, Need):
         return {Action.READ, Action.PAYLOAD, Action.AUDIT}
-    return set(Action) - {route.needs}
+    return set(Action) - {route.right}
 
 
 @pytest.mark.parametrize("is_there", [True, False], ids=["there", "not there"])
@@ -187,12 +187,12 @@ async def test_a_hook_that_raises_denies_and_its_text_is_told_to_nobody(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def authorize(access: Access) -> bool:
-        raise LookupError("no such role: 0815")
+        raise LookupError("no such role: treasurer")
 
     caplog.set_level(logging.CRITICAL, "monque.web")
     async with dashboard(watched, authorize=authorize, allow_enqueue=True) as board:
         for answer in await try_all(board, traffic, NEEDING, str(job["_id"]), 500):
-            assert "0815" not in answer.text
+            assert "treasurer" not in answer.text
     assert await collection.find().to_list() == [job]
     await trail(watched, "failed", len(NEEDING))
 

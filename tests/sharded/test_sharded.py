@@ -11,16 +11,27 @@ from typing import Any
 
 import pytest
 
-from monque import ConfigurationError, Job, JobFilter, JobStateError, Monque, NewJob, Options, Unique
+from monque import (
+    ConfigurationError,
+    Job,
+    JobFilter,
+    JobStateError,
+    Limit,
+    Monque,
+    NewJob,
+    Options,
+    Rate,
+    Unique,
+)
 from monque._api.life import check_sharding
 from monque._store.indexes import USES
 from support.aliases import Collection, Database, Make
-from support.clocks import ago
+from support.clocks import ago, ahead
 from support.jobs import claimed, document
 from support.options import QUICK
 from support.programs.child import uri_of
 from support.sharding import Cluster
-from support.waiting import Events, eventually, start
+from support.waiting import Events, eventually, reaches, start
 
 NAMES = [f"name-{number}" for number in range(20)]
 UNSHARDED_ONLY = pytest.mark.parametrize("shard_key", [None], ids=["unsharded"])
@@ -83,6 +94,30 @@ async def test_parallel_enqueues_with_one_key_give_one_job(monque: Monque, colle
     assert await collection.count_documents({}) == 1
 
 
+async def test_a_handler_runs_jobs_on_all_shards_and_its_cancellation_reaches_them(
+    monque: Monque, collection: Collection
+) -> None:
+    async def work(job: Job[int]) -> int:
+        return job.data
+
+    for name in NAMES:
+        monque.worker(name, work)
+
+    @monque.worker("parent", store_result=True)
+    async def parent(job: Job[bool]) -> list[Any]:
+        delay = timedelta(hours=1) if job.data else None
+        jobs = await job.run_jobs("all", [NewJob(name, n, delay=delay) for n, name in enumerate(NAMES)])
+        return [None if each is None else each.result for each in jobs]
+
+    ends, waits = await parent.enqueue(False), await parent.enqueue(True)
+    await monque.run_until_idle()
+    await monque.cancel_job(waits)
+
+    assert await monque.result_of(ends) == list(range(len(NAMES)))
+    assert await collection.count_documents({"status": "completed"}) == len(NAMES) + 1
+    assert await collection.count_documents({"status": "cancelled"}) == len(NAMES) + 1
+
+
 async def test_calls_replace_jobs_run_them_again_and_are_throttled(
     monque: Monque, collection: Collection
 ) -> None:
@@ -120,6 +155,37 @@ async def test_of_calls_at_once_in_one_window_one_is_accepted(
     assert await collection.count_documents({}) == 1
 
 
+async def test_a_limit_and_a_rate_hold_on_all_instances(make_monque: Make, collection: Collection) -> None:
+    running, most, done = Counter[str](), Counter[str](), Counter[str]()
+
+    async def work(job: Job[int]) -> None:
+        running[job.name] += 1
+        most[job.name] = max(most[job.name], running[job.name])
+        await asyncio.sleep(0.005)
+        running[job.name] -= 1
+        done[job.name] += 1
+
+    instances = [await make_monque().open() for _ in range(3)]
+    for each in instances:
+        for name, limit in (("one", 1), ("three", Limit(3, rate=Rate(20, timedelta(milliseconds=500))))):
+            each.worker(name, work, limit=limit, concurrency=4)
+    await instances[0].enqueue_many([NewJob(name, n) for n in range(30) for name in ("one", "three")])
+    for each in instances:
+        await each.start()
+
+    async def count() -> int:
+        return done.total()
+
+    await reaches(count, 60)
+    assert most["one"] == 1
+    assert most["three"] <= 3
+
+    async def no_turns() -> None:
+        assert await collection.count_documents({"turn": {"$exists": True}}) == 0
+
+    await eventually(no_turns)
+
+
 async def test_every_use_can_begin(make_monque: Make, collection: Collection) -> None:
     await make_monque(options=replace(QUICK, uses=tuple(USES))).open()
 
@@ -142,7 +208,7 @@ async def test_a_job_without_room_for_its_error_is_settled(make_monque: Make, co
 
 async def test_failures_retries_and_schedules_work(make_monque: Make, collection: Collection) -> None:
     monque = await make_monque(options=replace(QUICK, max_retries=2)).open()
-    monque.worker("fails", lambda job: 1 / 0)  # type: ignore[arg-type,return-value]
+    monque.worker("fails", lambda job: 1 / 0)
     events = Events(monque)
     await monque.start()
     await monque.enqueue("fails")
@@ -199,6 +265,141 @@ async def test_heartbeats_reach_every_job_and_lost_claims_are_noticed(
     await events.wait("job:lost", 5)
     let_go.set()
     await events.wait("job:complete", len(NAMES) - 5)
+
+
+SHARDED = pytest.mark.parametrize("shard_key", [{"name": 1}], ids=["by name"])
+
+
+@SHARDED
+async def test_a_lone_job_costs_three_commands_on_its_shard_and_none_on_the_other(
+    make_monque: Make, collection: Collection, cluster: Cluster
+) -> None:
+    rare = timedelta(hours=1)
+    options = replace(QUICK, poll_interval=rare, safety_poll_interval=rare, change_streams=False)
+    monque = await make_monque(options=options).open()
+    monque.worker("name-1", lambda job: None)
+    events = Events(monque)
+    await monque.start()
+    await monque.enqueue("name-1")
+    await events.wait("job:complete", 1)
+    with cluster.commands(collection) as commands:
+        await monque.enqueue("name-1")
+        await events.wait("job:complete", 2)
+
+        assert commands() == {"shard0": {"insert": 1, "findAndModify": 2}, "shard1": {}}
+
+
+@SHARDED
+async def test_a_drain_of_one_name_changes_nothing_on_other_shards(
+    make_monque: Make, collection: Collection, cluster: Cluster
+) -> None:
+    monque = await make_monque(options=replace(QUICK, worker_concurrency=100)).open()
+    monque.worker("name-1", lambda job: None)
+    await monque.enqueue_many([NewJob("name-1") for _ in range(1_000)])
+    with cluster.commands(collection) as commands:
+        events = await start(monque)
+        await events.wait("job:complete", 1_000, within=60)
+        counted = commands()
+
+    assert counted["shard0"]["update"] > 0
+    assert counted["shard1"].keys() <= {"find", "aggregate"}  # recovery looks for jobs of every name
+
+
+@SHARDED
+async def test_heartbeats_and_cancel_requests_are_looked_for_on_the_shard_of_the_jobs(
+    make_monque: Make, collection: Collection, cluster: Cluster
+) -> None:
+    options = replace(QUICK, heartbeat_interval=timedelta(milliseconds=200), recover_stale_jobs=False)
+    monque = await make_monque(options=options).open()
+    let_go = asyncio.Event()
+
+    @monque.worker("name-1")
+    async def wait(job: Job[Any]) -> None:
+        await let_go.wait()
+
+    events = await start(monque)
+    job = await monque.enqueue("name-1")
+    await events.wait("job:start", 1)
+    with cluster.commands(collection) as commands:
+
+        async def beaten() -> None:
+            assert commands()["shard0"]["update"] >= 2
+
+        await eventually(beaten)
+        assert not commands()["shard1"]
+    let_go.set()
+    await events.wait("job:complete", 1)
+    assert (await monque.get_job(job.id)) is not None
+
+
+@SHARDED
+@pytest.mark.parametrize(
+    ("act", "costs"),
+    [
+        pytest.param(lambda monque, job: monque.cancel_job(job), {"findAndModify": 1}, id="cancel"),
+        pytest.param(
+            lambda monque, job: monque.reschedule_job(job, ahead(hours=2)), {"findAndModify": 1}, id="move"
+        ),
+        pytest.param(lambda monque, job: monque.run_now(job), {"find": 1, "findAndModify": 1}, id="run now"),
+        pytest.param(lambda monque, job: monque.delete_job(job), {"findAndModify": 1}, id="delete"),
+        pytest.param(lambda monque, job: monque.get_job(job), {"find": 1}, id="read"),
+    ],
+)
+async def test_an_action_on_a_job_that_was_read_goes_to_its_shard(
+    monque: Monque, collection: Collection, cluster: Cluster, act: Any, costs: dict[str, int]
+) -> None:
+    job = await monque.enqueue("name-1", run_at=ahead(hours=1))
+    with cluster.commands(collection) as commands:
+        await act(monque, job)
+
+        assert commands() == {"shard0": costs, "shard1": {}}
+
+
+@SHARDED
+@pytest.mark.parametrize("is_known", [True, False], ids=["by the job", "by its id"])
+async def test_a_retry_is_written_on_the_shard_of_the_job(
+    monque: Monque, collection: Collection, cluster: Cluster, is_known: bool
+) -> None:
+    """An id alone is looked for on every shard; then its name is known."""
+    job = await monque.enqueue("name-1", run_at=ahead(hours=1))
+    job = await monque.cancel_job(job)
+    with cluster.commands(collection) as commands:
+        await monque.retry_job(job if is_known else job.id)
+
+        elsewhere = {} if is_known else {"find": 1}
+        assert commands() == {"shard0": {"find": 1, "findAndModify": 1}, "shard1": elsewhere}
+
+
+@SHARDED
+async def test_many_jobs_with_keys_are_retried_on_their_shard(
+    monque: Monque, collection: Collection, cluster: Cluster
+) -> None:
+    failed = [document(name="name-1", status="failed", uniqueKey=str(number)) for number in range(20)]
+    await collection.insert_many(failed)
+    with cluster.commands(collection) as commands:
+        assert (await monque.retry_jobs(JobFilter(name="name-1"))).count == 20
+
+        assert not commands()["shard1"]
+
+
+@SHARDED
+@pytest.mark.parametrize(
+    ("count", "changes"), [(1, {"update": 1, "find": 1}), (30, {"update": 11, "find": 10})]
+)
+async def test_recovery_looks_on_every_shard_and_changes_jobs_on_theirs(
+    make_monque: Make, collection: Collection, cluster: Cluster, count: int, changes: dict[str, int]
+) -> None:
+    events = Events(monque := await make_monque(options=replace(QUICK, change_streams=False)).open())
+    await monque.start()
+    dead = {"lastHeartbeat": ago(hours=1), "lockedAt": ago(hours=1)}
+    await collection.insert_many([claimed("dead", name="name-1", **dead) for _ in range(count)])
+    with cluster.commands(collection) as commands:
+        monque.look_for_dead()
+        await events.wait("stale:recovered")
+
+        counted = commands()
+        assert counted["shard1"].keys() == {"aggregate"}
+        assert counted["shard0"] == {**counted["shard1"], **changes}
 
 
 async def test_operators_find_and_change_jobs(monque: Monque, collection: Collection) -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from support.documented import check_event
 from support.sse import Sent
 from support.web import key_cookie
 
@@ -64,7 +65,9 @@ class AsgiStream:
             block, _, self.text = self.text.partition("\n\n")
             fields = dict(line.split(": ", 1) for line in block.splitlines() if ": " in line)
             if "event" in fields:
-                return Sent(fields["event"], fields.get("id"), json.loads(fields["data"]))
+                sent = Sent(fields["event"], fields.get("id"), json.loads(fields["data"]))
+                check_event(sent.event, sent.data)
+                return sent
             self.comments += 1
         return None
 

@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 import uvicorn
 from playwright.async_api import BrowserContext, ConsoleMessage, Page, Request, WebError
 
+from support.clicks import COUNT
+
 Serve: TypeAlias = Callable[..., Awaitable[str]]
 Visit: TypeAlias = Callable[..., Awaitable[Page]]
 OpenDashboard: TypeAlias = Callable[..., Awaitable[Page]]
@@ -68,6 +70,7 @@ class Watch:
     async def join(self, context: BrowserContext) -> None:
         """Watch all pages of a context, also those that it opens later."""
         await context.add_init_script(_REPORT)
+        await context.add_init_script(COUNT)
         context.on("console", self._on_console)
         context.on("weberror", self._on_error)
         context.on("request", self._on_request)

@@ -22,7 +22,7 @@ LOOPS: dict[str, tuple[str, Breaks]] = {
     "polling": ("find", lambda query, *_, **__: query.get("status") == "pending"),
     "claiming": ("find_one_and_update", lambda _, update, **__: _sets(update, "processing")),
     "heartbeat": ("update_many", lambda _, update, **__: "lastHeartbeat" in _stamps(update)),
-    "recovery": ("find", lambda query, *_, **__: query.get("status") == "processing" and "$expr" in query),
+    "recovery": ("aggregate", lambda stages, **__: stages[0] == {"$match": {"status": "processing"}}),
     "prune": ("find", lambda query, *_, **__: query.get("status") == "completed" and "updatedAt" in query),
     "listening": ("watch", lambda *_, **__: True),
     "settling": ("find_one_and_update", lambda _, update, **__: _sets(update, "completed")),
@@ -53,9 +53,16 @@ class BuggyCollection(AsyncCollection[dict[str, Any]]):
         if broken is not None and LOOPS[broken][0] == method and LOOPS[broken][1](*args, **kwargs):
             raise BugError(f"a bug in {broken}")
 
+    def with_options(self, *args: Any, **kwargs: Any) -> Any:
+        return BuggyCollection(self.database, self.name, False, *args, **kwargs)
+
     def find(self, *args: Any, **kwargs: Any) -> Any:
         self._meet("find", *args, **kwargs)
         return super().find(*args, **kwargs)
+
+    async def aggregate(self, *args: Any, **kwargs: Any) -> Any:
+        self._meet("aggregate", *args, **kwargs)
+        return await super().aggregate(*args, **kwargs)
 
     async def find_one_and_update(self, *args: Any, **kwargs: Any) -> Any:
         self._meet("find_one_and_update", *args, **kwargs)

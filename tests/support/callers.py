@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from monque.management import Action, Actor, Caller
+from monque.web.access.permissions import Action, Actor, Caller
 
 
 def caller(*may: Action, name: str = "ada") -> Caller:

@@ -1,4 +1,4 @@
-"""What the page gives to be copied, and running it: a command, Python and curl."""
+"""What the page gives to be copied, and running it: a command and curl."""
 
 from __future__ import annotations
 
@@ -15,25 +15,6 @@ from support.hands import Hand, Mouse
 
 _MOUSE = Mouse()
 
-# Around pieces of Python, as a program of the user has them: each stands in an `async def` with a Monque.
-_PROGRAM = """
-import asyncio, json, os
-from monque import Monque
-
-{pieces}
-
-def shown(value):
-    if hasattr(value, "jobs"):
-        return [str(job.id) for job in value.jobs]
-    return str(getattr(value, "id", value))
-
-async def main():
-    async with Monque(os.environ["MONQUE_URI"]) as monque:
-        return [shown(await piece(monque)) for piece in [{names}]]
-
-print(json.dumps(asyncio.run(main())))
-"""
-
 
 async def copied(
     page: Page, title: str, *languages: str, within: str = "main", hand: Hand = _MOUSE
@@ -43,7 +24,7 @@ async def copied(
     dialog = page.get_by_role("dialog", name="Copy as")
     section = dialog.locator("section").filter(has=page.get_by_role("heading", name=title, exact=True))
     found: dict[str, str] = {}
-    for language in languages or ("command", "python", "curl"):
+    for language in languages or ("command", "curl"):
         await hand.press(section.locator(f"[data-way={language}]").get_by_role("button", name="Copy"))
         found[language] = await page.evaluate("navigator.clipboard.readText()")
     await page.keyboard.press("Escape")
@@ -72,15 +53,6 @@ class Runner:
         answers = await self.commands(*(f"{text} --silent --show-error --fail-with-body" for text in texts))
         return [json.loads(answer) for answer in answers]
 
-    async def pythons(self, *texts: str) -> list[Any]:
-        """What each leaves in its variable: the ids of a page, the id of a thing, else its text."""
-        pieces = "\n\n".join(_function(f"piece_{at}", text) for at, text in enumerate(texts))
-        names = ", ".join(f"piece_{at}" for at in range(len(texts)))
-        shown: list[Any] = json.loads(
-            await self._output(sys.executable, "-c", _PROGRAM.format(pieces=pieces, names=names))
-        )
-        return shown
-
     async def _output(self, *command: str, typed: str = "") -> str:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -92,9 +64,3 @@ class Runner:
         output, errors = await process.communicate(typed.encode())
         assert process.returncode == 0, f"{command[-1]}\n{output.decode()}\n{errors.decode()}"
         return output.decode()
-
-
-def _function(name: str, text: str) -> str:
-    variable, assigned, _ = text.split("\n")[-1].partition(" = await ")
-    lines = [*text.split("\n"), f"return {variable}" if assigned else "return None"]
-    return "\n".join([f"async def {name}(monque):", *(f"    {line}" for line in lines)])

@@ -11,6 +11,7 @@ import httpx2
 from jsonschema_rs import Draft202012Validator
 
 from monque.web.app import ROUTES
+from monque.web.live.broadcast import MESSAGES
 from monque.web.openapi import document
 
 V1 = "/api/v1/"
@@ -53,6 +54,15 @@ def complaint(method: str, path: str, response: Any) -> str | None:
         return None
     error = next(validator(repr(expected[content_type]["schema"])).iter_errors(response.json()), None)
     return None if error is None else f"{error.instance_path}: {error.message[:500]}"
+
+
+def check_event(event: str, data: dict[str, Any]) -> None:
+    """Fail for an event of the live stream that the document does not have, or with a field more."""
+    answer = (declared("GET", "/api/ops/v1/stream") or {})["200"]["content"]["text/event-stream"]["schema"]
+    error = next(validator(repr(answer)).iter_errors({"event": event, "data": data}), None)
+    assert error is None, f"{event}: {error.message[:500]}"
+    known = {field.alias for field in dict(MESSAGES)[event].model_fields.values()}
+    assert data.keys() <= known, event
 
 
 def declared(method: str, path: str) -> dict[str, Any] | None:

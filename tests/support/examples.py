@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from monque.web.app import ROUTES
-from monque.web.routes import Route
+from monque.web.route import Route
 from support.web import Client
 
 TIME = "2031-01-01T00:00:00.000Z"
@@ -19,20 +19,26 @@ BODIES: dict[str, Any] = {
     "deleteJobs": {},
     "opsReschedule": {"nextRunAt": TIME},
     "opsPriority": {"priority": 3},
+    "opsSignal": {"name": "picked-up", "data": {"by": "DHL"}},
     "opsEnqueue": {"name": "work", "payload": {"a": 1}},
+    "opsEdit": {"updatedAt": TIME, "runAt": TIME},
     "opsBulkPreview": {"action": "delete", "filter": {}},
     "opsBulk": {"action": "delete", "filter": {}, "asOf": TIME},
     "opsGroupBulk": {"action": "retry", "asOf": TIME},
     "opsPause": {"name": "work"},
     "opsCopyAs": {"root": "http://localhost/", "requests": [{"path": "/jobs"}]},
     "opsResume": {"name": "work"},
+    "opsSchedulePost": {"name": "nightly", "cron": "0 9 * * *"},
     "opsSchedulePut": {"cron": "0 9 * * *"},
     "opsSchedulePreview": {"cron": "0 9 * * *", "timezone": "Europe/Berlin"},
 }
 QUERIES: dict[str, dict[str, str]] = {
     "opsQueue": {"name": "work"},
     "opsQueueExplanation": {"name": "work"},
+    "opsLines": {"name": "work"},
+    "opsBatch": {"label": "import-42"},
     "opsInstance": {"id": "web-1"},
+    "opsInstanceLost": {"id": "web-1"},
     "opsSearch": {"q": "wo"},
 }
 

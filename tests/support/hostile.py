@@ -9,7 +9,7 @@ from typing import Any
 from bson import ObjectId
 
 from monque import Monque
-from monque.management.fingerprint import shape_of
+from monque.web.groups import shape_of
 from support.aliases import Collection, Database
 from support.clocks import ago, ahead, now
 from support.jobs import claimed, document

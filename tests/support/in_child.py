@@ -23,6 +23,7 @@ from monque import (
     Monque,
     RetryAfter,
     Snooze,
+    SyncCallNext,
     SyncMonque,
     current_job,
 )
@@ -113,7 +114,7 @@ def refused_methods(job: Job[str]) -> str:
     try:
         if job.data == "state":
             return str(job.state)
-        job.complete_in(None)  # type: ignore[call-overload]
+        job.complete_in(None)
     except JobStateError as error:
         return str(error)
     return "nothing was refused"
@@ -179,7 +180,7 @@ def descriptors(job: Job[None]) -> int:
 
 def forget_to_await(job: Job[str]) -> None:
     """Call an async method of a Monque in a `def`, which cannot await it."""
-    Monque(job.data).enqueue("second", 1)  # type: ignore[unused-coroutine]
+    Monque(job.data).enqueue("second", 1)
 
 
 def store_blocking(job: Job[str]) -> None:
@@ -201,7 +202,26 @@ def start_a_program_and_swallow(job: Job[str]) -> None:
     swallow(job)
 
 
+def takes_a_step(job: Job[Any]) -> None:
+    """Ask for a durable step, which no child process has."""
+    job.step("one", len, [])  # type: ignore[unused-coroutine]
+
+
 def fork(job: Job[str]) -> None:
     """Return twice: here, and in a copy of this process."""
     if copy := os.fork():
         note(job, f"start {copy}")
+
+
+def doubling(job: Job[Any], call_next: SyncCallNext) -> Any:
+    """A middleware in the child: it sees the job and the value there."""
+    value = call_next()
+    return {"value": value, "doubled": value * 2, "pid": os.getpid(), "job": job.name}
+
+
+async def three(job: Job[None]) -> int:
+    return 3
+
+
+def refuse(job: Job[None]) -> NoReturn:
+    raise RefusedError("not today")

@@ -63,7 +63,12 @@ class Tree:
 
 def build_pages() -> ModuleType:
     """`ui/build_pages.py`, which is no part of the package."""
-    spec = importlib.util.spec_from_file_location("build_pages", ROOT / "ui" / "build_pages.py")
+    return tool("ui/build_pages.py")
+
+
+def tool(path: str) -> ModuleType:
+    """A file of the repository as a module, though it is no part of the package."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

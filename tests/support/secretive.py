@@ -9,6 +9,7 @@ from typing import Any
 
 from support.clocks import ago, ahead
 from support.jobs import claimed, document
+from support.waits import in_line
 
 MARKER = "sesame"
 """Every marker begins with it."""
@@ -34,6 +35,14 @@ PLACES: dict[str, dict[str, Any]] = {
     "key": {"uniqueKey": marker("key")},
     "progress": {"progress": {"done": 1, "total": 2, "message": marker("progress"), "at": ago(seconds=1)}},
     "log": {"log": [{"at": ago(seconds=1), "level": "info", "text": marker("log")}]},
+    "step": {
+        "steps": [
+            {"n": "charge", "k": "step", "at": ago(seconds=3), "v": {"is": marker("step")}},
+            {"n": "courier", "k": "signal", "at": ago(seconds=2), "v": marker("signal")},
+        ],
+        "signals": [{"n": "courier", "at": ago(seconds=1), "v": marker("unreceived")}],
+    },
+    "line": {"turn": {"line": f"k:s:{marker('line')}", "slot": 0}},
     "cancel": {"cancel": {"by": "handler", "reason": marker("cancel"), "at": ago(seconds=1)}},
     "attempt": {
         "history": [
@@ -50,7 +59,7 @@ PLACES: dict[str, dict[str, Any]] = {
         ]
     },
 }
-SEEN = {*map(marker, PLACES), marker("trace"), marker("word")}
+SEEN = {*map(marker, PLACES), *map(marker, ("trace", "word", "signal", "unreceived"))}
 """All markers that there are, for those who may see them."""
 
 
@@ -64,6 +73,7 @@ def secretive_jobs(name: str) -> dict[str, dict[str, Any]]:
         "due": document(**secret, uniqueKey=key, nextRunAt=ago(hours=1)),
         # TypeScript stores the text of an error alone.
         "foreign": document(**{**secret, "status": "failed", "failReason": f"{marker('word')}: is no PIN"}),
+        "waiting": {**in_line(marker("line"), **{**secret, "name": name}), "uniqueKey": f"{key}-4"},
         "running": claimed("web-1", **secret, uniqueKey=f"{key}-2"),
         "cancelled": document(status="cancelled", **secret),
         "completed": document(status="completed", **secret, finishedAt=ago(seconds=1)),

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
 from pymongo import MongoClient
 
+from support.aliases import Collection
 from support.servers import Node, Servers
 
 NOT_THROUGH_MONGOS = pytest.mark.skipif(
     bool(os.environ.get("MONQUE_TEST_THROUGH_MONGOS")),
     reason="through a mongos a change stream is seconds late, and Monque polls: see docs/guides/sharding.md",
 )
+
+
+_STREAM = "command.pipeline.0.$changeStream"
 
 
 class Router(Node):
@@ -72,6 +78,35 @@ class Cluster:
         assert self.router is not None, "the cluster does not run"
         return f"mongodb://{self.router.address}/?directConnection=false"
 
+    @contextmanager
+    def commands(self, collection: Collection) -> Iterator[Callable[[], dict[str, Counter[str]]]]:
+        """Have the profiler of each shard note the commands about a collection; call the result to read them.
+
+        A change stream is left out: it is open at every shard, whatever jobs do.
+        """
+        database, name = collection.database.name, collection.full_name
+        with ExitStack() as stack:
+            shards = {}
+            for number, servers in enumerate(self.shards):
+                uri = f"mongodb://{servers.nodes[0].address}/?directConnection=true"
+                client = stack.enter_context(MongoClient[dict[str, Any]](uri))
+                shards[f"shard{number}"] = client[database]
+
+            def counted() -> dict[str, Counter[str]]:
+                about = {"ns": name, _STREAM: {"$exists": False}, "op": {"$ne": "getmore"}}
+                found = {shard: profiled["system.profile"].find(about) for shard, profiled in shards.items()}
+                return {shard: Counter(map(_kind, entries)) for shard, entries in found.items()}
+
+            for profiled in shards.values():
+                profiled.command("profile", 2)
+                stack.callback(profiled.command, "profile", 0)
+            yield counted
+
     def client(self) -> MongoClient[dict[str, Any]]:
         """A blocking client of the mongos."""
         return MongoClient(self.uri, tz_aware=True)
+
+
+def _kind(entry: dict[str, Any]) -> str:
+    """The command of an entry of the profiler, which notes each statement of an update as one of its own."""
+    return str(entry["op"] if entry["op"] in ("insert", "update", "remove") else next(iter(entry["command"])))

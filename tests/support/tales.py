@@ -24,6 +24,8 @@ class Tale:
         self.orders: set[str] = set()
         self.effects: list[str] = []
         self.schedules: list[dict[str, Any]] = []
+        self.accounts: dict[str, int] = {}
+        self.transfers: list[dict[str, Any]] = []
 
     def tell(self, t: float, who: str, kind: str, **facts: Any) -> None:
         pid = {"enqueuer": 20, "ann": 30, "bob": 40}.get(who, 1)
@@ -32,6 +34,10 @@ class Tale:
     def ask(self, t: float, token: str, *, how: str = "one-off", delay: float = 0.0, **asked: Any) -> None:
         facts = {"how": how, "name": "wait", "key": None, "delay": delay, **asked}
         self.tell(t, "enqueuer", "invoke", token=token, **facts)
+
+    def invoked(self, token: str) -> dict[str, Any]:
+        """What the call with this token said."""
+        return next(each.facts for each in self.events if each.kind == "invoke" and each["token"] == token)
 
     def store(self, t: float, job: str, *, how: str = "one-off", delay: float = 0.0, **asked: Any) -> None:
         """Asked for and acknowledged at once; its token is its id."""
@@ -64,6 +70,10 @@ class Tale:
     def complete(self, t: float, who: str, job: str, attempt: int = 1) -> None:
         self.tell(t, who, "completed", job=job, attempt=attempt)
 
+    def did_not_complete(self, job: str) -> None:
+        """Take back that it was told to be completed."""
+        self.events = [each for each in self.events if each.kind != "completed" or each["job"] != job]
+
     def fail(self, t: float, who: str, job: str, attempt: int, *, will_retry: bool = True) -> None:
         count = {"fail_count": attempt, "run_at": NOON + t}
         self.tell(t, who, "failed", job=job, attempt=attempt, will_retry=will_retry, **count)
@@ -94,8 +104,8 @@ class Tale:
         self.jobs[job] = {"_id": job, "status": status, **known, **times, "history": history, **fields}
 
     def verdict(self) -> list[Violation]:
-        final = Final(list(self.jobs.values()), self.orders, self.effects, self.schedules)
-        return check(self.events, final, RULES)
+        about_users = self.orders, self.effects, self.schedules, self.accounts, self.transfers
+        return check(self.events, Final(list(self.jobs.values()), *about_users), RULES)
 
     def only_violation(self) -> Violation:
         [violation] = self.verdict()

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
+from pymongo import AsyncMongoClient
 from pymongo.monitoring import CommandListener, CommandStartedEvent
+
+from monque import Monque, Options
+from monque.embedded import EmbeddedMongo
+from support.aliases import Database
+from support.waiting import start
 
 # The driver adds these; `explain` refuses some of them.
 _ENVELOPE = ("lsid", "txnNumber", "$clusterTime", "$db", "$readPreference", "maxTimeMS")
@@ -48,3 +56,17 @@ class Traffic(CommandListener):
             for command in self.commands
             if next(iter(command)) in names
         ]
+
+
+@asynccontextmanager
+async def counted_instance(
+    server: EmbeddedMongo, database: Database, options: Options
+) -> AsyncIterator[tuple[Monque, Counter[str]]]:
+    """A running instance with a live change stream, on a client that counts its commands."""
+    traffic = Traffic()
+    async with (
+        AsyncMongoClient[dict[str, Any]](server.uri, event_listeners=[traffic]) as client,
+        Monque(client[database.name], options=options) as monque,
+    ):
+        await start(monque)
+        yield monque, traffic.sent

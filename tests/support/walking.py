@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from monque.web.routes import Route
+from monque.web.route import Route
 from support.examples import BODIES, FINGERPRINT, QUERIES, routes
 from support.web import Client
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import httpx2
 
-from monque.web.built import Built, File
+from monque.web.static_files import Built, File
 from support.documented import check_answer
 
 Client: TypeAlias = httpx2.AsyncClient

@@ -21,19 +21,22 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.client_session import ClientSession
 
 from monque import (
+    OPERATIONS,
     AuditEntry,
     AuditPage,
     BulkResult,
+    CallNext,
     ConnectionError,
     Debounce,
     DstEdge,
+    EndUpdate,
     Enqueued,
     EnqueueOptions,
     Event,
     EventKind,
     Evidence,
     Explanation,
-    FailedJob,
+    FailureRow,
     Histogram,
     Instance,
     InstanceWorker,
@@ -54,6 +57,7 @@ from monque import (
     Options,
     Pause,
     Progress,
+    ProgressUpdate,
     QueueDepth,
     RecentRun,
     Retention,
@@ -62,6 +66,8 @@ from monque import (
     ScheduleEnded,
     ScheduleSkipped,
     State,
+    SyncCallNext,
+    SyncMonque,
     Timeout,
     TrendPoint,
     Trends,
@@ -182,6 +188,7 @@ async def right_calls() -> None:
     await monque.enqueue_many(orders(), on_progress=progressed)
     assert_type(await monque.get_job("0" * 24), Job[Any] | None)
     assert_type(monque.is_healthy(), bool)
+    monque.look_for_dead()
     assert_type(monque.database, AsyncDatabase[Any])
     assert_type(monque.client, AsyncMongoClient[Any])
 
@@ -246,16 +253,36 @@ async def wrong_settings() -> None:
     assert_type(await monque.enqueue(charge, Order(number=1), priority=3), Job[Order, None])
     assert_type(NewJob(charge, Order(number=1), priority=3), NewJob[Order])
     assert_type(await monque.set_priority("65f1c0ffee65f1c0ffee0001", 3), Job[Any])
+    assert_type(await monque.edit_job("65f1c0ffee65f1c0ffee0001", data={"n": 1}, priority=3), Job[Any])
+    assert_type((await monque.slowest_jobs(by="waited")).jobs[0].waited, timedelta | None)
+    await monque.slowest_jobs(by="size")  # type: ignore[arg-type]  # not one of them
     assert_type(await monque.set_priorities(JobFilter(name="charge"), 3), BulkResult)
-    assert_type((await monque.delete_jobs(JobFilter(), limit=100, after=ObjectId())).next, ObjectId | None)
+    assert_type(await monque.act("prioritize", "65f1c0ffee65f1c0ffee0001", priority=3), Job[Any] | None)
+    assert_type(await monque.act(OPERATIONS["cancel"], ObjectId(), note="why", running=True), Job[Any] | None)
+    assert_type(OPERATIONS["retry"].applies_to, frozenset[JobStatus] | None)
+    await monque.act("prioritize", ObjectId(), priority="high")  # type: ignore[arg-type]  # a text
+    await monque.act("retry", ObjectId(), spraed=timedelta(1))  # type: ignore[call-arg]  # there is no such option
+    assert_type(
+        (await monque.delete_jobs(JobFilter(), limit=100, after=ObjectId())).next, ObjectId | str | None
+    )
+    assert_type(
+        await monque.bulk("retry", JobFilter(), spread=timedelta(1), actor="a", via="web"), BulkResult
+    )
+    await monque.bulk(
+        "retry", JobFilter(), on_piece=lambda result: print(result.count), limit=5, after="place"
+    )
+    await monque.bulk("retry", JobFilter(), actor="a", via="mail")  # type: ignore[arg-type]  # no such way
+    await monque.bulk("retry", JobFilter(), after=ObjectId())  # type: ignore[arg-type]  # a place is a text
     await monque.retry_jobs(JobFilter(), limit="100")  # type: ignore[arg-type]  # a text
     assert_type((await monque.now(charge, Order(number=1))).priority, int)
     await monque.enqueue(charge, Order(number=1), priority="high")  # type: ignore[call-overload]  # a text
     await monque.set_priority("65f1c0ffee65f1c0ffee0001", "high")  # type: ignore[arg-type]  # a text
-    Options(uses=("priority", "window", "failures"))
+    Options(uses=("priority", "window", "failures", "waiting"))
+    assert_type(await monque.signal(charge, "paid", {"by": "card"}, unique_key="k", id="evt_1"), bool)
+    await monque.signal(ObjectId(), 7)  # type: ignore[arg-type]  # a number
     await monque.begin_use("failures")
     await monque.begin_use("speed")  # type: ignore[arg-type]  # there is no such use
-    assert_type(await monque.recent_failures(name="charge", limit=5), list[FailedJob])
+    assert_type(await monque.recent_failures(name="charge", limit=5), list[FailureRow])
     assert_type((await monque.get_schedule("report")).recent_runs, tuple[RecentRun, ...])
     assert_type((await monque.now(charge, Order(number=1))).claimed_at, datetime | None)
     assert_type(await monque.run_now(ObjectId()), Job[Any])
@@ -393,11 +420,14 @@ HOUR = timedelta(hours=1)
 
 
 @monque.worker(
-    "limited", timeout=Timeout(timedelta(seconds=1), hard=timedelta(seconds=2)), expires=timedelta(1)
+    "limited",
+    timeout=Timeout(timedelta(seconds=1), hard=timedelta(seconds=2)),
+    expires=timedelta(1),
+    mode="process",
 )
 async def limited(job: Job[None]) -> None:
     assert_type(job.interrupted, bool)
-    assert_type(job.interruption, Literal["requested", "timeout", "shutdown", "lost"] | None)
+    assert_type(job.interruption, Literal["requested", "timeout", "shutdown", "lost", "waiting"] | None)
     assert_type(job.expires_at, datetime | None)
     assert_type(job.stuck_since, datetime | None)
     job.checkpoint()
@@ -415,6 +445,15 @@ async def stops() -> None:
     JobFilter(name="charge", payload={"customer.id": 7, "paid": True, "note": None}, unique_key="k")
     JobFilter(ids=["65f1c0ffee65f1c0ffee0001", ObjectId()], priority=3)
     JobFilter(name="charge", payload={"customer": {"id": 7}})  # type: ignore[dict-item]  # not a scalar
+    JobFilter(waiting=True, waits_for="signal")
+    JobFilter(waits_for="batch", batch="import")
+    JobFilter(waits_for="jobs")  # type: ignore[arg-type]  # there is no such wait
+    await monque.enqueue(limited, batch="import")
+    await monque.enqueue(limited, after_batch="import", if_failed="run", allow_empty=True)
+    NewJob(limited, after_batch="import", if_failed="skip")  # type: ignore[call-overload]  # no such way
+    assert_type((await monque.queue_stats(batch="import")).failed, int)
+    assert_type(await monque.retry_job(ObjectId(), from_step="charge"), Job[Any])
+    await monque.bulk("retry", JobFilter(), from_start=True)
     JobFilter(cancelled_by="me")  # type: ignore[arg-type]  # nobody of that name cancels
 
 
@@ -554,7 +593,9 @@ async def reasons(job: Job[Email]) -> None:
 
 
 async def audits(job: Job[Email]) -> None:
-    page = await monque.audit(job=job, actor="ada", action="cancel", limit=10, max_time=timedelta(seconds=5))
+    page = await monque.audit(
+        job=job, actor="ada", action=["cancel"], limit=10, max_time=timedelta(seconds=5)
+    )
     assert_type(page, AuditPage)
     assert_type(page.entries, list[AuditEntry])
     assert_type(page.entries[0].note, str | None)
@@ -718,3 +759,39 @@ Monque(lifespan=lifespan)
 Monque(lifespan=lifespan_without_values)
 Monque(lifespan=blocking_lifespan)  # type: ignore[arg-type]  # it is for a SyncMonque
 Monque(lifespan=lifespan_that_yields_a_number)  # type: ignore[arg-type]  # a mapping, or nothing
+
+
+class Timing:
+    async def __call__(self, job: Job[Any], call_next: CallNext) -> Any:
+        assert_type(job.name, str)
+        return await call_next()
+
+
+async def around(job: Job[Any], call_next: CallNext) -> Any:
+    return await call_next()
+
+
+def beside(job: Job[Any], call_next: SyncCallNext) -> Any:
+    return call_next()
+
+
+async def takes_a_number(job: Job[Any], call_next: int) -> Any:
+    return call_next
+
+
+Monque(middleware=[Timing(), around, beside], workers=Workers(middleware=[Timing()]))
+SyncMonque(middleware=(around, beside))
+Monque(middleware=[Timing])  # type: ignore[list-item]  # a class: Timing() is one
+Monque(middleware=[takes_a_number])  # type: ignore[list-item]  # call_next is no number
+Monque(middleware=Timing())  # type: ignore[arg-type]  # not a list
+
+
+async def follow(job: Job[Email]) -> None:
+    async for update in monque.watch(job, timeout=timedelta(minutes=1)):
+        match update:
+            case ProgressUpdate(progress=progress):
+                assert_type(progress, Progress)
+            case EndUpdate(job=ended):
+                assert_type(ended, Job[Any])
+        assert_type(update.kind, str)
+    monque.watch(5)  # type: ignore[arg-type]  # neither a job nor an id

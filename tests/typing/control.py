@@ -25,7 +25,7 @@ from monque import (
     Verdict,
 )
 
-Interruption = Literal["requested", "timeout", "shutdown", "lost"]
+Interruption = Literal["requested", "timeout", "shutdown", "lost", "waiting"]
 
 monque = Monque()
 MINUTE = timedelta(minutes=1)
@@ -47,7 +47,7 @@ def charge(job: Job[int]) -> None:
     assert_type(job.interrupted, bool)
     assert_type(job.interruption, Interruption | None)
     assert_type(job.cancel_requested, bool)
-    assert_type(job.cancelled_by, Literal["operator", "handler", "expiry"] | None)
+    assert_type(job.cancelled_by, Literal["operator", "handler", "expiry", "batch"] | None)
     job.extend_timeout(MINUTE)
     try:
         job.checkpoint()

@@ -12,10 +12,13 @@ from pymongo.client_session import ClientSession
 
 from monque import (
     AuditPage,
+    BulkResult,
     Explanation,
     Job,
     JobCompleted,
     JobFailed,
+    JobFilter,
+    JobUpdate,
     Monque,
     NewJob,
     Pause,
@@ -87,6 +90,8 @@ def right_calls() -> None:
     assert_type(monque.list_schedules(), list[Schedule])
     assert_type(monque.pause_schedule("send-email"), Schedule)
     assert_type(monque.unschedule("send-email"), bool)
+    assert_type(monque.act("stop", by_name, note="why"), Job[Any] | None)
+    assert_type(monque.bulk("prioritize", JobFilter(), priority=3, on_piece=print), BulkResult)
     assert_type(monque.enqueue_many([NewJob(clean_up)]), list[Job[Any]])
     assert_type(monque.enqueue_many([NewJob(clean_up)], return_jobs=True), list[Job[Any]])
     new_jobs = (NewJob(clean_up) for _ in range(10))
@@ -176,3 +181,7 @@ def lifespan_without_monque() -> Iterator[None]:
 
 SyncMonque(lifespan=lifespan)
 SyncMonque(lifespan=lifespan_without_monque)  # type: ignore[arg-type]  # it takes the SyncMonque
+
+
+def follow(monque: SyncMonque) -> None:
+    assert_type(next(monque.watch("65f0000000000000000000aa")), JobUpdate)

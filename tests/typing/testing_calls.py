@@ -5,8 +5,16 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, assert_type
 
-from monque import Job, Monque, State, SyncMonque, Worker
-from monque.testing import JobCalls, Rehearsal, assert_enqueued, assert_not_enqueued, rehearse, run_handler
+from monque import Job, Monque, State, Step, SyncMonque, Worker
+from monque.testing import (
+    JobCalls,
+    Rehearsal,
+    assert_enqueued,
+    assert_not_enqueued,
+    rehearse,
+    run_handler,
+    run_until_idle,
+)
 
 
 async def right_calls(monque: Monque, blocking: SyncMonque) -> None:
@@ -45,3 +53,12 @@ async def states(monque: Monque, job: Any) -> None:
     await run_handler(job, state=monque.state)
     await run_handler(job, state=State(count=5))
     await run_handler(job, state=5)  # type: ignore[arg-type]  # neither a mapping nor a State
+
+
+async def steps(monque: Monque, worker: Worker[int]) -> None:
+    await run_handler(worker, 5, steps={"charge": {"id": 1}}, signals=[("approved", True)])
+    assert_type(JobCalls().steps, list[Step])
+    await run_until_idle(monque, skip_sleeps=True)
+    await run_handler(worker, 5, steps=["charge"])  # type: ignore[arg-type]  # no values
+    await run_handler(worker, 5, signals=["approved"])  # type: ignore[list-item]  # no data
+    run_until_idle(monque)  # type: ignore[unused-coroutine]  # it is not awaited

@@ -37,7 +37,7 @@ async def coroutine(job: Job[None]) -> None: ...
 def hidden(job: Job[None]) -> None: ...
 
 
-hidden.__wrapped__ = None  # type: ignore[attr-defined]  # not even by what it wraps
+hidden.__wrapped__ = None  # not even by what it wraps
 
 declared = Workers().worker("declared", in_child.square)
 
@@ -56,7 +56,7 @@ def homeless() -> Callable[..., Any]:
     def function(job: Job[None]) -> None: ...
 
     function.__module__, function.__qualname__ = "made_up", "function"
-    module.function = function  # type: ignore[attr-defined]
+    module.function = function
     return function
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import traceback
+from typing import Any
+
 import bson
 import pytest
 
+from monque._values import history
 from monque._values.history import entry_of, trace_of
 
 
@@ -104,3 +108,37 @@ def test_very_many_causes_leave_room_for_the_frames() -> None:
 
 def test_nothing_is_made_if_no_history_is_kept() -> None:
     assert entry_of(ValueError(), "failed", ran=1.0, keep=0, traces=True) is None
+
+
+def test_errors_of_two_lines_keep_their_own_traces_and_those_of_one_line_share_theirs() -> None:
+    def raised(number: int) -> BaseException:
+        try:
+            if number % 2:
+                raise ValueError(number)
+            raise ValueError(number)
+        except ValueError as error:
+            return error
+
+    traces = [trace_of(raised(number)) or "" for number in range(6)]
+    places = [trace.rpartition("\n")[0] for trace in traces]
+
+    assert [trace.rpartition("\n")[2] for trace in traces] == [f"ValueError: {n}" for n in range(6)]
+    assert places[0] == places[2] == places[4] != places[1] == places[3] == places[5]
+
+
+def test_a_trace_is_as_python_formats_it_also_the_second_time() -> None:
+    error = caught(ValueError("no"))
+    expected = "".join(traceback.format_tb(error.__traceback__)) + "ValueError: no"
+
+    assert [trace_of(error) for _ in range(2)] == [expected] * 2
+
+
+def test_errors_of_ever_new_code_keep_no_more_than_some_traces() -> None:
+    for number in range(1_000):
+        namespace: dict[str, Any] = {}
+        exec(compile(f"def fail():\n    raise ValueError({number})", f"<{number}>", "exec"), namespace)  # noqa: S102
+        with pytest.raises(ValueError, match=str(number)) as raised:
+            namespace["fail"]()
+        assert f"<{number}>" in (trace_of(raised.value) or "")
+
+    assert len(history._KNOWN_TRACES) <= 256

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from monque.management.bulletin import Bulletin
-from monque.management.snapshot import Snapshot
+from monque._views.live import Snapshot
+from monque.web.live.broadcast import Bulletin
 
 NOW = datetime(2030, 5, 1, 9, tzinfo=UTC)
 

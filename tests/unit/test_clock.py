@@ -49,6 +49,14 @@ async def test_it_is_late_by_the_fastest_answer_and_never_early(timeline: Timeli
     assert true - clock.now() == timedelta(milliseconds=10)
 
 
+async def test_the_latest_time_is_ahead_by_the_fastest_answer_and_never_late(timeline: Timeline) -> None:
+    clock = Clock()
+    await clock.refresh(timeline.server(0.3, 0.01, 0.2))
+
+    true = NOON + timedelta(seconds=timeline.seconds - 100.0)
+    assert timedelta(0) < clock.latest() - true <= timedelta(milliseconds=1)
+
+
 async def test_it_goes_on_with_the_elapsed_time(timeline: Timeline) -> None:
     clock = Clock()
     await clock.refresh(timeline.server(0.0, 0.0, 0.0))

@@ -9,7 +9,7 @@ import pytest
 from bson import Code, Int64, ObjectId
 
 from monque import ConfigurationError, Pause
-from monque._observe import notices
+from monque._observe import logs
 from monque._store.pauses import NOTHING, settings_of
 from monque._values.rules import check_end, check_reason
 
@@ -137,8 +137,8 @@ def test_of_a_subclass_of_text_only_the_text_is_stored() -> None:
 def test_the_log_says_what_is_paused_until_when_and_why() -> None:
     pause = Pause(name="work", since=NOW, until=NOW + HOUR, reason="the bank is down")
 
-    assert notices.paused(pause) == (
+    assert logs.paused(pause) == (
         "starts no job of work until 2030-01-01 01:00:00 UTC, as it is paused: the bank is down"
     )
-    assert notices.paused(Pause(name=None, since=NOW)) == "starts no job of any name, as it is paused"
-    assert notices.resumed("work") == "starts jobs of work again"
+    assert logs.paused(Pause(name=None, since=NOW)) == "starts no job of any name, as it is paused"
+    assert logs.resumed("work") == "starts jobs of work again"

@@ -10,7 +10,7 @@ import pytest
 from bson import ObjectId
 
 from monque import Fail, JobInterrupted, RemoteError
-from monque._engine.crossing import (
+from monque._processes.crossing import (
     HEAD,
     claim_of,
     decode,
@@ -47,9 +47,10 @@ def test_a_message_says_its_length() -> None:
 
 
 def test_a_claim_has_aware_times_in_its_payload_alone() -> None:
-    claim = {"_id": ObjectId(), "nextRunAt": NOON.replace(tzinfo=None), "data": {"at": [NOON]}}
+    due = NOON.replace(tzinfo=None)
+    stored = {"_id": ObjectId(), "name": "work", "attempt": 1, "nextRunAt": due, "data": {"at": [NOON]}}
 
-    assert claim_of(decode(encode({"job": claim}))) == claim
+    assert claim_of(decode(encode({"job": stored}))).document == stored
 
 
 @pytest.mark.parametrize("result", [None, {"at": NOON}, [1, "x"]])
@@ -114,7 +115,7 @@ class MainError(Exception):
 def test_a_log_record_crosses_with_its_text_its_error_and_its_fields() -> None:
     logger, records = logging.getLogger("crossing"), []
     handler = logging.Handler()
-    handler.emit = records.append  # type: ignore[method-assign]
+    handler.emit = records.append
     logger.addHandler(handler)
     try:
         raise RefusedError("declined")
@@ -125,6 +126,6 @@ def test_a_log_record_crosses_with_its_text_its_error_and_its_fields() -> None:
     there = unpack_record(decode(encode({"log": pack_record(records[0], logging.Formatter())}))["log"])
 
     assert (there.name, there.getMessage(), there.levelname) == ("crossing", "order 7", "ERROR")
-    assert there.order == 7  # type: ignore[attr-defined]
+    assert there.order == 7
     assert not hasattr(there, "odd")
     assert "RefusedError: declined" in logging.Formatter().format(there)

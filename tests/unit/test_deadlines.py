@@ -19,7 +19,7 @@ async def a_wait_without_the_lock() -> None:
 
 
 async def a_wrong_call() -> None:
-    AsyncMongoClient(port="nonsense")  # type: ignore[arg-type]
+    AsyncMongoClient(port="nonsense")
 
 
 async def our_own_bug() -> None:

@@ -11,11 +11,13 @@ import pytest
 from bson import ObjectId
 
 from monque import Cancel, Fail, JobCancelled, JobCompleted, JobFailed, JobStatus, Options, Snooze
-from monque._engine.decide import Outcome, decide, ending, report, report_unread
-from monque._store import planning
+from monque._engine.decide import Outcome, decide, ending
+from monque._engine.report import event_of, event_unread
+from monque._store.document import Claim
 from monque._store.job import to_job
-from monque._store.transitions import calls, occurrences, run
-from monque._store.transitions.transition import Transition
+from monque._store.transitions import calls, flows, occurrences, run
+from monque._store.transitions.flows import Waiting
+from monque._store.transitions.transition import Transition, recent_run
 from monque._workers.results import Kept
 from support.jobs import READ
 
@@ -26,8 +28,8 @@ OPTIONS = Options(
 FAILURE = ValueError("no")
 
 
-def claim(**fields: Any) -> Any:
-    return {
+def claim(**fields: Any) -> Claim:
+    document = {
         "_id": ObjectId(b"monque-claim"),
         "name": "work",
         "data": {"to": "ada"},
@@ -38,10 +40,11 @@ def claim(**fields: Any) -> Any:
         "attempt": 2,
         **fields,
     }
+    return Claim(document)
 
 
-def schedule(cron: str = "0 * * * *", **fields: Any) -> Any:
-    return claim(repeatInterval=cron, timezone="UTC", uniqueKey="work", **fields)
+def schedule(cron: str = "0 * * * *", **fields: Any) -> Claim:
+    return claim(**{"repeatInterval": cron, "timezone": "UTC", "uniqueKey": "work", **fields})
 
 
 SUCCESS = Outcome(0.02)
@@ -64,7 +67,7 @@ def decided(what: Any, outcome: Outcome) -> Transition:
 
 def ended(how: Any) -> Any:
     """What a schedule keeps of such a run."""
-    return planning.run(how, NOW, timedelta(seconds=0.02))
+    return recent_run(how, NOW, timedelta(seconds=0.02))
 
 
 def test_a_success_completes_the_job() -> None:
@@ -74,8 +77,10 @@ def test_a_success_completes_the_job() -> None:
 def test_a_result_is_stored_with_the_success() -> None:
     transition = decided(claim(), Outcome(0.02, kept=Kept("result", 9)))
 
-    assert transition.base is run.complete(claim(), ran=0.02, kept=Kept("other", 9)).base
-    assert transition.value == Kept("result", 9)
+    other = run.complete(claim(), ran=0.02, kept=Kept("other", 9))
+    assert transition.result is not None
+    assert other.result is not None
+    assert transition.result == (Kept("result", 9), other.result[1])
 
 
 def test_a_result_of_a_schedule_is_stored_with_its_next_time() -> None:
@@ -100,10 +105,10 @@ def test_a_success_of_a_schedule_moves_it_to_its_next_time() -> None:
     assert transition.then == expected.then
 
 
-@pytest.mark.parametrize("what", [claim(), schedule()], ids=["job", "schedule"])
+@pytest.mark.parametrize("what", [claim, schedule], ids=["job", "schedule"])
 @pytest.mark.parametrize(("failures", "seconds"), [(0, 2), (1, 4)])
 def test_a_failure_is_retried_after_a_pause_that_doubles(what: Any, failures: int, seconds: int) -> None:
-    failing = {**what, "failCount": failures}
+    failing = what(failCount=failures)
     expected = run.retry(failing, delay=timedelta(seconds=seconds), reason="ValueError: no")
 
     transition = decided(failing, FAILED)
@@ -125,7 +130,7 @@ def test_the_last_failure_of_a_schedule_is_kept_beside_it_and_the_schedule_conti
     assert transition.leaves["status"] == "failed"
     assert transition.leaves["failReason"] == "ValueError: no"
     assert transition.leaves["failCount"] == 3
-    assert transition.leaves["scheduleId"] == schedule()["_id"]
+    assert transition.leaves["scheduleId"] == schedule().id
     assert isinstance(transition.then, dict)
     assert transition.then["$set"]["nextRunAt"] == NEXT_HOUR
 
@@ -148,8 +153,7 @@ def test_an_interrupted_run_is_released(what: Any) -> None:
 def test_a_schedule_keeps_how_each_run_ended(which: Any, outcome: Outcome, how: str) -> None:
     """Whatever becomes of the schedule: it goes on, it has ended, or it cannot be continued."""
     options = replace(OPTIONS, attempt_history=0 if outcome.error is None else 3)
-    known: Any = {**schedule(), **which}
-    transition = decide(known, outcome, options, lambda: NOW)
+    transition = decide(schedule(**which), outcome, options, lambda: NOW)
 
     then = transition.then
     kept = then[-1]["$set"]["recentRuns"] if isinstance(then, list) else then["$push"]["recentRuns"]
@@ -252,10 +256,7 @@ def test_the_last_failure_of_a_schedule_that_cannot_be_read_keeps_the_handlers_r
 
 def test_an_interval_without_a_zone_is_read_as_utc() -> None:
     """Other implementations store none."""
-    bare = schedule()
-    del bare["timezone"]
-
-    transition = decided(bare, SUCCESS)
+    transition = decided(claim(repeatInterval="0 * * * *"), SUCCESS)
 
     assert isinstance(transition.then, dict)
     assert transition.then["$set"]["nextRunAt"] == NEXT_HOUR
@@ -283,16 +284,18 @@ def test_each_outcome_has_an_ending(what: Any, outcome: Outcome, expected: str) 
 
 
 def reported(what: Any, outcome: Outcome, document: dict[str, Any]) -> Any:
-    return report(to_job(what, READ, data="decoded"), what, outcome, decided(what, outcome), document, READ)
+    return event_of(
+        to_job(what.document, READ, data="decoded"), what, outcome, decided(what, outcome), document, READ
+    )
 
 
 def after(what: Any, status: str, **fields: Any) -> dict[str, Any]:
-    kept = {key: value for key, value in what.items() if key != "claimedBy"}
+    kept = {key: value for key, value in what.document.items() if key != "claimedBy"}
     return {**kept, "status": status, "updatedAt": NOW, **fields}
 
 
 def test_a_completion_that_was_not_read_back_is_reported_from_the_claim() -> None:
-    event = report_unread(to_job(claim(failReason="earlier"), READ, data="decoded"), SUCCESS, NOW)
+    event = event_unread(to_job(claim(failReason="earlier").document, READ, data="decoded"), SUCCESS, NOW)
 
     assert isinstance(event, JobCompleted)
     assert event.duration == timedelta(milliseconds=20)
@@ -330,7 +333,7 @@ def test_the_last_failure_of_a_schedule_is_reported_with_the_run_that_is_kept() 
 
     assert isinstance(event, JobFailed)
     assert (event.will_retry, event.job.status, event.job.fail_count) == (False, JobStatus.FAILED, 3)
-    assert event.job.id != schedule()["_id"]
+    assert event.job.id != schedule().id
 
 
 def test_a_success_whose_schedule_cannot_be_read_is_reported_as_failed() -> None:
@@ -362,7 +365,12 @@ def test_a_job_that_changed_before_it_was_read_back_is_reported_as_this_run_left
 
 # A later call with the same key is noted in the job
 
-NOTED = claim(uniqueKey="k", again={"data": 1})
+
+def noted(**fields: Any) -> Claim:
+    return claim(uniqueKey="k", again={"data": 1}, **fields)
+
+
+NOTED = noted()
 
 
 def test_a_success_is_followed_by_a_run_for_the_later_call() -> None:
@@ -380,10 +388,10 @@ def test_a_failure_that_would_be_retried_is_followed_by_it_at_once() -> None:
 
 
 def test_a_failure_for_good_is_kept_beside_it() -> None:
-    transition = decided({**NOTED, "failCount": 2}, FAILED)
+    transition = decided(noted(failCount=2), FAILED)
 
     assert transition.leaves is not None
-    assert (transition.leaves["status"], transition.leaves["scheduleId"]) == ("failed", NOTED["_id"])
+    assert (transition.leaves["status"], transition.leaves["scheduleId"]) == ("failed", NOTED.id)
     assert (transition.leaves["data"], transition.leaves["failCount"]) == ({"to": "ada"}, 3)
     assert "uniqueKey" not in transition.leaves
     assert ending(FAILED, transition) == "failed"
@@ -401,5 +409,79 @@ def test_a_release_leaves_it_noted() -> None:
 
 
 def test_a_request_to_cancel_comes_before_it() -> None:
-    assert decided({**NOTED, "cancel": REQUEST}, STOPPED).to is JobStatus.CANCELLED
-    assert decided({**NOTED, "cancel": REQUEST}, SUCCESS).to is JobStatus.CANCELLED
+    assert decided(noted(cancel=REQUEST), STOPPED).to is JobStatus.CANCELLED
+    assert decided(noted(cancel=REQUEST), SUCCESS).to is JobStatus.CANCELLED
+
+
+# Durable steps
+
+
+STEPS = [{"n": "one", "k": "step", "at": NOW, "v": 1}]
+SLEEP = Waiting(name="nap", kind="sleep", delay=3_600_000)
+SIGNAL = Waiting(name="go", kind="signal", signal="go")
+
+
+def waits(wait: Waiting = SLEEP) -> Outcome:
+    return Outcome(0.02, asyncio.CancelledError(), "waiting", wait=wait)
+
+
+def test_a_handler_that_waits_suspends_its_job() -> None:
+    transition = decided(claim(), waits())
+
+    assert transition is flows.suspend(claim(), SLEEP, ran=0.02)
+    assert ending(waits(), transition) == "waiting"
+
+
+def test_jobs_that_wait_alike_share_a_write() -> None:
+    assert decided(claim(), waits()) is decided(claim(_id=ObjectId()), waits())
+
+
+def test_a_request_to_cancel_wins_over_a_wait() -> None:
+    assert decided(claim(cancel=REQUEST), waits()).to is JobStatus.CANCELLED
+
+
+@pytest.mark.parametrize(
+    ("wait", "to"),
+    [
+        (SLEEP, JobStatus.CANCELLED),
+        (Waiting(name="nap", kind="sleep", until=NOW + timedelta(minutes=30)), JobStatus.CANCELLED),
+        (Waiting(name="nap", kind="sleep", until=NOW + timedelta(minutes=29)), JobStatus.PENDING),
+        (SIGNAL, JobStatus.PENDING),
+    ],
+)
+def test_a_sleep_that_ends_after_the_expiry_ends_the_job(wait: Waiting, to: JobStatus) -> None:
+    expiring = claim(policy={"expiresAt": NOW + timedelta(minutes=30)})
+
+    assert decided(expiring, waits(wait)).to is to
+
+
+def test_a_call_that_is_noted_does_not_hinder_a_wait() -> None:
+    assert decided(noted(), waits()) is flows.suspend(claim(), SLEEP, ran=0.02)
+
+
+@pytest.mark.parametrize("outcome", [FAILED, Outcome(0.02, Snooze(timedelta(hours=1)))])
+def test_a_job_with_steps_goes_on_before_the_call_that_is_noted(outcome: Outcome) -> None:
+    transition = decided(noted(steps=STEPS), outcome)
+
+    assert transition.when == {"status": "processing", "claimedBy": "ours", "attempt": 2}
+    assert "data" not in str(transition.then)
+
+
+@pytest.mark.parametrize("outcome", [SUCCESS, Outcome(0.02, Fail("no"))])
+def test_a_job_with_steps_that_has_ended_runs_once_more_without_them(outcome: Outcome) -> None:
+    transition = decided(noted(steps=STEPS), outcome)
+
+    assert isinstance(transition.then, list)
+    assert {"steps", "signals", "parked"} <= set(transition.then[-1]["$unset"])
+    assert (transition.leaves or {"steps": STEPS})["steps"] == STEPS
+
+
+def test_a_job_that_has_waited_and_ends_loses_what_it_waited_with() -> None:
+    waited = claim(steps=STEPS, parked={"why": "time"}, signals=[])
+    done = decided(waited, SUCCESS)
+
+    assert isinstance(done.leaving(waited).then, dict)
+    assert {"parked", "signals"} <= done.leaving(waited).then["$unset"].keys()  # type: ignore[call-overload, index]
+    assert done.leaving(waited) is done.leaving(claim(steps=STEPS, parked={}, _id=ObjectId()))
+    assert decided(waited, waits()).leaving(waited) is decided(waited, waits())
+    assert done.leaving(claim()) is done

@@ -20,7 +20,9 @@ from monque import (
     RetryAfter,
     Snooze,
 )
-from monque._engine.decide import Outcome, decide, ending, report
+from monque._engine.decide import Outcome, decide, ending
+from monque._engine.report import event_of
+from monque._store.document import Claim
 from monque._store.job import to_job
 from monque._store.transitions.transition import Transition
 from support.jobs import READ
@@ -32,10 +34,10 @@ OPTIONS = Options(max_retries=4, base_retry_interval=SECOND)
 UNTIL = NOW + timedelta(hours=3)
 
 
-def claim(**fields: Any) -> Any:
+def claim(**fields: Any) -> Claim:
     base = {"_id": ObjectId(b"monque-claim"), "name": "work", "data": None, "status": "processing"}
     owner = {"claimedBy": "ours", "attempt": 9, "nextRunAt": NOW.replace(tzinfo=None)}
-    return {**base, **owner, **fields}
+    return Claim({**base, **owner, **fields})
 
 
 class Policy(NamedTuple):
@@ -255,9 +257,9 @@ def test_each_verdict_has_an_ending(error: BaseException, recurring: bool, expec
 def reported(what: Any, error: BaseException, **after: Any) -> Any:
     outcome = Outcome(0.1, error)
     transition = decide(what, outcome, OPTIONS, lambda: NOW)
-    kept = {key: value for key, value in what.items() if key != "claimedBy"}
+    kept = {key: value for key, value in what.document.items() if key != "claimedBy"}
     document = {**kept, "updatedAt": NOW, **after}
-    return report(to_job(what, READ, data="decoded"), what, outcome, transition, document, READ)
+    return event_of(to_job(what.document, READ, data="decoded"), what, outcome, transition, document, READ)
 
 
 class TestEvents:
@@ -288,7 +290,7 @@ class TestEvents:
 
         assert isinstance(event, JobCancelled)
         assert (event.job.status, event.job.next_run_at) == (JobStatus.CANCELLED, NOW)
-        assert (event.job.id, event.job.attempt) == (schedule["_id"], 9)
+        assert (event.job.id, event.job.attempt) == (schedule.id, 9)
 
     def test_a_cancelled_run_of_a_schedule_that_cannot_be_read_is_reported_as_failed(self) -> None:
         schedule = claim(repeatInterval="nonsense")

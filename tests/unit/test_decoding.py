@@ -1,7 +1,8 @@
-"""Documents that the driver refuses to decode, decoded value by value."""
+"""Documents that the driver refuses to decode: they are left out, and we store none."""
 
 from __future__ import annotations
 
+import logging
 import re
 import struct
 from pathlib import Path
@@ -10,33 +11,33 @@ from typing import Any
 import bson
 import pytest
 from bson import Binary, Code, DBRef, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Timestamp
+from bson.datetime_ms import DatetimeMS
 from bson.errors import InvalidBSON
+from bson.raw_bson import RawBSONDocument
 
 import monque
-from monque._store.decoding import decode
-from monque._store.document import CODEC_OPTIONS, NAIVE_CODEC_OPTIONS
+from monque import PayloadError
+from monque._store import decoding
+from monque._store.document import CODEC_OPTIONS
+from monque._workers.payload import encode
 from support.clocks import ago
 
-VALUES: list[Any] = [
-    *(1.5, "täxt", {"a": {"b": [1]}}, [1, {"a": []}], b"x", ObjectId(), True, None, Regex("a", "i")),
-    *(ago(days=1).replace(microsecond=0), DBRef("a", 1), Code("x"), Code("x", {"a": 1}), 7, Int64(2**40)),
-    *(Timestamp(1, 2), Decimal128("1.5"), MinKey(), MaxKey(), Binary(b"x", 128), Binary(b"x" * 16, 4)),
-]
-EVERY_TYPE = {"": "no key", **{str(number): value for number, value in enumerate(VALUES)}}
 BAD: list[Binary] = [Binary(b"abc", 3), Binary(b"abc", 4), Binary(b"", 4), Binary(b"x" * 17, 4)]
-
-
-@pytest.mark.parametrize("bad", BAD, ids=repr)
-@pytest.mark.parametrize("options", [CODEC_OPTIONS, NAIVE_CODEC_OPTIONS], ids=["aware", "naive"])
-def test_a_value_that_the_driver_refuses_is_what_is_stored_and_all_others_are_as_ever(
-    bad: Binary, options: Any
-) -> None:
-    data = bson.encode({"bad": bad, **EVERY_TYPE, "deep": [1, {"bad": [bad], **EVERY_TYPE}]})
-    others = bson.decode(bson.encode(EVERY_TYPE), options)
-
-    assert decode(data, options) == {"bad": bad, **others, "deep": [1, {"bad": [bad], **others}]}
-    assert bson.encode(decode(data, options)) == data
-
+IDS: list[Any] = [
+    *(
+        1.5,
+        "täxt",
+        "",
+        {},
+        {"a": {"b": [1]}},
+        b"x",
+        Binary(b"x", 128),
+        Binary(b"x" * 16, 4),
+        ObjectId("6" * 24),
+    ),
+    *(True, None, ago(days=1).replace(microsecond=0), DBRef("a", 1), Code("x"), Code("x", {"a": 1}), 7),
+    *(Int64(2**40), Timestamp(1, 2), Decimal128("1.5"), MinKey(), MaxKey(), DatetimeMS(2**62)),
+]
 
 # A binary of the subtype 2 whose first four bytes say another length than it has.
 OLD = struct.pack("<i", 6) + b"\x02" + struct.pack("<i", 9) + b"ab"
@@ -47,34 +48,67 @@ def with_old(document: dict[str, Any]) -> bytes:
     return bson.encode(document).replace(bson.encode({"": b"PLACE!"})[6:-1], OLD)
 
 
-def test_an_old_binary_with_a_wrong_length_is_shown_as_its_bytes() -> None:
-    data = with_old({"x": b"PLACE!", "y": [b"PLACE!", 7]})
-    shown = Binary(struct.pack("<i", 9) + b"ab", 128)
+@pytest.fixture(autouse=True)
+def nothing_reported(caplog: pytest.LogCaptureFixture) -> None:
+    decoding.report.cache_clear()
+    caplog.set_level(logging.ERROR, "monque")
+
+
+def ids_reported(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [vars(record)["job_id"] for record in caplog.records if "does not decode" in record.msg]
+
+
+@pytest.mark.parametrize("_id", IDS, ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("bad", BAD, ids=repr)
+def test_a_document_that_the_driver_refuses_is_reported_once_by_its_id(
+    bad: Binary, _id: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    document = RawBSONDocument(bson.encode({"_id": _id, "a": 1, "deep": [1, {"bad": [bad]}]}))
+
+    assert decoding.decoded(document, CODEC_OPTIONS) is None
+    assert decoding.decoded(document, CODEC_OPTIONS) is None
+    [shown] = ids_reported(caplog)
+    exact = bson.decode(bson.encode({"_id": _id}), decoding.EXACT_CODEC_OPTIONS)["_id"]
+    assert shown == str(exact)[:200]
+
+
+@pytest.mark.parametrize("bad", BAD, ids=repr)
+def test_an_id_that_the_driver_refuses_is_shown_as_its_bytes(
+    bad: Binary, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert decoding.decoded(RawBSONDocument(bson.encode({"_id": bad})), CODEC_OPTIONS) is None
+    assert [str(bytes(bad))[2:-1] in shown for shown in ids_reported(caplog)] == [True]
+
+
+@pytest.mark.parametrize(
+    "document", [{"_id": 7, "x": b"PLACE!"}, {"_id": 7, "x": Code("f", {"a": b"PLACE!"})}]
+)
+def test_an_old_binary_with_a_wrong_length_is_refused(
+    document: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    data = with_old(document)
     with pytest.raises(InvalidBSON):
         bson.decode(data, CODEC_OPTIONS)
 
-    assert decode(data, CODEC_OPTIONS) == {"x": shown, "y": [shown, 7]}
+    assert decoding.decoded(RawBSONDocument(data), CODEC_OPTIONS) is None
+    assert ids_reported(caplog) == ["7"]
 
 
-def test_code_with_a_scope_that_the_driver_refuses_is_shown_as_its_bytes() -> None:
-    [shown] = decode(with_old({"x": Code("f", {"a": b"PLACE!"})}), CODEC_OPTIONS).values()
+@pytest.mark.parametrize("_id", IDS, ids=lambda each: type(each).__name__)
+def test_any_other_document_is_decoded_as_ever(_id: Any, caplog: pytest.LogCaptureFixture) -> None:
+    data = bson.encode({"_id": _id, "values": IDS, "pattern": Regex("a", "i")})
 
-    assert type(shown) is Binary
-    assert OLD in shown
+    assert decoding.decoded(RawBSONDocument(data), CODEC_OPTIONS) == bson.decode(data, CODEC_OPTIONS)
+    assert ids_reported(caplog) == []
 
 
-def test_what_is_no_document_is_still_refused() -> None:
-    """A cursor comes from outside: its bytes may be anything, and must not end in a loop or a crash."""
-    good = bson.encode({"bad": Binary(b"abc", 4), "text": "abc", "more": {"a": [1, "x"]}})
-    for place in range(len(good)):
-        for byte in (0, 1, 2, 3, 4, 5, 11, 12, 15, 127, 128, 255):
-            try:
-                decode(good[:place] + bytes([byte]) + good[place + 1 :], CODEC_OPTIONS)
-            except InvalidBSON:
-                continue
-    for length in range(len(good)):
-        with pytest.raises(InvalidBSON):
-            decode(good[:length], CODEC_OPTIONS)
+@pytest.mark.parametrize("bad", BAD, ids=repr)
+@pytest.mark.parametrize("what", ["payload", "result"])
+def test_we_store_nothing_that_the_driver_would_not_read_back(bad: Binary, what: Any) -> None:
+    with pytest.raises(PayloadError, match=r"a\[0\].*UUIDs"):
+        encode({"a": [bad]}, job_name="work", what=what)
+
+    assert encode(Binary(b"x" * 16, 4), job_name="work") == Binary(b"x" * 16, 4)
 
 
 def test_every_read_of_the_store_goes_through_the_module_that_reads_anything() -> None:
@@ -84,9 +118,10 @@ def test_every_read_of_the_store_goes_through_the_module_that_reads_anything() -
     knowing = {
         "_store/settle.py": 1,
         "_store/refused.py": 1,
-        "_store/insert.py": 1,
         "_store/pauses.py": 1,
-        "_ops/bulk.py": 3,
+        "_store/unique.py": 1,
+        "_ops/bulk.py": 1,
+        "_ops/lists.py": 4,
         "_ops/trends.py": 1,
     }
     package = Path(monque.__file__).parent

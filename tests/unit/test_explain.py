@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from bson import ObjectId
 
-from monque import Attempt, Histogram, Instance, InstanceWorker, Job, JobStatus, Pause, Schedule
+from monque import Attempt, Histogram, Instance, InstanceWorker, Job, JobStatus, Pause, Schedule, Step, Wait
 from monque._ops.explain import Around, Facts, Running, alike, explain
 from monque._values.words import amount, clock, day, listed, ordinal, span
 
@@ -206,6 +206,78 @@ ROWS: list[tuple[str, str, Job[Any], Facts]] = [
         "Its handler has put it off for the 3rd time: it runs again at 14:07:19 UTC, in 5 min.",
         job(next_run_at=ago(minutes=-5), snooze_count=3),
         facts(),
+    ),
+    (
+        "sleeping",
+        'It sleeps in "cool-off" until 14:07:19 UTC, in 5 min.',
+        job(
+            fail_count=2,
+            next_run_at=ago(minutes=-5),
+            waits_for=Wait(why="time", since=ago(hours=1), until=ago(minutes=-5)),
+            steps=(Step(name="cool-off", kind="sleep", at=ago(hours=1), until=ago(minutes=-5)),),
+        ),
+        facts(),
+    ),
+    (
+        "awaits-signal",
+        'It waits for the signal "picked-up" since 13:02:19 UTC, until 14:07:19 UTC, in 5 min.',
+        job(
+            next_run_at=ago(minutes=-5),
+            waits_for=Wait(why="signal", since=ago(hours=1), until=ago(minutes=-5), signal="picked-up"),
+        ),
+        facts(),
+    ),
+    (
+        "awaits-signal",
+        'It waits for the signal "picked-up" since 13:02:19 UTC, without an end.',
+        job(
+            next_run_at=None,
+            is_parked=True,
+            waits_for=Wait(why="signal", since=ago(hours=1), signal="picked-up"),
+        ),
+        facts(),
+    ),
+    (
+        "awaits-batch",
+        'It waits for 3 of 20 jobs of "pack" since 13:02:19 UTC, until 14:07:19 UTC, in 5 min.',
+        job(
+            next_run_at=ago(minutes=-5),
+            waits_for=Wait(why="batch", since=ago(hours=1), until=ago(minutes=-5), batch=f"{ID}/0/pack"),
+        ),
+        facts(around=Around(batch=(3, 20))),
+    ),
+    (
+        "awaits-batch",
+        'It waits for the batch "import-42" since 13:02:19 UTC; none of its jobs is left, so it is woken in '
+        "a minute.",
+        job(
+            next_run_at=None,
+            is_parked=True,
+            waits_for=Wait(why="batch", since=ago(hours=1), batch="import-42"),
+        ),
+        facts(around=Around(batch=(0, 20))),
+    ),
+    (
+        "awaits-turn",
+        "It waits for its turn since 13:02:19 UTC: 2 of customer-7 run, 41 wait before it.",
+        job(
+            next_run_at=None,
+            is_parked=True,
+            waits_for=Wait(why="turn", since=ago(hours=1), line="customer-7"),
+        ),
+        facts(around=Around(line=(2, 41))),
+    ),
+    (
+        "awaits-turn",
+        "It waits for its turn since 13:02:19 UTC: 1 of its line runs, 0 wait before it.",
+        job(next_run_at=None, is_parked=True, waits_for=Wait(why="turn", since=ago(hours=1))),
+        facts(around=Around(line=(1, 0))),
+    ),
+    (
+        "awaits-turn",
+        "It waits for its turn: 2 jobs of this name run, and a limit says how many may.",
+        job(),
+        facts(around=Around(turns=2)),
     ),
     (
         "parked",
@@ -436,6 +508,8 @@ def test_remedies_can_be_pasted_into_a_shell() -> None:
     assert explain(parked, facts()).remedies[0].command == (
         "monque schedules resume send-email --unique-key 'a b'"
     )
+    waits = job(next_run_at=None, is_parked=True, waits_for=Wait(why="signal", since=NOW, signal="it's; rm"))
+    assert explain(waits, facts()).remedies[0].command == f"monque jobs signal {ID} 'it'\"'\"'s; rm'"
 
 
 def test_errors_are_alike_whatever_numbers_and_texts_they_hold() -> None:

@@ -6,15 +6,14 @@ from datetime import UTC, datetime, timedelta
 
 from bson import ObjectId
 
-from monque import FailedJob, Instance, JobStatus
-from monque.management.failures import differing_keys, grouped
-from monque.management.releases import releases
+from monque import FailureRow, Instance, JobStatus
+from monque.web.groups import differing_keys, grouped, releases
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
 
-def failed(reason: str | None, *, minutes: float = 1, name: str = "work") -> FailedJob:
-    return FailedJob(
+def failed(reason: str | None, *, minutes: float = 1, name: str = "work") -> FailureRow:
+    return FailureRow(
         id=ObjectId(),
         name=name,
         status=JobStatus.FAILED,

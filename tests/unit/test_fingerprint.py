@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from monque.management.fingerprint import shape_of
+from monque.web.groups import shape_of
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import pytest
 from starlette.datastructures import Headers
 
 from monque import ConfigurationError
-from monque.web.guard import (
+from monque.web.access.admission import Throttle, check_root_path, path_below, prefix_of
+from monque.web.access.guard import (
     check_hosts,
     check_origins,
     host_refusal,
@@ -16,10 +17,8 @@ from monque.web.guard import (
     judge_origin,
     loopback_refusal,
     same_host,
+    security_headers,
 )
-from monque.web.headers import security_headers
-from monque.web.mount import check_root_path, path_below, prefix_of
-from monque.web.throttle import Throttle
 
 LISTED = "https://ops.example.org"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from monque.management.guessing import has_value, with_value
+from monque.web.access.redaction import has_value, with_value
 
 
 @pytest.mark.parametrize(

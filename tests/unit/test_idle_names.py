@@ -165,64 +165,64 @@ JOB, OTHER = ObjectId(), ObjectId()
 
 def test_a_hinted_job_of_an_idle_name_is_claimed_by_its_id_and_the_name_stays_idle() -> None:
     idle = polled(["mail", "pay"])
-    idle.hint("mail", JOB)
+    idle.wake_for("mail", JOB)
 
-    assert idle.take_hinted({"mail": 1, "pay": 1}, 5, NOW) == {"mail": JOB}
+    assert idle.take_lone({"mail": 1, "pay": 1}, 5, NOW) == {"mail": JOB}
     assert idle.is_idle("mail", NOW)
-    assert idle.take_hinted({"mail": 1, "pay": 1}, 5, NOW) == {}
+    assert idle.take_lone({"mail": 1, "pay": 1}, 5, NOW) == {}
 
 
 def test_a_hinted_job_that_a_poll_has_found_needs_no_claim_of_its_own() -> None:
     """Its hint came while the poll was under way."""
     idle = polled(["mail", "pay"])
-    idle.hint("mail", JOB)
-    idle.hint("pay", OTHER)
-    idle.forget_hinted([JOB, {"odd": "id"}])
+    idle.wake_for("mail", JOB)
+    idle.wake_for("pay", OTHER)
+    idle.forget_lone([JOB, {"odd": "id"}])
 
-    assert idle.take_hinted({"mail": 1, "pay": 1}, 5, NOW) == {"pay": OTHER}
+    assert idle.take_lone({"mail": 1, "pay": 1}, 5, NOW) == {"pay": OTHER}
     assert idle.is_idle("mail", NOW)
 
 
 def test_a_hint_for_a_name_that_is_not_idle_asks_for_a_poll() -> None:
     idle = IdleNames()
-    idle.hint("mail", JOB)
+    idle.wake_for("mail", JOB)
 
-    assert idle.take_hinted({"mail": 1}, 5, NOW) == {}
+    assert idle.take_lone({"mail": 1}, 5, NOW) == {}
     assert not idle.is_idle("mail", NOW)
 
 
 def test_a_second_hint_for_a_name_asks_for_a_poll_because_there_may_be_many() -> None:
     idle = polled(["mail"])
-    idle.hint("mail", JOB)
-    idle.hint("mail", OTHER)
+    idle.wake_for("mail", JOB)
+    idle.wake_for("mail", OTHER)
 
-    assert idle.take_hinted({"mail": 5}, 5, NOW) == {}
+    assert idle.take_lone({"mail": 5}, 5, NOW) == {}
     assert not idle.is_idle("mail", NOW)
 
 
 def test_a_hinted_job_waits_for_the_poll_if_another_name_may_have_an_older_one() -> None:
     idle = polled(["mail", "pay"])
-    idle.hint("mail", JOB)
+    idle.wake_for("mail", JOB)
     idle.wake("pay")
 
-    assert idle.take_hinted({"mail": 1, "pay": 1}, 5, NOW) == {}
+    assert idle.take_lone({"mail": 1, "pay": 1}, 5, NOW) == {}
     assert not idle.is_idle("mail", NOW)
 
 
 def test_a_hinted_job_without_a_slot_is_polled_for_when_there_is_one() -> None:
     idle = polled(["mail", "pay"])
-    idle.hint("mail", JOB)
+    idle.wake_for("mail", JOB)
 
-    assert idle.take_hinted({"pay": 1}, 5, NOW) == {}
+    assert idle.take_lone({"pay": 1}, 5, NOW) == {}
     assert not idle.is_idle("mail", NOW)
 
 
 def test_if_there_is_no_room_for_all_hinted_jobs_a_poll_finds_the_oldest_and_reports_the_others() -> None:
     idle = polled(["mail", "pay"])
-    idle.hint("mail", JOB)
-    idle.hint("pay", OTHER)
+    idle.wake_for("mail", JOB)
+    idle.wake_for("pay", OTHER)
 
-    assert idle.take_hinted({"mail": 1, "pay": 1}, 1, NOW) == {}
+    assert idle.take_lone({"mail": 1, "pay": 1}, 1, NOW) == {}
     assert not idle.is_idle("mail", NOW)
     assert not idle.is_idle("pay", NOW)
 
@@ -230,7 +230,7 @@ def test_if_there_is_no_room_for_all_hinted_jobs_a_poll_finds_the_oldest_and_rep
 def test_a_hint_during_a_poll_that_covers_its_name_keeps_it_from_resting() -> None:
     idle = IdleNames()
     mark = idle.begin_poll()
-    idle.hint("mail", JOB)
+    idle.wake_for("mail", JOB)
     idle.rest(["mail"], [], seen_until=NEVER, mark=mark)
 
     assert not idle.is_idle("mail", NOW)
@@ -238,7 +238,7 @@ def test_a_hint_during_a_poll_that_covers_its_name_keeps_it_from_resting() -> No
 
 def test_a_hinted_job_waits_for_the_poll_if_the_next_time_of_its_name_has_come() -> None:
     idle = polled(["mail"], entry("mail", SOON))
-    idle.hint("mail", JOB)
+    idle.wake_for("mail", JOB)
 
-    assert idle.take_hinted({"mail": 1}, 5, LATER) == {}
+    assert idle.take_lone({"mail": 1}, 5, LATER) == {}
     assert not idle.is_idle("mail", NOW)

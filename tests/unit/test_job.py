@@ -17,7 +17,7 @@ from bson import ObjectId
 from monque import Job, JobInterrupted, JobStateError, JobStatus, State
 from monque._store import job as lazy_job
 from monque._store.document import PARKED
-from monque._store.job import completed, hand, take_back
+from monque._store.job import attach, completed, detach
 from monque._values.status import Interruption
 from support.jobs import READ
 
@@ -124,13 +124,13 @@ def test_what_it_does_not_have_is_an_attribute_error() -> None:
     job = to_job(DOCUMENT)
 
     with pytest.raises(AttributeError, match="'Job' object has no attribute 'nmae'"):
-        job.nmae  # type: ignore[attr-defined]  # noqa: B018
+        job.nmae  # noqa: B018
     assert job == CLAIMED
 
 
 def test_it_cannot_be_changed() -> None:
     with pytest.raises(FrozenInstanceError):
-        to_job(DOCUMENT).name = "other"  # type: ignore[misc]
+        to_job(DOCUMENT).name = "other"
 
 
 def pickled(job: Job[Any]) -> Job[Any]:
@@ -177,34 +177,34 @@ def test_only_the_job_that_a_handler_was_given_has_a_state() -> None:
     job = to_job(DOCUMENT)
     with pytest.raises(JobStateError):
         _ = job.state
-    hand(job, Run())
+    attach(job, Run())
 
     assert job.state.answer == 42
     for other in (copy.copy(job), copy.deepcopy(job), replace(job), CLAIMED):
         with pytest.raises(JobStateError, match="state was used on job"):
             _ = other.state
-    take_back(job)
+    detach(job)
     with pytest.raises(JobStateError):
         _ = job.state
 
 
 def test_a_copy_cannot_complete_the_job() -> None:
     job = to_job(DOCUMENT)
-    hand(job, Run())
+    attach(job, Run())
 
     with pytest.raises(JobStateError):
-        copy.copy(job).complete_in(None)  # type: ignore[call-overload]
+        copy.copy(job).complete_in(None)
     with pytest.raises(JobStateError):
-        CLAIMED.complete_in(None)  # type: ignore[call-overload]
-    assert job.complete_in(None) is None  # type: ignore[call-overload]
-    take_back(job)
+        CLAIMED.complete_in(None)
+    assert job.complete_in(None) is None
+    detach(job)
     with pytest.raises(JobStateError):
-        job.complete_in(None)  # type: ignore[call-overload]
+        job.complete_in(None)
 
 
 def test_a_job_knows_in_its_handler_that_it_was_told_to_stop() -> None:
     job, run = to_job(DOCUMENT), Run()
-    hand(job, run)
+    attach(job, run)
     job.checkpoint()
     assert (job.interrupted, job.interruption, job.cancel_requested) == (False, None, False)
 

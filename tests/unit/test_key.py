@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from monque.web.key import Key, NoKeyError, find_key, key_of_process
+from monque.web.access.key import Key, NoKeyError, find_key, key_of_process
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ def test_the_environment_goes_before_the_file(file: Path, monkeypatch: pytest.Mo
 
 
 def test_processes_that_start_together_have_one_key() -> None:
-    command = [sys.executable, "-c", "from monque.web.key import find_key; print(find_key().secret)"]
+    command = [sys.executable, "-c", "from monque.web.access.key import find_key; print(find_key().secret)"]
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     keys = {process.communicate(timeout=60)[0].strip() for process in started}
     assert len(keys) == 1

@@ -1,4 +1,4 @@
-"""The next 24 hours of a schedule as bands, and what the clocks do that touches no run."""
+"""The next 24 hours of a schedule as bands, and what the clocks do to it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 from monque import Schedule
-from monque.management.edges import edges_of, quiet_edges_of
-from monque.management.lanes import DAY, lane_of
+from monque.web.schedule_times import DAY, edges_of, lane_of
 
 NOW = datetime(2026, 11, 17, 12, 30, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -48,14 +47,8 @@ def test_what_is_paused_or_makes_no_sense_has_no_bands() -> None:
     assert lane_of(replace(hourly, timezone="No/Where"), now=NOW) == []
 
 
-def test_changes_of_the_clocks_that_touch_no_run_are_told() -> None:
-    found = quiet_edges_of("America/New_York", [], now=NOW)
+def test_only_clock_changes_that_touch_a_run_are_told() -> None:
+    [edge] = edges_of("30 2 * * *", "America/New_York", now=NOW)
 
-    assert [each.effect for each in found] == [
-        "14 March 2027: the clocks go forward, and no time of it is skipped or repeated",
-        "7 November 2027: the clocks go back, and no time of it is skipped or repeated",
-    ]
-    assert found[0].at == "2027-03-14T07:00:00.000Z"
-    edges = edges_of("30 2 * * *", "America/New_York", now=NOW)
-    assert [each.effect[:9] for each in quiet_edges_of("America/New_York", edges, now=NOW)] == ["7 Novembe"]
-    assert quiet_edges_of("Asia/Kolkata", [], now=NOW) == []
+    assert edge.effect == "14 March 2027: 02:30 does not exist, it runs at 03:00"
+    assert edges_of("30 12 * * *", "America/New_York", now=NOW) == []

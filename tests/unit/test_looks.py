@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from monque.management.errors import TooBusyError
-from monque.management.looks import Looks
+from monque.web.errors import TooBusyError
+from monque.web.read_cache import Looks
 
 
 class Database:
@@ -96,7 +96,7 @@ async def test_who_waits_too_long_for_a_turn_is_told_to_come_back() -> None:
     with pytest.raises(TooBusyError) as error:
         await looks.share("third", database.read)
 
-    assert error.value.retry_after == 2
+    assert error.value.headers == {"retry-after": "2"}
     database.answers.set()
     await asyncio.gather(*running)
     assert await looks.share("third", database.read) == 3

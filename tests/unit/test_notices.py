@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from monque._observe.notices import starts, stopped, stops, unfinished
+from monque._observe.logs import starts, stopped, stops, unfinished
 
 
 def _starts(

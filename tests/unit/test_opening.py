@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
+from functools import partial
 from typing import Any
 
 import pytest
 
 from monque import ConfigurationError, NotOpenError, Options
+from monque._api.enqueue_many import child_documents
 from monque._api.life import Opened, Opening
 from monque._connect.connector import Connection, Connector
 from monque._engine.context import Context
@@ -20,14 +22,15 @@ from monque._store.store import Store
 from monque._time.clock import Clock
 from monque._values.events import EventBus
 from monque._values.state import State
-from monque._workers.home import Bond
+from monque._workers.home import Owner
+from monque._workers.workers import Workers
 
 
-class Owner:
+class SomeMonque:
     """What the connection belongs to."""
 
 
-OWNER = Owner()
+MONQUE = SomeMonque()
 
 
 class Preparing:
@@ -43,17 +46,18 @@ class Preparing:
         if self._fails:
             raise OSError("no")
         store = Store(connection.database, Options(), Clock(), "me")
-        return Context(store, EventBus(), Telemetry(), State(), Waits(store), Companions.of(store))
+        known = Waits(store), Companions(store), partial(child_documents, Workers(), store, lambda _: None)
+        return Context(store, EventBus(), Telemetry(), State(), *known)
 
 
 @pytest.fixture
-def bond() -> Bond:
-    return Bond(weakref.ref(OWNER), State())
+def owner() -> Owner:
+    return Owner(weakref.ref(MONQUE), State())
 
 
 @pytest.fixture
-def opening(bond: Bond) -> Opening:
-    return Opening(Connector("mongodb://localhost:1/unused"), bond)
+def opening(owner: Owner) -> Opening:
+    return Opening(Connector("mongodb://localhost:1/unused"), owner)
 
 
 def test_what_is_not_open_says_how_to_open_it(opening: Opening) -> None:
@@ -83,14 +87,14 @@ async def test_what_could_not_be_prepared_is_not_open(opening: Opening) -> None:
     await opening.close()
 
 
-async def test_workers_know_whether_their_monque_was_closed(opening: Opening, bond: Bond) -> None:
-    assert not bond.is_closed
+async def test_workers_know_whether_their_monque_was_closed(opening: Opening, owner: Owner) -> None:
+    assert not owner.is_closed
     await opening.close()
-    assert bond.is_closed
+    assert owner.is_closed
     await opening.open(Preparing())
-    assert not bond.is_closed
+    assert not owner.is_closed
     await opening.close()
-    assert bond.is_closed
+    assert owner.is_closed
     assert not opening.is_open
 
 

@@ -10,15 +10,15 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from re import _constants as codes  # type: ignore[attr-defined]  # the tree of a pattern has no public name
-from re import _parser as parser  # type: ignore[attr-defined]
+from re import _constants as codes  # the tree of a pattern has no public name
+from re import _parser as parser
 from typing import Any, NamedTuple
 
 import pytest
 
 import monque
-from monque.management.errors import KeyTakenError
-from monque.management.texts import without_credentials
+from monque.web.errors import KeyTakenError
+from monque.web.text import without_credentials
 
 PACKAGE = Path(monque.__file__).parent
 PAGES = PACKAGE.parent.parent / "ui" / "src"
@@ -33,10 +33,9 @@ METHODS = {"match", "fullmatch", "search", "sub", "subn", "split", "findall", "f
 # Values for the local names that some patterns are made of.
 LOCALS = {
     "pattern": "'|'.join(REASONS)",  # embedded/supervisor.py: each of these in turn
-    "each": "'datetime'",  # management/copying.py
-    "before": "'/api/v1/jobs/'",  # web/routes.py
+    "before": "'/api/v1/jobs/'",  # web/route.py
     "rest": "'id}/retry'",
-    "refused": "['send-email', 'send']",  # management/surface/explaining.py: escaped names
+    "refused": "['send-email', 'send']",  # web/explain.py: escaped names
 }
 
 NOT_FOR_STORED_TEXT = {
@@ -75,11 +74,11 @@ def of_module(file: str, module: ast.Module) -> Iterator[Used]:
             continue
         made = ast.unparse(call.args[0])
         flags = [each.value for each in call.keywords if each.arg == "flags"]
-        if call.func.attr == "compile":  # type: ignore[attr-defined]
+        if call.func.attr == "compile":
             name = names.get(id(call), made)
             flags, methods = [*call.args[1:2], *flags], used_methods(module, name) or {"sub"}
-        elif call.func.attr in METHODS:  # type: ignore[attr-defined]
-            name, methods = made, {call.func.attr}  # type: ignore[attr-defined]
+        elif call.func.attr in METHODS:
+            name, methods = made, {call.func.attr}
         else:
             continue
         given = [eval(ast.unparse(each), dict(known)) for each in (call.args[0], *flags)]  # noqa: S307
@@ -185,6 +184,12 @@ def seconds(call: Callable[[str], object], text: str) -> float:
     return time.thread_time() - before
 
 
+def fewest_seconds(call: Callable[[str], object], text: str, limit: float) -> float:
+    """CPU time of a call; one over the limit is measured again: a garbage collection may fall into it."""
+    taken = seconds(call, text)
+    return min(taken, seconds(call, text), seconds(call, text)) if taken > limit else taken
+
+
 def one_step(size: int) -> float:
     """CPU time for a character that a plain pattern takes, which neither the machine nor its load change."""
     plain = re.compile("[^b]*b")
@@ -203,7 +208,8 @@ def most_steps(call: Callable[[str], object], worst: list[Case]) -> float:
     """Steps a character for the worst of these cases, with texts that grow to 1 MB."""
     for size in (2_000, 16_000, 125_000, MEGABYTE):
         step = one_step(size)
-        most = max(seconds(call, case.text(size)) for case in worst) / size / step
+        limit = MOST_STEPS * size * step
+        most = max(fewest_seconds(call, case.text(size), limit) for case in worst) / size / step
         if most > MOST_STEPS:
             break  # the next size of a quadratic pattern would take minutes
     return most

@@ -11,8 +11,8 @@ from bson import Code, Decimal128, Int64, ObjectId, Regex
 from monque import JobStatus, Options
 from monque._engine.decide import Outcome, decide
 from monque._engine.gates import gate
-from monque._store import planning
-from monque._store.document import PARKED, as_claim
+from monque._store import schedules
+from monque._store.document import PARKED, Claim
 from monque._store.transitions.transition import Transition, was_settled
 from monque._values.errors import ConfigurationError
 
@@ -28,7 +28,7 @@ ODD: list[Any] = [
 FIELDS = ("every", "anchor", "jitter", "grace", "startAt", "endAt", "limit", "asJobs", "overlap", "pausedAt")
 
 
-def schedule(settings: Any = None, **fields: Any) -> Any:
+def schedule(settings: Any = None, **fields: Any) -> dict[str, Any]:
     """A claimed schedule that was due half an hour ago."""
     document: dict[str, Any] = {
         "_id": ObjectId("6" * 24),
@@ -44,18 +44,22 @@ def schedule(settings: Any = None, **fields: Any) -> Any:
         **({} if settings is None else {"schedule": settings}),
         **fields,
     }
-    return as_claim(document)
+    return claim_of(document).document
+
+
+def claim_of(document: dict[str, Any]) -> Claim:
+    return Claim.of_read(document)
 
 
 def gated(settings: Any, **fields: Any) -> Transition | None:
-    return gate(schedule(settings, **fields), {}, lambda: NOW)
+    return gate(claim_of(schedule(settings, **fields)), {}, lambda: NOW)
 
 
 @pytest.mark.parametrize("value", [*ODD, MINUTE], ids=repr)
 def test_no_value_in_any_setting_keeps_a_schedule_from_being_read_and_decided(value: Any) -> None:
     for settings in (value, *({field: value} for field in FIELDS), dict.fromkeys(FIELDS, value)):
-        claim = schedule(settings)
-        shown = planning.to_schedule(claim, NOW)
+        document = schedule(settings)
+        claim, shown = claim_of(document), schedules.to_schedule(document, NOW)
 
         assert len(shown.next_runs(3)) <= 3
         assert shown.state == "running"
@@ -64,14 +68,14 @@ def test_no_value_in_any_setting_keeps_a_schedule_from_being_read_and_decided(va
             JobStatus.PENDING,
             JobStatus.COMPLETED,
         )
-        planning.redeclared(claim, schedule({"every": MINUTE, "anchor": NOW}))
+        schedules.redeclared(document, schedule({"every": MINUTE, "anchor": NOW}))
 
 
 def test_a_plain_cron_passes_the_gate_without_a_look() -> None:
     def never() -> datetime:
         raise AssertionError("a plain cron does not ask for the time")
 
-    assert gate(schedule(), {}, never) is None
+    assert gate(claim_of(schedule()), {}, never) is None
 
 
 @pytest.mark.parametrize(
@@ -137,18 +141,18 @@ def test_the_last_job_of_its_own_ends_the_schedule() -> None:
     ],
 )
 def test_when_a_schedule_runs_next(settings: Any, following: datetime | None) -> None:
-    assert planning.next_time(schedule(settings), NOW, runs=4) == following
+    assert schedules.next_time(schedule(settings), NOW, runs=4) == following
 
 
 BEFORE_DUE = DUE - timedelta(milliseconds=200)
 
 
 def test_a_clock_that_is_behind_does_not_find_the_time_of_the_run_once_more() -> None:
-    assert planning.next_time(schedule(lockedAt=DUE), BEFORE_DUE) == DUE
-    assert planning.time_after_run(schedule(lockedAt=DUE), BEFORE_DUE) == NEXT
+    assert schedules.next_time(schedule(lockedAt=DUE), BEFORE_DUE) == DUE
+    assert schedules.time_after_run(schedule(lockedAt=DUE), BEFORE_DUE) == NEXT
 
-    repeated = decide(schedule(lockedAt=DUE), Outcome(0.02), Options(), lambda: BEFORE_DUE)
-    stored = gate(schedule({"asJobs": True}, lockedAt=DUE), {}, lambda: BEFORE_DUE)
+    repeated = decide(claim_of(schedule(lockedAt=DUE)), Outcome(0.02), Options(), lambda: BEFORE_DUE)
+    stored = gate(claim_of(schedule({"asJobs": True}, lockedAt=DUE)), {}, lambda: BEFORE_DUE)
 
     assert isinstance(repeated.then, dict)
     assert repeated.then["$set"]["nextRunAt"] == NEXT
@@ -158,7 +162,7 @@ def test_a_clock_that_is_behind_does_not_find_the_time_of_the_run_once_more() ->
 
 
 def test_a_schedule_that_changed_under_its_gate_is_put_back_and_comes_to_it_again() -> None:
-    claim = schedule({"grace": MINUTE})
+    claim = claim_of(schedule({"grace": MINUTE}))
 
     assert decide(claim, Outcome.of_gated(), Options(), lambda: NOW).to is JobStatus.PENDING
 
@@ -167,21 +171,21 @@ def test_a_schedule_that_changed_under_its_gate_is_put_back_and_comes_to_it_agai
     "settings", [{"grace": MINUTE}, {"asJobs": True}, {"pausedAt": DUE}, {"endAt": DUE - HOUR}], ids=str
 )
 def test_a_step_that_is_settled_twice_is_recognized(settings: Any) -> None:
-    transition, claim = gated(settings), schedule(settings)
+    transition, claim = gated(settings), claim_of(schedule(settings))
     assert transition is not None
-    settled = {**claim, "status": transition.to.value, "settledAttempt": 2}
+    settled = {**claim.document, "status": transition.to.value, "settledAttempt": 2}
     later = {**settled, "status": "processing", "attempt": 3, "settledAttempt": 3}
 
     assert was_settled(claim, transition, settled)
     assert was_settled(claim, transition, later) is (transition.to is JobStatus.PENDING)
-    assert not was_settled(claim, transition, {**claim, "lostAttempt": 2})
+    assert not was_settled(claim, transition, {**claim.document, "lostAttempt": 2})
 
 
 def test_a_job_of_its_own_has_the_id_of_its_schedule_and_time() -> None:
     claim = schedule({"asJobs": True}, policy={"maxAttempts": 3}, priority=5, traceparent="t")
-    job, again = planning.occurrence(claim, NOW), planning.occurrence(claim, NOW + HOUR)
-    other = planning.occurrence({**claim, "nextRunAt": NEXT}, NOW)
-    extra = planning.occurrence(claim, NOW, extra=True)
+    job, again = schedules.occurrence(claim, NOW), schedules.occurrence(claim, NOW + HOUR)
+    other = schedules.occurrence({**claim, "nextRunAt": NEXT}, NOW)
+    extra = schedules.occurrence(claim, NOW, extra=True)
 
     assert job["_id"] == again["_id"]
     assert len({job["_id"], other["_id"], extra["_id"]}) == 3
@@ -206,9 +210,9 @@ def test_a_job_of_its_own_has_the_id_of_its_schedule_and_time() -> None:
 def test_a_schedule_that_had_its_time_and_no_run_has_never_run(fields: Any, never: bool) -> None:
     waiting = {**schedule(), "status": "pending", "attempt": 0, **fields}
 
-    assert planning.has_never_run(waiting, NOW) is never
+    assert schedules.has_never_run(waiting, NOW) is never
 
 
 def test_an_unreadable_schedule_says_so() -> None:
     with pytest.raises(ConfigurationError):
-        planning.plan_of(schedule(repeatInterval="whenever"))
+        schedules.plan_of(schedule(repeatInterval="whenever"))

@@ -16,18 +16,19 @@ NAMES = {
     "the scheduler": "Monque SyncMonque EmbeddedMongo Worker Workers SyncWorker SyncWorkers",
     "values": (
         "Job JobStatus NewJob Options Retention Retry State WorkerSettings JobSettings EnqueueOptions "
-        "ScheduleOptions EventKind StatusName Pause"
+        "ScheduleOptions EventKind StatusName Pause Step Wait"
     ),
     "events": (
         "Event JobStarted JobCompleted JobFailed JobError JobCancelled JobRetried JobDeleted JobsCancelled "
         "JobsRetried JobsDeleted ClaimLost StaleJobsRecovered WatchConnected WatchFailed WatchClosed "
-        "WatchUnavailable NamePaused NameResumed"
+        "WatchUnavailable NamePaused NameResumed JobWaiting StepDone"
     ),
     "errors": (
         "MonqueError ConnectionError NotOpenError ConfigurationError InvalidCronError "
         "InvalidJobIdentifierError WorkerRegistrationError InstanceConflictError PayloadError "
         "PayloadTooLargeError JobNotFoundError JobStateError InvalidCursorError AggregationTimeoutError "
-        "ShutdownTimeoutError ClaimLostError NotCommittedError ProcessDiedError RemoteError"
+        "ShutdownTimeoutError ClaimLostError NotCommittedError ProcessDiedError RemoteError "
+        "StepError"
     ),
     "about itself": "__version__",
 }
@@ -51,7 +52,7 @@ def test_all_names_everything_public_once_and_in_order() -> None:
     }
 
     assert public - set(monque.__all__) == set()
-    assert list(monque.__all__) == sorted(set(monque.__all__))
+    assert list(monque.__all__) == sorted(set(monque.__all__), key=lambda name: (not name.isupper(), name))
     assert [name for name in monque.__all__ if not hasattr(monque, name)] == []
 
 
@@ -87,6 +88,8 @@ def test_each_event_has_the_kind_of_the_documentation() -> None:
         "JobCancelled": "job:cancelled",
         "JobCancelling": "job:cancelling",
         "JobStuck": "job:stuck",
+        "JobWaiting": "job:waiting",
+        "StepDone": "job:step",
         "JobRetried": "job:retried",
         "JobDeleted": "job:deleted",
         "JobsCancelled": "jobs:cancelled",
@@ -122,6 +125,8 @@ def test_importing_monque_imports_only_what_every_program_needs() -> None:
         "uvloop",
         "opentelemetry",
         "prometheus_client",
+        "sentry_sdk",
+        "pydantic_ai",
     }
     users_own = {"motor", "beanie", "mongoengine", "flask", "django"}
     assert roots & (extras | users_own | {"fiftyone", "pydantic", "pytest"}) == set()
@@ -162,6 +167,16 @@ def test_the_package_says_that_it_is_typed() -> None:
             "monque.web",
             "starlette",
             "monque.web needs Starlette; install it with: pip install 'pymonque[web]'",
+        ),
+        (
+            "monque.sentry",
+            "sentry_sdk",
+            "monque.sentry needs sentry-sdk; install it with: pip install 'pymonque[sentry]'",
+        ),
+        (
+            "monque.pydantic_ai",
+            "pydantic_ai",
+            "monque.pydantic_ai needs pydantic-ai-slim; install it with: pip install 'pymonque[pydantic-ai]'",
         ),
     ],
 )

@@ -128,7 +128,7 @@ def test_long_notes_are_cut() -> None:
 
 def test_notes_that_are_none_can_be_logged() -> None:
     error = ServiceError(LONG)
-    error.__notes__ = 7  # type: ignore[assignment]
+    error.__notes__ = 7
 
     assert len(printed(bounded(raised(error)))) < BOUND
 

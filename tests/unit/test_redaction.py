@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monque import ConfigurationError
-from monque.management.redact import DEFAULT_KEYS, MASK, Redaction, words_of
-from monque.management.texts import without_credentials
-from monque.management.values import extended, plain
+from monque._views.text import extended, plain
+from monque.web.access.redaction import DEFAULT_KEYS, MASK, Redaction, words_of
+from monque.web.text import without_credentials
 
 MARKER = "s3cr3t-marker"
 _TELLING = st.sampled_from(

@@ -8,21 +8,16 @@ from typing import Any
 import pytest
 
 from monque import InstanceWorker, Options
-from monque._ops.register import described, identity_of, settings_of, to_instance
+from monque._ops.register import Load, described, identity_of, settings_of, to_instance
 
 NOON = datetime(2026, 11, 17, 12, tzinfo=UTC)
 TOLERANCE = timedelta(seconds=90)
 
 
 def stored(**fields: Any) -> dict[str, Any]:
-    description = described(
-        state="running",
-        slots=5,
-        busy=2,
-        claimed_ahead=1,
-        change_stream="live",
-        workers=[InstanceWorker(name="work", concurrency=5, active=2)],
-    )
+    workers = [InstanceWorker(name="work", concurrency=5, active=2)]
+    load = Load(slots=5, busy=2, claimed_ahead=1, settling=3, change_stream="live", workers=workers)
+    description = described("running", load)
     identity = identity_of(Options(release="4f2a"), started_at=NOON)
     return {"_id": "a", "seenAt": NOON, **identity, **description, **fields}
 
@@ -80,4 +75,4 @@ def test_the_release_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch)
 def test_settings_hold_nothing_that_is_not_set() -> None:
     assert "instanceConcurrency" not in settings_of(Options())
     assert settings_of(Options(instance_concurrency=7))["instanceConcurrency"] == 7
-    assert settings_of(Options())["heartbeatIntervalMs"] == 30_000
+    assert settings_of(Options())["heartbeatIntervalMs"] == 10_000

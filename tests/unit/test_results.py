@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 from monque import JobCancelledError, JobFailedError, ResultError
 from monque._api.jobs import result_in
+from monque._store.document import Claim
 from monque._store.settle import _by_transition
 from monque._store.transitions.run import complete
 from monque._workers.results import Kept, keep
@@ -47,8 +49,10 @@ def test_what_is_too_large_says_by_how_much() -> None:
     assert "1,000" in kept.error
 
 
-def claim(number: int, attempt: int = 1) -> Any:
-    return {"_id": number, "claimedBy": "ours", "attempt": attempt}
+def claim(number: int, attempt: int = 1) -> Claim:
+    due = datetime(2026, 3, 4)  # noqa: DTZ001 - times in claims are naive
+    document = {"_id": number, "name": "work", "nextRunAt": due, "claimedBy": "ours", "attempt": attempt}
+    return Claim(document)
 
 
 def test_results_share_updates_of_a_hundred() -> None:
@@ -60,7 +64,7 @@ def test_results_share_updates_of_a_hundred() -> None:
     assert [len(group.claims) for group in groups] == [100, 100, 50, 50]
     for group in groups[:3]:
         assert group.values is not None
-        assert [kept.value for kept in group.values] == [each["_id"] for each in group.claims]
+        assert [kept.value for kept in group.values] == [each.id for each in group.claims]
     assert groups[3].values is None
 
 

@@ -87,7 +87,7 @@ def test_it_is_a_value() -> None:
     assert Retry(delays=[SECOND]) == Retry(2, delays=(SECOND,))
     assert hash(Retry(fail_on=[OSError])) == hash(Retry(fail_on=OSError))
     with pytest.raises(AttributeError):
-        Retry().first = SECOND  # type: ignore[misc]
+        Retry().first = SECOND
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_coroutine_function_cannot_say_the_wait() -> None:
         return SECOND
 
     with pytest.raises(ConfigurationError, match="delay must be a plain function"):
-        Retry(delay=wait)  # type: ignore[arg-type]
+        Retry(delay=wait)
 
 
 def rules(**arguments: Any) -> Rules:

@@ -18,6 +18,8 @@ from monque import (
     EnqueueOptions,
     Job,
     JobSettings,
+    Keep,
+    Limit,
     Monque,
     NewJob,
     Options,
@@ -32,32 +34,38 @@ from monque import (
     Workers,
     WorkerSettings,
 )
-from monque._api.newjob import build
+from monque._api.enqueue import build
+from monque._hosting.declare import CronSettings
 from monque._store.document import policy_of, stored_policy
-from monque._values.retry import worker_only
 from monque._values.settings import (
     _CHECKS,
-    _STORED_CHECKS,
     Policy,
     check_job_settings,
     policy_of_call,
     resolve,
+    worker_only,
 )
 from monque.fastapi import JobRouter, cron, job
-from monque.fastapi.router import CronSettings
 
 SECOND = timedelta(seconds=1)
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 EXAMPLES: dict[str, Any] = {
     "max_attempts": 4,
     "retry": Retry(first=3 * SECOND),
-    "timeout": Timeout(30 * SECOND, hard=60 * SECOND),
+    "timeout": Timeout(30 * SECOND),
     "priority": 3,
     "expires": 90 * SECOND,
     "unique": Unique("k"),
     "debounce": Debounce(5 * SECOND),
     "store_result": True,
+    "on_failure": "dead",
+    "keep": Keep(completed=SECOND),
     "mode": "thread",
+    "batch": "import",
+    "after_batch": "download",
+    "if_failed": "run",
+    "allow_empty": True,
+    "limit": Limit(5),
 }
 WRONG: dict[str, Any] = {
     "max_attempts": 0,
@@ -68,7 +76,14 @@ WRONG: dict[str, Any] = {
     "unique": "k",
     "debounce": 5,
     "store_result": "yes",
+    "on_failure": "two words",
+    "keep": SECOND,
     "mode": "fork",
+    "batch": 7,
+    "after_batch": "",
+    "if_failed": "skip",
+    "allow_empty": "yes",
+    "limit": "five",
 }
 OF_A_WORKER: Any = {name: value for name, value in EXAMPLES.items() if name in WorkerSettings.__annotations__}
 
@@ -137,8 +152,9 @@ class TestSignatures:
 
         assert set(_CHECKS) == known == set(EXAMPLES) == set(WRONG)
 
-    def test_each_stored_field_is_checked_when_it_is_read(self) -> None:
-        assert set(_STORED_CHECKS) == {each.name for each in fields(Policy)}
+    @pytest.mark.parametrize("name", [each.name for each in fields(Policy)])
+    def test_each_stored_field_is_checked_when_it_is_read(self, name: str) -> None:
+        assert Policy.of_stored({name: "wrong"}) == Policy()
 
 
 class TestWrongOnes:
@@ -168,7 +184,7 @@ class TestWrongOnes:
 
     def test_an_unknown_one_is_named_with_those_that_exist(self) -> None:
         with pytest.raises(ConfigurationError, match=r"'colour'; the settings are: max_attempts, retry"):
-            Workers().worker("work", lambda job: None, colour=3)  # type: ignore[call-overload]
+            Workers().worker("work", lambda job: None, colour=3)
         with pytest.raises(ConfigurationError, match=r"'colour'; the settings are: max_attempts, retry"):
             check_job_settings({"colour": 3})
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monque import Histogram, Instance, InstanceWorker, QueueDepth, TrendPoint
-from monque.management.snapshot import (
+from monque import Histogram, Instance, InstanceWorker, Pause, QueueDepth, TrendPoint
+from monque._views.live import (
     COLUMNS,
     Delta,
     Failures,
@@ -35,7 +35,7 @@ def reading(**given: Any) -> Reading:
         "depths": [],
         "points": [],
         "instances": [],
-        "paused": frozenset(),
+        "pauses": [],
         "failures": None,
         "stored": 0,
     }
@@ -87,7 +87,32 @@ def test_a_row_has_what_waits_runs_and_has_failed() -> None:
         "waitP95Ms": None,
         "slots": 0,
         "paused": False,
+        "running": 1,
+        "claimedAhead": 0,
     }
+
+
+def test_no_more_run_than_there_are_slots_and_the_rest_is_claimed_ahead() -> None:
+    """A queue of short jobs has claimed 33 at a moment in which 8 run; TypeScript tells of no slots."""
+
+    def workers(*names: str) -> tuple[InstanceWorker, ...]:
+        return tuple(InstanceWorker(name=name, concurrency=8) for name in names)
+
+    depths = [QueueDepth(name="mail", processing=33), QueueDepth(name="ship", processing=5)]
+    alone = taken(depths=depths, instances=[instance(slots=8, workers=workers("mail"))])
+    leaving = taken(depths=depths, instances=[instance(slots=8, workers=workers("mail"), state="stopping")])
+    # Both names share ten slots.
+    sharing = taken(depths=depths, instances=[instance(slots=10, workers=workers("mail", "ship"))])
+
+    assert [(each["running"], each["claimedAhead"]) for each in (row(alone, "mail"), row(alone, "ship"))] == [
+        (8, 25),
+        (5, 0),
+    ]
+    assert (row(leaving, "mail")["slots"], row(leaving, "mail")["running"]) == (0, 8)
+    assert [(each.totals["running"], each.totals["claimedAhead"]) for each in (alone, sharing)] == [
+        (13, 25),
+        (10, 28),
+    ]
 
 
 def test_completed_is_what_is_stored_less_the_rest() -> None:
@@ -117,8 +142,8 @@ def test_without_the_index_nothing_is_said_about_failures() -> None:
 
 def test_a_pause_shows_alone_or_of_all_names() -> None:
     depths = [QueueDepth(name="mail"), QueueDepth(name="ship")]
-    one = taken(depths=depths, paused=frozenset({"mail", "idle"}))
-    everything = taken(depths=depths, paused=frozenset({None}))
+    one = taken(depths=depths, pauses=[Pause(name="mail", since=NOW), Pause(name="idle", since=NOW)])
+    everything = taken(depths=depths, pauses=[Pause(name=None, since=NOW)])
 
     assert [row(one, name)["paused"] for name in ("idle", "mail", "ship")] == [True, True, False]
     assert [row(everything, name)["paused"] for name in ("mail", "ship")] == [True, True]
@@ -184,7 +209,7 @@ def test_slots_are_those_of_instances_that_live_and_serve_the_name() -> None:
     )
 
     assert row(snapshot, "mail")["slots"] == 15
-    assert (snapshot.totals["slots"], snapshot.totals["busy"]) == (40, 2)
+    assert snapshot.totals["slots"] == 40
 
 
 def test_the_wire_is_json_with_rows_in_the_order_of_the_columns() -> None:

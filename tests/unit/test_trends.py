@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from bson import ObjectId
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from monque import ConfigurationError, Histogram, QueueDepth, TrendPoint, Trends
 from monque._ops import trends
 from monque._ops.counts import with_failures
 from monque._ops.trends import MOST_NAMES, OTHERS, Counts, Span, Tally, begin_of, stretches
+from monque._store.document import Claim, UnclaimableError
 from monque._time.clock import Clock
 
 NOON = datetime(2026, 11, 17, 12, tzinfo=UTC)
@@ -74,7 +76,7 @@ def test_histograms_add_up() -> None:
     assert together == Histogram({1: 2, 7: 4})
     assert list(together) == [(1, 2), (7, 4)]
     with pytest.raises(TypeError):
-        together + 1  # type: ignore[operator]
+        together + 1
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, math.nan])
@@ -109,9 +111,9 @@ def tally() -> Tally:
     return begun
 
 
-def due(moment: object) -> dict[str, Any]:
-    """A claim of a job whose time is that; times in claims are naive."""
-    return {"nextRunAt": moment.replace(tzinfo=None) if isinstance(moment, datetime) else moment}
+def due(moment: datetime) -> datetime:
+    """The time of a claim: times in claims are naive."""
+    return moment.replace(tzinfo=None)
 
 
 def test_a_tally_counts_runs_by_name_and_ending() -> None:
@@ -145,6 +147,22 @@ def test_a_wait_is_never_negative() -> None:
     assert counts.waited_by_bucket[0] == 1
 
 
+def test_a_wait_during_a_pause_does_not_count() -> None:
+    counting = tally()
+    counting.resume("work")
+    for name in ("work", "other"):
+        counting.count(name, "completed", 0.1, time.perf_counter(), due(NOON - HOUR))
+    counting.resume(None)
+    counting.count("third", "completed", 0.1, time.perf_counter(), due(NOON - HOUR))
+
+    waited = {name: counts.waited for name, counts in counting.cut().items()}
+    assert waited == {
+        "work": pytest.approx(0, abs=5),
+        "other": pytest.approx(3600, abs=5),
+        "third": pytest.approx(0, abs=5),
+    }
+
+
 def test_a_job_that_never_started_has_no_durations() -> None:
     counting = tally()
     counting.count("work", "cancelled", 0.0, 0.0, due(NOON - HOUR))
@@ -160,18 +178,15 @@ def test_a_job_that_never_started_has_no_durations() -> None:
 
 
 @pytest.mark.parametrize("moment", ["soon", None, 5, {}])
-def test_a_due_time_that_is_not_a_date_leaves_out_the_wait(moment: object) -> None:
-    counting = tally()
-    counting.count("work", "completed", 0.1, time.perf_counter(), due(moment))
-    counting.count("work", "completed", 0.1, time.perf_counter(), {})
-
-    counts = counting.cut()["work"]
-    assert (counts.endings["completed"], sum(counts.waited_by_bucket)) == (2, 0)
+def test_a_due_time_that_is_not_a_date_is_never_counted_for_it_makes_no_claim(moment: object) -> None:
+    with pytest.raises(UnclaimableError):
+        Claim({"_id": ObjectId(), "name": "work", "attempt": 1, "nextRunAt": moment})
 
 
 def test_a_claim_that_was_read_again_has_times_with_a_zone() -> None:
     counting = tally()
-    counting.count("work", "completed", 0.1, time.perf_counter(), {"nextRunAt": NOON - HOUR})
+    claim = Claim.of_read({"_id": ObjectId(), "name": "work", "attempt": 1, "nextRunAt": NOON - HOUR})
+    counting.count("work", "completed", 0.1, time.perf_counter(), claim.due)
 
     assert counting.cut()["work"].waited == pytest.approx(3600, abs=5)
 
@@ -179,7 +194,7 @@ def test_a_claim_that_was_read_again_has_times_with_a_zone() -> None:
 @given(st.floats(min_value=0.0, max_value=1e6))
 def test_a_tally_and_a_histogram_agree_about_buckets(duration: float) -> None:
     counting = tally()
-    counting.count("work", "completed", duration, time.perf_counter(), {})
+    counting.count("work", "completed", duration, time.perf_counter(), due(NOON))
 
     found = counting.cut()["work"].ran_by_bucket.index(1)
     assert abs(found - Histogram.bucket_of(duration * 1000)) <= (1 if is_edge(duration * 1000) else 0)
@@ -192,7 +207,7 @@ def is_edge(milliseconds: float) -> bool:
 def test_too_many_names_share_one() -> None:
     counting = tally()
     for number in range(MOST_NAMES + 7):
-        counting.count(f"name-{number}", "completed", 0.1, 0.0, {})
+        counting.count(f"name-{number}", "completed", 0.1)
 
     counted = counting.cut()
     assert len(counted) == MOST_NAMES + 1

@@ -11,9 +11,8 @@ import pytest
 from bson import Int64, ObjectId
 
 from monque import ConfigurationError, Debounce, NewJob, Options, PayloadError, Unique, Worker, Workers
-from monque._api.newjob import build
-from monque._api.uniqueness import key_of
-from monque._store.unique import Terms
+from monque._api.enqueue import build, unique_key_of
+from monque._store.transitions.calls import Terms
 
 SECOND = timedelta(seconds=1)
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -24,7 +23,7 @@ BY_DATA = Unique(data=True)
 
 
 def key(data: Any, unique: Unique = BY_DATA) -> str:
-    return key_of(unique, data, job_name="work")
+    return unique_key_of(unique, data, job_name="work")
 
 
 def built(new: NewJob[Any], workers: Workers | None = None) -> tuple[dict[str, Any], Terms | None]:

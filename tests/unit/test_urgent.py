@@ -51,7 +51,7 @@ def test_urgent_jobs_are_looked_for_only_where_they_are_used_and_may_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     used, clock = [False], [100.0]
-    monkeypatch.setattr("monque._store.choose.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("monque._store.choose.time.perf_counter", lambda: clock[0])
     nowhere: Any = None
     urgent = Urgent(nowhere, lambda: used[0], Shares(shared=False), use_index=True)
     urgent.expect()

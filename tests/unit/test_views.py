@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from monque import (
+    FILTERS,
     BulkError,
     BulkResult,
     ConfigurationError,
@@ -27,10 +28,11 @@ from monque import (
     WorkerView,
 )
 from monque._ops import lists
+from monque._ops.filters import matching
 from monque._ops.lists import Listing, Position
 from monque._store.document import PARKED
-from monque._store.filters import matching
 from monque._values.views import Direction, Sort
+from support.filtering import EXAMPLES
 
 # A busy machine is no reason to fail.
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -155,26 +157,12 @@ def test_what_a_filter_looks_for_in_a_payload_is_never_an_operator() -> None:
     assert isinstance(hash(found), int)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"expired": True},
-        {"cancelled_by": "expiry"},
-        {"priority": 1},
-        {"unique_key": "k"},
-        {"ids": ["a"]},
-        {"payload": {"a": 1}},
-        {"recurring": False},
-        {"claimed_by": "web-1"},
-        {"claimed_after": NOW},
-        {"claimed_before": NOW},
-    ],
-    ids=str,
-)
-def test_a_cursor_belongs_to_the_whole_filter(other: dict[str, Any]) -> None:
+@pytest.mark.parametrize("field", FILTERS)
+def test_a_cursor_belongs_to_the_whole_filter(field: str) -> None:
     place = Position(ObjectId(b"x" * 12))
-    plain = Listing(JobFilter(name="work"), "id", descending=False)
-    narrow = Listing(JobFilter(name="work", **other), "id", descending=False)
+    example = EXAMPLES[field]
+    plain = Listing(JobFilter(**example.more), "id", descending=False)
+    narrow = Listing(JobFilter(**example.more, **{field: example.value}), "id", descending=False)
 
     assert narrow.read_cursor(narrow.write_cursor(place)) == place
     with pytest.raises(InvalidCursorError):
@@ -188,11 +176,22 @@ def test_what_is_no_aware_time_is_refused(field: str, moment: Any) -> None:
         JobFilter(**{field: moment})
 
 
+def test_each_field_of_a_filter_is_described() -> None:
+    assert [*FILTERS] == [field.name for field in fields(JobFilter)]
+    for name, described in FILTERS.items():
+        assert described.name == name
+        assert described.help.endswith("."), name
+        assert bool(described.what) == (described.kind in ("text", "id")), name
+        assert bool(described.choices) == (described.kind in ("status", "choice")), name
+    assert {each.sent_as for each in FILTERS.values() if each.secret} == {"uniqueKey", "payload"}
+    assert len({each.sent_as for each in FILTERS.values()}) == len(FILTERS)
+
+
 def test_a_filter_takes_keywords_only_and_knows_no_others() -> None:
     with pytest.raises(TypeError):
-        JobFilter("work")  # type: ignore[misc]
+        JobFilter("work")
     with pytest.raises(TypeError):
-        JobFilter(nmae="work")  # type: ignore[call-arg]
+        JobFilter(nmae="work")
 
 
 @pytest.mark.parametrize(
@@ -275,7 +274,7 @@ def test_what_is_no_instance_is_refused(instance: Any) -> None:
 @pytest.mark.parametrize("field", ["expired", "recurring"])
 def test_a_switch_of_a_filter_is_true_or_false(field: str) -> None:
     with pytest.raises(ConfigurationError, match=f"a filter's {field} must be True or False, got 1"):
-        JobFilter(**{field: 1})  # type: ignore[arg-type]  # that is the point
+        JobFilter(**{field: 1})  # that is the point
 
 
 def test_a_list_of_what_ended_badly_is_read_status_by_status() -> None:
@@ -285,7 +284,7 @@ def test_a_list_of_what_ended_badly_is_read_status_by_status() -> None:
     place = Position(ObjectId(), DatetimeMS(NOW))
 
     def branches(listing: Listing) -> list[Any]:
-        query = listing.stretches(place, "forward")[0].query
+        query = listing.stretch(place, "forward").query
         return [branch["$and"][0]["status"] for branch in query["$or"]]
 
     assert branches(both) == [{"$in": ["cancelled"]}] * 2 + [{"$in": ["failed"]}] * 2
@@ -358,7 +357,7 @@ def test_a_cursor_carries_any_id_and_any_sort_value(sort: Sort, odd: Any) -> Non
     for side in (None, *get_args(Direction)):
         places = [Position(odd, None if sort == "id" else DatetimeMS(7), side)]
         if sort != "id":
-            places += [Position(ObjectId(), odd, side), Position(odd, None, side, apart="backward")]
+            places += [Position(ObjectId(), odd, side), Position(odd, None, side)]
         for place in places:
             assert listing.read_cursor(listing.write_cursor(place)) == place
 
@@ -368,7 +367,7 @@ def test_a_place_that_nobody_wrote_is_refused() -> None:
     listing = Listing(JobFilter(), "id", False)
     for place in (b"\x03", b"\x00", b"\x05" + b"x" * 20, b"\xff" * 21, b"\x03" + bson.encode({"id": 1})):
         with pytest.raises(InvalidCursorError):
-            listing.read_cursor(lists._text(place + listing._seal(place)))
+            listing.read_cursor(lists.write_cursor(place, listing._described()))
 
 
 @patient
@@ -426,8 +425,8 @@ def test_the_two_directions_from_a_place_share_no_job_and_leave_out_at_most_the_
     listing, position = place
     opposite = {"$gt": "$lt", "$gte": "$lte", "$lt": "$gt", "$lte": "$gte"}
 
-    there = _by_id(listing.stretches(position, "forward")[0].query)
-    back = _by_id(listing.stretches(position, "backward")[0].query)
+    there = _by_id(listing.stretch(position, "forward").query)
+    back = _by_id(listing.stretch(position, "backward").query)
 
     assert opposite[there[:3]] == back[:3]
     inclusive = [operator.endswith("e") for operator in (there, back)]
@@ -445,13 +444,11 @@ def _by_id(query: dict[str, Any]) -> str:
 @patient
 @given(listings)
 def test_reading_backward_is_the_sort_turned_around(listing: Listing) -> None:
-    for forward, backward in zip(
-        listing.stretches(None, "forward"), listing.stretches(None, "backward"), strict=True
-    ):
-        there, back = forward.order, backward.order
+    forward, backward = listing.stretch(None, "forward"), listing.stretch(None, "backward")
+    there, back = forward.order, backward.order
 
-        assert forward.query == backward.query
-        assert list(there) == list(back)
-        assert [-way for way in there.values()] == list(back.values())
-        assert list(there)[-1] == "_id"
-        assert set(there.values()) == ({-1} if listing.descending else {1})
+    assert forward.query == backward.query
+    assert list(there) == list(back)
+    assert [-way for way in there.values()] == list(back.values())
+    assert list(there)[-1] == "_id"
+    assert set(there.values()) == ({-1} if listing.descending else {1})

@@ -1,10 +1,10 @@
-"""Waiting for an event with a time limit, and pauses that double."""
+"""Waiting for an event with a time limit, pauses that double, and what the server refuses."""
 
 import asyncio
 
 import pytest
 
-from monque._time.waiting import Pauses, happens
+from monque._time.clock import Backoff, Refusals, happens
 
 
 async def test_an_event_that_is_set_happens_at_once_whatever_the_limit() -> None:
@@ -42,28 +42,41 @@ async def test_a_time_limit_of_the_caller_is_not_taken_for_ours() -> None:
 
 
 def test_pauses_double_up_to_the_longest() -> None:
-    pauses = Pauses(first=0.25, longest=1.5)
-    assert [pauses.next() for _ in range(5)] == [0.25, 0.5, 1.0, 1.5, 1.5]
+    backoff = Backoff(first=0.25, longest=1.5)
+    assert [backoff.next() for _ in range(5)] == [0.25, 0.5, 1.0, 1.5, 1.5]
 
 
 def test_pauses_begin_again_after_a_success() -> None:
-    pauses = Pauses(first=1.0, longest=8.0)
-    pauses.next()
-    pauses.next()
-    pauses.reset()
-    assert pauses.next() == 1.0
+    backoff = Backoff(first=1.0, longest=8.0)
+    backoff.next()
+    backoff.next()
+    backoff.reset()
+    assert backoff.next() == 1.0
 
 
 def test_the_first_pause_is_not_longer_than_the_longest() -> None:
-    assert Pauses(first=5.0, longest=2.0).next() == 2.0
+    assert Backoff(first=5.0, longest=2.0).next() == 2.0
 
 
 @pytest.mark.parametrize(("drawn", "pause"), [(0.0, 4.0), (0.5, 3.0), (1.0, 2.0)])
 def test_jitter_shortens_a_pause_by_up_to_its_fraction(drawn: float, pause: float) -> None:
-    pauses = Pauses(first=4.0, longest=8.0, jitter=0.5, rng=lambda: drawn)
-    assert pauses.next() == pause
+    backoff = Backoff(first=4.0, longest=8.0, jitter=0.5, rng=lambda: drawn)
+    assert backoff.next() == pause
 
 
 def test_jitter_does_not_shorten_the_pauses_after_it() -> None:
-    pauses = Pauses(first=1.0, longest=8.0, jitter=0.5, rng=lambda: 1.0)
-    assert [pauses.next() for _ in range(4)] == [0.5, 1.0, 2.0, 4.0]
+    backoff = Backoff(first=1.0, longest=8.0, jitter=0.5, rng=lambda: 1.0)
+    assert [backoff.next() for _ in range(4)] == [0.5, 1.0, 2.0, 4.0]
+
+
+def test_what_is_refused_is_new_until_it_has_worked_again() -> None:
+    refusals = Refusals()
+    assert (bool(refusals), refusals.allow_after(60)) == (False, True)
+
+    assert refusals.add()
+    assert not refusals.add()
+    assert (bool(refusals), refusals.allow_after(60), refusals.allow_after(0)) == (True, False, True)
+
+    refusals.clear()
+    assert (bool(refusals), refusals.allow_after(60)) == (False, True)
+    assert refusals.add()

@@ -1,21 +1,26 @@
-"""Dashboards that are called in this process, and what they answer."""
+"""Dashboards and surfaces on this test's database, and callers with rights of their own."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
 from monque import Monque
-from monque.web import Dashboard, dashboard, pages
+from monque.web import Dashboard, dashboard, static_files
+from monque.web.access.permissions import Caller
+from support.callers import caller
+from support.calls import Calls
 from support.web import TINY_PAGES, Client, Connect, client_of
+
+Make = Callable[..., Calls]
 
 
 @pytest.fixture(autouse=True)
 def _tiny_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "built", lambda: TINY_PAGES)
+    monkeypatch.setattr(static_files, "built", lambda: TINY_PAGES)
 
 
 @pytest.fixture
@@ -42,3 +47,27 @@ async def board(monque: Monque) -> AsyncIterator[Dashboard]:
 def api(board: Dashboard, connect: Connect) -> Client:
     """A client of `board` on this machine."""
     return connect(board)
+
+
+@pytest.fixture
+async def make_call(monque: Monque) -> AsyncIterator[Make]:
+    made: list[Calls] = []
+
+    def make(**options: Any) -> Calls:
+        made.append(Calls(monque, **options))
+        return made[-1]
+
+    yield make
+    for call in made:
+        await call.close()
+
+
+@pytest.fixture
+def call(make_call: Make) -> Calls:
+    return make_call()
+
+
+@pytest.fixture
+def ada() -> Caller:
+    """Who may do everything."""
+    return caller()

@@ -11,9 +11,9 @@ import pytest
 from pymongo.errors import ExecutionTimeout, NetworkTimeout
 
 from monque import Monque, NotOpenError, ReadTimeoutError
-from monque.web import Dashboard, Limits, dashboard, life, pages
-from monque.web.problems import Problem
-from monque.web.reading import read_query
+from monque.web import Dashboard, Limits, dashboard, lifecycle, static_files
+from monque.web.errors import Problem
+from monque.web.requests import read_query
 from support.aliases import Collection, Database, Make
 from support.jobs import document
 from support.options import QUICK
@@ -89,7 +89,7 @@ async def test_while_the_index_of_failures_is_built_they_are_being_prepared(
     monque: Monque, api: Client, collection: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server does not begin to build an index before open transactions of the collection have ended."""
-    monkeypatch.setattr(life, "_PREPARED_WITHIN", 0.1)
+    monkeypatch.setattr(lifecycle, "_PREPARED_WITHIN", 0.1)
     async with collection.database.client.start_session() as session, await session.start_transaction():
         await collection.insert_one(document(status="failed", failReason="OSError: refused"), session=session)
         me, refused, overview = [await api.get(f"{OPS}{path}") for path in ("/me", "/failures", "/overview")]
@@ -338,7 +338,7 @@ def test_a_hundred_thousand_keys_are_not_even_parsed() -> None:
 async def test_pages_that_are_not_built_say_how_to_build_them(
     api: Client, monkeypatch: pytest.MonkeyPatch, path: str, accept: str | None, status: int
 ) -> None:
-    monkeypatch.setattr(pages, "built", lambda: None)
+    monkeypatch.setattr(static_files, "built", lambda: None)
     answer = await api.get(path, headers={"accept": accept or ""} if accept else {})
     assert answer.status_code == status
     if status == 503:
@@ -365,7 +365,7 @@ async def test_a_read_that_takes_too_long_is_given_up_with_504(
             ended.set()
 
     await api.get("/api/v1/jobs")  # the first request prepares the dashboard
-    monkeypatch.setattr("monque.web.timing.REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr("monque.web.lifecycle.REQUEST_SECONDS", 0.5)
     monkeypatch.setattr(monque, "queue_views", stuck)
     answer = await api.get(VIEWS)
     assert answer.status_code == 504
@@ -397,7 +397,7 @@ async def test_a_body_that_never_comes_is_given_up_with_504(
         yield b"{"
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("monque.web.timing.REQUEST_SECONDS", 0.05)
+    monkeypatch.setattr("monque.web.lifecycle.REQUEST_SECONDS", 0.05)
     answer = await api.post(MANY, content=stuck(), headers={"content-type": "application/json"})
     assert answer.status_code == 504
 
@@ -408,7 +408,7 @@ async def test_an_auth_that_never_answers_is_given_up_with_504(
     async def stuck(connection: Any) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("monque.web.timing.REQUEST_SECONDS", 0.05)
+    monkeypatch.setattr("monque.web.lifecycle.REQUEST_SECONDS", 0.05)
     assert (await connect(dashboard(monque, auth=stuck)).get(HEALTH)).status_code == 504
 
 
@@ -416,16 +416,16 @@ async def test_a_write_that_takes_too_long_goes_on_after_its_504(
     monque: Monque, board: Dashboard, api: Client, collection: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await collection.insert_one(document())
-    cancel_jobs, may_go_on = monque.cancel_jobs, asyncio.Event()
+    bulk, may_go_on = monque.bulk, asyncio.Event()
 
     async def slow(*args: Any, **more: Any) -> Any:
         await may_go_on.wait()
-        return await cancel_jobs(*args, **more)
+        return await bulk(*args, **more)
 
     await api.get(VIEWS)  # the first request prepares the dashboard
     # The write must begin within it, also on a busy machine.
-    monkeypatch.setattr("monque.web.timing.REQUEST_SECONDS", 1.0)
-    monkeypatch.setattr(monque, "cancel_jobs", slow)
+    monkeypatch.setattr("monque.web.lifecycle.REQUEST_SECONDS", 1.0)
+    monkeypatch.setattr(monque, "bulk", slow)
     answer = await api.post(MANY, json={})
     assert answer.status_code == 504
     assert "goes on" in answer.json()["error"]

@@ -305,7 +305,7 @@ def test_wrong_arguments_are_refused_by_name(make_monque: Make, option: str, val
         lambda: BasicAuth({"ada": ""}),
         lambda: BasicAuth({"a:b": "secret"}),
         lambda: BearerAuth({"": "secret"}),
-        lambda: BearerAuth({"ci": None}),  # type: ignore[dict-item]
+        lambda: BearerAuth({"ci": None}),
         lambda: FirstOf(),
     ],
 )

@@ -42,6 +42,7 @@ FIELDS = [
     *("repeatInterval", "timezone", "crashCount", "createdAt", "updatedAt", "lockedAt", "lastHeartbeat"),
     *("claimedAt", "recentRuns", "claimedBy", "heartbeatInterval", "startedAt", "finishedAt", "scheduleId"),
     *("lastCrash", "policy", "snoozeCount", "history", "cancel", "stuck", "priority", "progress", "log"),
+    *("steps", "signals", "parked", "parent"),
     *("result", "again", "schedule", "runCount", "traceparent", "cancelledBy", "cancelReason", "expiresAt"),
 ]
 KINDS: list[dict[str, Any]] = [

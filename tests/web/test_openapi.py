@@ -11,10 +11,10 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from monque import Monque
-from monque.management import Action
 from monque.web import dashboard
+from monque.web.access.permissions import Action
 from monque.web.app import ROUTES
-from monque.web.routes import OPS, V1, Need
+from monque.web.route import OPS, V1, Need
 from support.contract_client import FILE
 from support.web import Client, Connect
 
@@ -76,9 +76,9 @@ def test_every_route_needs_a_right_or_says_why_not(route: Any) -> None:
     without_right = {f"{V1}/health", f"{V1}/capabilities", f"{OPS}/me", "/openapi.json"}
     by_body = {f"{OPS}/bulk", f"{OPS}/bulk/preview", f"{OPS}/failures/{{fingerprint}}/bulk"}
     if route.path in without_right:
-        assert route.needs is Need.IDENTITY
+        assert route.right is Need.IDENTITY
     elif route.path in by_body:
-        assert route.needs is Need.BY_BODY
+        assert route.right is Need.BY_BODY
     else:
-        assert isinstance(route.needs, Action)
-        assert not route.writes or route.needs not in (Action.READ, Action.AUDIT, Action.PAYLOAD)
+        assert isinstance(route.right, Action)
+        assert not route.writes or route.right not in (Action.READ, Action.AUDIT, Action.PAYLOAD)

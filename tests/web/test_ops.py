@@ -12,7 +12,7 @@ import pytest
 from bson import ObjectId
 
 from monque import Monque, Trends
-from monque.management.values import iso
+from monque._views.text import iso
 from monque.web import Action, Actor, Limits, dashboard
 from support.aliases import Collection, Make
 from support.clocks import ago
@@ -58,7 +58,8 @@ async def test_every_read_answers(full: Monque, connect: Connect, collection: Co
     api = connect(dashboard(full))
     failed = await store(collection, status="failed", failReason="ValueError: no 7", updatedAt=ago(seconds=1))
     schedule = await full.schedule("0 9 * * *", "report", None, timezone="Europe/Berlin")
-    await collection.insert_one(claimed("web-1", claimedAt=ago(seconds=5)))
+    await collection.insert_one(claimed("web-1", claimedAt=ago(seconds=5), batch="import-42"))
+    await collection.database[f"{collection.name}_instances"].insert_one(in_the_register("web-1", "work"))
     [group] = (await answer_of(api, "/failures"))["groups"]
     for route in routes(writing=False):
         if route.method != "GET" or not route.path.startswith(OPS):
@@ -74,9 +75,7 @@ async def test_every_read_answers(full: Monque, connect: Connect, collection: Co
         assert answer.json()["serverTime"].endswith("Z"), route.operation
 
 
-async def test_failures_of_a_range_and_their_report(
-    full: Monque, connect: Connect, collection: Collection
-) -> None:
+async def test_failures_of_a_range(full: Monque, connect: Connect, collection: Collection) -> None:
     api = connect(dashboard(full))
     register = collection.database[f"{collection.name}_instances"]
     await register.insert_one(in_the_register("web-1", "work", release="4f2a", startedAt=ago(hours=3)))
@@ -90,9 +89,6 @@ async def test_failures_of_a_range_and_their_report(
     assert (then["count"], then["isNew"], now["count"]) == (1, False, 2)
     assert (now["isNew"], now["newSince"]) == (True, "4f2a")
     await answer_of(api, "/failures", 400, **{"from": between["to"], "to": between["from"]})
-    report = (await answer_of(api, f"/failures/{now['fingerprint']}/report", window="24h"))["text"]
-    assert report.startswith("# ValueError: no …\n\n- 3 jobs (work)\n- first seen ")
-    assert report.endswith("\n```\nValueError: no 7\n```\n")
 
 
 async def test_latency_of_a_range(full: Monque, connect: Connect) -> None:
@@ -103,6 +99,29 @@ async def test_latency_of_a_range(full: Monque, connect: Connect) -> None:
 
     assert (found["from"], found["to"]) == (between["from"], between["to"])
     await answer_of(api, "/latency", 400, **{"from": between["to"], "to": between["from"]})
+
+
+async def test_the_trail_tells_its_actors_and_actions_and_what_changed(
+    full: Monque, connect: Connect
+) -> None:
+    api = connect(dashboard(full))
+    await full.schedule("0 7 * * *", "report")
+    before = await full.get_schedule("report")
+    await do(api, "/queue/pause", name="work")
+    await full.schedule("0 6 * * *", "report")
+    after = await full.get_schedule("report")
+    await full.record_action(
+        actor="grace", via="cli", action="schedule-edit", outcome="done", before=before, after=after
+    )
+
+    choices = await answer_of(api, "/audit/choices")
+    assert "grace" in choices["actors"]
+    assert {"words": "delete", "actions": ["delete", "deleteBulk"]} in choices["actions"]
+    found = await answer_of(api, "/audit", action=["schedule-edit", "deleteBulk"], to="2100-01-01T00:00:00Z")
+    [entry] = found["entries"]
+    assert {"field": "cron", "before": "0 7 * * *", "after": "0 6 * * *"} in entry["changes"]
+    assert "state" not in {each["field"] for each in entry["changes"]}
+    assert (await answer_of(api, "/audit", to="2000-01-01T00:00:00Z"))["entries"] == []
 
 
 async def test_the_trail_is_exported_as_json_lines(full: Monque, connect: Connect) -> None:
@@ -129,16 +148,17 @@ async def test_the_next_day_of_schedules_as_lanes(full: Monque, connect: Connect
     assert lane[0]["runs"] == 1
 
 
-async def test_silent_instances_are_the_first_warning(
+async def test_silent_instances_are_a_problem_with_what_they_ran_last(
     full: Monque, connect: Connect, collection: Collection
 ) -> None:
     api = connect(dashboard(full))
     register = collection.database[f"{collection.name}_instances"]
-    await register.insert_one(in_the_register("web-1", "work", seenAt=ago(minutes=9)))
+    await register.insert_one(in_the_register("web-1", "work", seenAt=ago(minutes=9), busy=3))
 
-    warning = (await answer_of(api, "/overview"))["warnings"][0]
+    [found] = (await answer_of(api, "/overview"))["problems"]
 
-    assert (warning["check"], warning["href"]) == ("silent instances", "instances?state=silent")
+    assert (found["cause"], found["href"]) == ("silent", "instances?state=silent")
+    assert found["message"] == "box:1 is silent; last known: 3 runs"
 
 
 async def test_who_asks_what_they_may_and_what_there_is(monque: Monque, connect: Connect) -> None:
@@ -151,7 +171,7 @@ async def test_who_asks_what_they_may_and_what_there_is(monque: Monque, connect:
     assert set(me["actions"]) == {"read", "retry"}
     assert (me["title"], me["badge"], me["links"]) == ("Shop", "production", {"wiki": "https://wiki.example"})
     assert me["readOnly"] is False
-    assert {"trends", "register", "pause", "priorities", "stop", "listingIndexes"} <= set(me["offers"])
+    assert {"trends", "register", "listingIndexes"} <= set(me["offers"])
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)
@@ -424,13 +444,13 @@ async def test_with_allow_enqueue_jobs_are_stored_and_schedules_edited(
     assert (edited.json()["cron"], edited.json()["payload"]) == ("0 10 * * *", {"a": 2})
 
 
-async def test_a_completed_job_is_enqueued_again_with_its_payload_as_it_is_stored(
+async def test_an_ended_job_is_enqueued_again_with_its_payload_as_it_is_stored(
     monque: Monque, connect: Connect, collection: Collection
 ) -> None:
     client = connect(dashboard(monque, allow_enqueue=True))
     job = await monque.enqueue("charge", {"card": "4111", "n": 7})
     refused = await do(client, f"/jobs/{job.id}/enqueue-again", 409)
-    assert "completed" in refused["detail"]
+    assert "ended" in refused["detail"]
     (tried,) = (await answer_of(client, f"/audit?job={job.id}"))["entries"]
     assert (tried["action"], tried["outcome"], tried["name"]) == ("enqueue", "failed", "charge")
     await collection.update_one(

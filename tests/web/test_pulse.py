@@ -14,9 +14,10 @@ from pymongo import AsyncMongoClient
 
 from monque import Monque, Options
 from monque.embedded import EmbeddedMongo
-from monque.management.bulletin import Message
-from monque.management.pulse import Listener, Pulse
-from support.aliases import Database, Make
+from monque.web.live.broadcast import Message
+from monque.web.live.pulse import Listener, Pulse
+from support.aliases import Collection, Database, Make
+from support.jobs import document
 from support.options import QUICK
 from support.traffic import Traffic
 from support.waiting import eventually
@@ -156,6 +157,21 @@ async def test_an_action_is_told_at_once(pulse: Pulse) -> None:
         "jobId": "6" * 24,
     }
     assert set(told.data) - set(told_less.data) == {"actor", "note"}
+
+
+async def test_who_acts_sees_the_counts_that_are_read_seldom_anew(
+    pulse: Pulse, collection: Collection
+) -> None:
+    await pulse._monque.begin_use("failures")
+    await collection.insert_many([document(name="work", status="failed") for _ in range(3)])
+    assert (await pulse.look()).totals["failed"] == 3
+    await collection.update_one({"status": "failed"}, {"$set": {"status": "pending"}})
+    pulse.announce(action="retry", outcome="done", actor="eve")
+    assert (await pulse.look()).totals["failed"] == 2
+    await collection.delete_one({"status": "failed"})
+    pulse.touch()
+
+    assert (await pulse.look()).totals["failed"] == 1
 
 
 async def test_an_action_is_told_by_all_pulses_of_the_instance(pulse: Pulse, make_monque: Make) -> None:

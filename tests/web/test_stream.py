@@ -23,7 +23,8 @@ from starlette.routing import Mount
 from monque import Monque
 from monque._signals import listening
 from monque.embedded import EmbeddedMongo
-from monque.web import Access, Action, Actor, Dashboard, Limits, dashboard, live
+from monque.web import Access, Action, Actor, Dashboard, Limits, dashboard
+from monque.web.live import streams
 from support.aliases import Collection, Database, Make
 from support.asgi_stream import AsgiStream, asgi_stream
 from support.jobs import document
@@ -162,7 +163,7 @@ async def test_a_stream_needs_the_right_to_read(monque: Monque) -> None:
 
 
 async def test_the_right_is_asked_for_again(monque: Monque, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "_RECHECK", 0.1)
+    monkeypatch.setattr(streams, "_RECHECK", 0.1)
     rights = {Action.READ}
     hook = lambda access: access.action in rights  # noqa: E731
     async with dashboard(monque, limits=QUICK, authorize=hook) as board, asgi_stream(board) as stream:
@@ -174,7 +175,7 @@ async def test_the_right_is_asked_for_again(monque: Monque, monkeypatch: pytest.
 async def test_a_hook_that_raises_ends_the_stream(
     monque: Monque, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(live, "_RECHECK", 0.1)
+    monkeypatch.setattr(streams, "_RECHECK", 0.1)
     asked: list[Access] = []
 
     def hook(access: Access) -> bool:
@@ -190,7 +191,7 @@ async def test_a_hook_that_raises_ends_the_stream(
 
 
 async def test_silence_is_broken_by_a_comment(monque: Monque, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "_SILENCE", 0.05)
+    monkeypatch.setattr(streams, "_SILENCE", 0.05)
     slow = Limits(tick=timedelta(minutes=1))
 
     def has_comments() -> None:
@@ -202,7 +203,7 @@ async def test_silence_is_broken_by_a_comment(monque: Monque, monkeypatch: pytes
 
 
 async def test_a_stream_ends_after_its_time(board: Dashboard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "_LASTS", 0.1)
+    monkeypatch.setattr(streams, "_LASTS", 0.1)
     async with asgi_stream(board) as stream:
         await stream.wait(stream.ended)
 
@@ -223,7 +224,7 @@ async def test_the_pulse_ends_with_the_last_client(board: Dashboard) -> None:
     async with asgi_stream(board) as first, asgi_stream(board) as second:
         await first.until("snapshot")
         await second.until("snapshot")
-    pulse = board._context.surface.pulse
+    pulse = board._setup.pulse
 
     assert pulse._task is None
 
@@ -263,7 +264,7 @@ async def test_it_passes_through_a_middleware_of_the_host_and_ends_with_its_clie
     async with asgi_stream(app, "/monque/api/ops/v1/stream") as stream:
         assert [(await stream.next()).event for _ in range(3)] == ["hello", "snapshot", "delta"]
 
-    assert board._context.surface.pulse._task is None
+    assert board._setup.pulse._task is None
 
 
 async def test_a_dashboard_that_was_closed_streams_again_in_another_loop(

@@ -457,7 +457,7 @@ def test_an_async_iterable_is_refused(monque: SyncMonque) -> None:
         yield NewJob("work", 1)
 
     with pytest.raises(ConfigurationError, match="of a SyncMonque takes a plain iterable"):
-        monque.enqueue_many(new_jobs())  # type: ignore[call-overload]
+        monque.enqueue_many(new_jobs())
 
 
 def test_close_ends_a_call_whose_iterable_is_endless(monque: SyncMonque) -> None:

@@ -597,7 +597,7 @@ async def test_an_error_in_a_stop_hook_is_logged_and_the_others_are_called(
     assert of_broken.exc_info
     assert repr(of_broken.exc_info[1]) == "OSError('gone')"
     assert of_exit.exc_info
-    assert of_broken.instance_id == monque.instance_id  # type: ignore[attr-defined]
+    assert of_broken.instance_id == monque.instance_id
 
 
 async def test_a_handler_that_stops_its_instance_ends_before_the_stop_hooks(

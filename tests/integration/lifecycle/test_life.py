@@ -27,6 +27,7 @@ from monque import (
     NewJob,
     NotOpenError,
 )
+from monque._store.store import Server
 from monque.embedded import EmbeddedMongo
 from support.aliases import Database, Make
 from support.clocks import ago, ahead
@@ -499,6 +500,28 @@ async def test_run_until_idle_processes_everything_that_is_due(monque: Monque) -
     await monque.run_until_idle()
 
     assert {await _status(monque, job) for job in jobs} == {JobStatus.COMPLETED}
+
+
+async def test_run_until_idle_runs_what_is_due_by_the_clock_of_the_server(
+    make_monque: Make, monkeypatch: pytest.MonkeyPatch, collection: Any
+) -> None:
+    """Our clock is late by as long as answers take: by it, a job that was retried just now is not due yet."""
+    hello = Server.hello
+
+    async def answer_late(server: Server) -> dict[str, Any]:
+        answer = await hello(server)
+        await asyncio.sleep(0.3)
+        return answer
+
+    monkeypatch.setattr(Server, "hello", answer_late)
+    monque = await make_monque().open()
+    ran: list[Job[Any]] = []
+    monque.worker("work", ran.append)
+    await collection.insert_one(failed := document(status="failed"))
+    retried = await monque.retry_job(failed["_id"])
+    await monque.run_until_idle()
+
+    assert [job.id for job in ran] == [retried.id]
 
 
 async def test_run_until_idle_also_runs_what_the_jobs_enqueue(monque: Monque) -> None:

@@ -19,9 +19,10 @@ from pymongo.monitoring import CommandStartedEvent
 
 from monque import ConfigurationError, Job, JobStatus, Monque, NewJob, ShutdownTimeoutError
 from monque.embedded import EmbeddedMongo
-from support.aliases import Make
+from support.aliases import Collection, Make
 from support.options import BEATING, ONE_TRY, QUICK
 from support.programs.child import child, uri_of
+from support.proxy import Proxy, command
 from support.traffic import Traffic
 from support.waiting import Events, eventually
 
@@ -571,6 +572,31 @@ async def test_run_until_idle_waits_for_a_slot_that_a_thread_of_an_earlier_start
 
     assert not done
     assert (await _job(monque, due)).status is JobStatus.COMPLETED
+
+
+@pytest.mark.usefixtures("short_grace")
+async def test_run_until_idle_sees_a_slot_that_becomes_free_during_a_poll(
+    make_monque: Make, collection: Collection
+) -> None:
+    """The poll leaves out a name without a slot; its thread ends before the answer comes.
+
+    Then each name has a slot, the poll found nothing, and nobody has looked for jobs of this name.
+    """
+    async with Proxy(await collection.database.client.address) as proxy:
+        monque = await make_monque(proxy.uri(collection.database.name), options=ONE_TRY).open()
+        stuck = await _outlived(monque)
+        events = Events(monque)
+        due = await monque.enqueue("work")
+        monque.worker("other", lambda job: None)
+        poll = proxy.hold(lambda message: command("find")(message) and b"nextRunAt" in message)
+        idle = asyncio.create_task(monque.run_until_idle())
+        await poll.wait()
+        stuck.let_go.set()
+        await events.wait("job:complete")
+        poll.release()
+        await asyncio.wait_for(idle, 60)
+
+        assert (await _job(monque, due)).status is JobStatus.COMPLETED
 
 
 @pytest.mark.parametrize("instance_concurrency", [None, 1])

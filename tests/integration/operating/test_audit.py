@@ -140,6 +140,28 @@ async def test_entries_are_chosen_by_job_actor_and_action(monque: Monque) -> Non
     assert len((await monque.audit(job=str(one), actor="bob")).entries) == 1
     assert [entry.job_id for entry in (await monque.audit(action="retry")).entries] == [other]
     assert (await monque.audit(actor="eve")).entries == []
+    assert len((await monque.audit(action=["retry", DONE["action"]])).entries) == 3
+
+
+async def test_entries_are_chosen_by_time_also_on_later_pages(monque: Monque, database: Database) -> None:
+    for _ in range(4):
+        await monque.record_action(**DONE)
+    trail = database["monque_jobs_audit"]
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    for hours, entry in enumerate(await trail.find().to_list()):
+        await trail.update_one({"_id": entry["_id"]}, {"$set": {"at": noon + timedelta(hours=hours)}})
+    between = {"since": noon, "until": noon + timedelta(hours=3)}
+
+    first = await monque.audit(**between, limit=2)
+    second = await monque.audit(**between, limit=2, cursor=first.cursor)
+
+    assert [entry.at - noon for entry in first.entries] == [timedelta(hours=2), timedelta(hours=1)]
+    assert [entry.at - noon for entry in second.entries] == [timedelta(0)]
+    assert second.cursor is None
+    with pytest.raises(InvalidCursorError):
+        await monque.audit(since=noon, limit=2, cursor=first.cursor)
+    with pytest.raises(ConfigurationError, match="since must be an aware datetime"):
+        await monque.audit(since=datetime(2026, 1, 1))  # noqa: DTZ001
 
 
 async def test_a_cursor_of_another_question_is_refused(monque: Monque) -> None:
@@ -195,7 +217,7 @@ async def test_whatever_is_given_is_stored_in_a_form_that_bson_can_hold(monque: 
         "bytes": b"\0\1",
         "every": timedelta(seconds=2),
     }
-    await monque.record_action(**DONE, before=odd, note="\ud800\r\nforged line", job_id=object())  # type: ignore[arg-type]
+    await monque.record_action(**DONE, before=odd, note="\ud800\r\nforged line", job_id=object())
 
     [entry] = (await monque.audit()).entries
     assert entry.before is not None

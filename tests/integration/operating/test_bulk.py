@@ -272,7 +272,7 @@ async def test_taken_keys_among_thousands_are_each_found(monque: Monque, collect
     assert {error.job_id for error in result.errors} == {job["_id"] for job in failed[::100]}
 
 
-async def test_an_index_of_the_user_that_refuses_a_job_is_named(
+async def test_an_index_of_the_user_that_refuses_a_job_is_named_without_values(
     monque: Monque, collection: Collection
 ) -> None:
     active = {"status": {"$in": ["pending", "processing"]}, "uniqueKey": {"$exists": True}}
@@ -283,7 +283,7 @@ async def test_an_index_of_the_user_that_refuses_a_job_is_named(
     [error] = (await monque.retry_jobs(JobFilter())).errors
 
     assert error.job_id == failed["_id"]
-    assert "index: one_of_each" in error.error
+    assert error.error == "a unique index refuses it: one_of_each"
 
 
 async def test_a_null_key_of_another_implementation_does_not_stop_the_other_jobs(
@@ -434,7 +434,7 @@ async def test_very_many_jobs_are_changed_without_loading_them(
 
     assert [retried.count, cancelled.count, deleted.count] == [count] * 3
     assert await collection.count_documents({}) == 0
-    assert peak < 3_000_000  # as a list the ids alone would be more
+    assert peak < 3_500_000  # as a list the ids alone would be 5 MB
 
 
 # Filters by key, ids and payload
@@ -464,7 +464,7 @@ async def test_jobs_are_found_by_ids_and_by_their_key(monque: Monque, collection
     jobs = [await monque.enqueue("mail", number, unique_key=f"k{number}") for number in range(4)]
     await collection.insert_one(document(_id="an id of another kind"))
 
-    ids = JobFilter(ids=[jobs[0].id, str(jobs[1].id), "an id of another kind", ObjectId(), object()])  # type: ignore[list-item]
+    ids = JobFilter(ids=[jobs[0].id, str(jobs[1].id), "an id of another kind", ObjectId(), object()])
     assert await monque.count_jobs(ids) == 3
     [found] = [job async for job in monque.iter_jobs(JobFilter(unique_key="k2"))]
     assert found.data == 2

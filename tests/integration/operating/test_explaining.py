@@ -221,7 +221,7 @@ async def test_texts_that_may_hold_data_can_be_left_out(monque: Monque, collecti
         assert "4242" in str(await monque.explain(job))
         assert "4242" not in str(await monque.explain(job, texts=False))
     with pytest.raises(ConfigurationError, match="texts must be True or False"):
-        await monque.explain(jobs[0], texts=None)  # type: ignore[arg-type]
+        await monque.explain(jobs[0], texts=None)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from bson import ObjectId
 
 from monque import Monque, Options, Trends
-from monque._engine import bookkeeping
+from monque._ops import register
 from support.aliases import Collection, Database, Make
 from support.clocks import ago
 from support.jobs import claimed, document
@@ -107,7 +107,7 @@ async def test_busy_slots_are_told_before_the_instance_has_described_itself_agai
     make_monque: Make, monque: Monque, monkeypatch: pytest.MonkeyPatch, busy_with: str
 ) -> None:
     """The register has what the instance said when it started: all slots were free."""
-    monkeypatch.setattr(bookkeeping, "_CHECK", 3_600.0)
+    monkeypatch.setattr(register, "_CHECK", 3_600.0)
     rarely = {"heartbeat_interval": timedelta(hours=1), "instance_concurrency": 1}
     worker, work = await running(make_monque, "web-1", "work", "other", **rarely)
     await monque.enqueue(busy_with)
@@ -141,7 +141,7 @@ async def test_a_job_that_runs_and_one_whose_owner_is_silent(
     gone = await monque.explain(silent)
     assert gone.code == "owner-silent"
     assert gone.sentence == (
-        "Its owner web-9 has been silent for 2 min; others take the job over within 200 ms."
+        "Its owner web-9 has been silent for 2 min; others take the job over within 600 ms."
     )
 
     await monque.cancel_job(job.id, running=True)

@@ -34,6 +34,7 @@ from support.aliases import Collection, Database, Make
 from support.clocks import ago, ahead
 from support.jobs import claimed, document
 from support.options import BEATING, NEVER_POLLING, QUICK
+from support.proxy import Proxy, command
 from support.waiting import Events
 
 # No instance polls during a test: a job that runs was found by a hint.
@@ -828,6 +829,45 @@ async def test_a_job_stands_for_its_id(method: str, monque: Monque) -> None:
         assert answer.id == job.id
     elif method == "count_jobs":
         assert answer == 1
+
+
+@pytest.mark.parametrize(("action", "status"), ALLOWED)
+async def test_an_action_applies_to_a_job_that_was_renamed_since_it_was_read(
+    monque: Monque, collection: Collection, action: str, status: str
+) -> None:
+    job = await monque.get_job((await put(collection, status, nextRunAt=ahead(hours=1)))["_id"])
+    assert job is not None
+    await collection.update_one({}, {"$set": {"name": "other"}})
+
+    after = await act(monque, action, job)
+
+    assert after == await monque.get_job(job)
+    assert after is not None
+    assert (after.name, after.status) == ("other", DIAGRAM[action][status])
+    assert after.updated_at > job.updated_at
+    await monque.delete_job(job)
+    assert await monque.get_job(job) is None
+
+
+@pytest.mark.parametrize(("action", "status"), [("retry", "failed"), ("run", "pending")])
+async def test_an_action_applies_to_a_job_that_is_renamed_while_it_is_done(
+    make_monque: Make, collection: Collection, action: str, status: str
+) -> None:
+    """It was read under its old name, and the write comes too late."""
+    job = await put(collection, status, nextRunAt=ahead(hours=1))
+    async with Proxy(await collection.database.client.address) as proxy:
+        monque = await make_monque(proxy.uri(collection.database.name)).open()
+        write = proxy.hold(command("findAndModify"))
+        acting = asyncio.create_task(act(monque, action, job["_id"]))
+        await write.wait()
+        await collection.update_one({}, {"$set": {"name": "other"}})
+        write.release()
+        after = await acting
+        await monque.close()
+
+    assert after is not None
+    assert (after.name, after.status) == ("other", JobStatus.PENDING)
+    assert after.next_run_at < ahead(seconds=1)
 
 
 async def test_a_cancelled_job_is_retried_by_itself(monque: Monque) -> None:

@@ -16,7 +16,7 @@ from pymongo import AsyncMongoClient
 from monque import Job, Options, Retention
 from monque.embedded import EmbeddedMongo
 from support.aliases import Collection, Make
-from support.clocks import ago
+from support.clocks import ago, now
 from support.jobs import claimed, document
 from support.sharding import NOT_THROUGH_MONGOS
 from support.traffic import Traffic
@@ -88,6 +88,30 @@ async def test_each_batch_examines_only_its_own_jobs(make_monque: Make, collecti
     await collection.database.command("profile", 0)
     assert await collection.count_documents({}) == 0
     assert max(entry["docsExamined"] for entry in deletes) == 1_000
+
+
+@NOT_THROUGH_MONGOS
+async def test_jobs_that_are_left_are_examined_once(
+    make_monque: Make, collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many children an active parent has, which will read them."""
+    monkeypatch.setattr("monque._store.recover._PRUNE_AT_ONCE", 10)
+    await collection.insert_one(parent := claimed("somebody", lastHeartbeat=now()))
+    of = {"parent": {"id": parent["_id"], "step": "pack", "at": 0}}
+    children = [ended("completed", ago(days=2), **of) for _ in range(50)]
+    await collection.insert_many([*children, ended("completed", ago(days=1))])
+    await collection.database.command("profile", 2)
+    await make_monque(options=Options(retention=Retention(completed=HOUR))).start()
+
+    async def the_last_is_gone() -> None:
+        assert await collection.count_documents({"status": "completed"}) == 50
+
+    await eventually(the_last_is_gone)
+    await collection.database.command("profile", 0)
+    cursor = [{"command.sort": {"updatedAt": 1}}, {"originatingCommand.sort": {"updatedAt": 1}}]
+    profile = collection.database["system.profile"]
+    reads = await profile.find({"ns": collection.full_name, "$or": cursor}).to_list()
+    assert 51 <= sum(read["docsExamined"] for read in reads) <= 60
 
 
 async def test_an_odd_id_keeps_neither_its_job_nor_other_jobs_from_being_removed(

@@ -92,7 +92,7 @@ async def test_anybody_can_begin_a_use(monque: Monque, collection: Collection, d
     (use,) = (await monque.diagnose()).uses
     assert (use.name, use.index, use.needs_jobs) == ("failures", "monque_failed", False)
     with pytest.raises(ConfigurationError, match="uses must be a tuple of names"):
-        await monque.begin_use("speed")  # type: ignore[arg-type]  # that is the point
+        await monque.begin_use("speed")  # that is the point
 
 
 async def test_no_job_begins_a_use_of_readers(monque: Monque) -> None:
@@ -217,10 +217,20 @@ async def test_the_diagnosis_lists_the_uses_and_their_newest_jobs(
     assert found["window"].last_job_at is None
 
 
+async def test_the_diagnosis_asks_no_batch_of_a_collection_whose_limits_use_the_same_index(
+    monque: Monque,
+) -> None:
+    await monque.begin_use("parked")
+
+    (use,) = (await monque.diagnose()).uses
+
+    assert (use.name, use.needs_jobs) == ("parked", False)
+
+
 async def test_the_diagnosis_names_what_a_use_will_need(monque: Monque) -> None:
     found = await monque.diagnose(uses=["priority"])
 
     assert [index.name for index in found.of("missing")] == ["monque_urgent"]
     assert found.uses == []
     with pytest.raises(ConfigurationError, match="'priority', 'window', 'failures'"):
-        await monque.diagnose(uses=["speed"])  # type: ignore[list-item]  # that is the point
+        await monque.diagnose(uses=["speed"])  # that is the point

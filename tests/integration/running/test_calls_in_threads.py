@@ -81,7 +81,7 @@ class TestACallThatNobodyAwaits:
         second = second_of(monque, [])
 
         def first(job: Job[Any]) -> None:
-            second.enqueue(1)  # type: ignore[unused-coroutine]
+            second.enqueue(1)
             raise verdict
 
         [failed] = await run_first(monque, first)
@@ -94,7 +94,7 @@ class TestACallThatNobodyAwaits:
 
         @monque.on_start
         def prepare() -> None:
-            second.enqueue(1)  # type: ignore[unused-coroutine]
+            second.enqueue(1)
 
         with pytest.raises(ConfigurationError, match=r"Worker.enqueue\(\) was called in .* never awaited"):
             await monque.start()
@@ -103,7 +103,7 @@ class TestACallThatNobodyAwaits:
         second = second_of(monque, [])
 
         def first(job: Job[None]) -> None:
-            second.enqueue(1)  # type: ignore[unused-coroutine]
+            second.enqueue(1)
 
         with pytest.raises(ConfigurationError, match="never awaited"):
             await run_handler(first, None)

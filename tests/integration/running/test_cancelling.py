@@ -449,7 +449,7 @@ async def test_a_hint_that_comes_before_the_answer_to_the_claim_is_not_lost(
     async def slow(*args: Any, **kwargs: Any) -> Any:
         claimed = await claim(*args, **kwargs)
         if claimed.claimed:
-            await operator.cancel_job(claimed.claimed[0]["_id"], running=True)
+            await operator.cancel_job(claimed.claimed[0].id, running=True)
             await asyncio.sleep(0.3)  # the hint comes meanwhile
         return claimed
 
@@ -675,7 +675,7 @@ async def test_a_cancelled_job_that_typescript_retries_runs_again(
 
 async def test_a_filter_by_who_cancelled_is_refused_for_somebody_else() -> None:
     with pytest.raises(ConfigurationError, match="cancelled_by must be one of operator, handler, expiry"):
-        JobFilter(cancelled_by="me")  # type: ignore[arg-type]
+        JobFilter(cancelled_by="me")
 
 
 # Others

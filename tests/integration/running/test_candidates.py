@@ -59,7 +59,7 @@ async def store(server: EmbeddedMongo, collection: Collection, sent: Sent) -> As
 
 async def claim(store: Store, names: list[str], *, at_most: int = 500) -> list[ObjectId]:
     look = await store.claimer.claim(dict.fromkeys(names, ROOM), at_most)
-    return [job["_id"] for job in look.claimed]
+    return [claim.id for claim in look.claimed]
 
 
 def job(name: str, number: int) -> dict[str, Any]:
@@ -104,7 +104,7 @@ async def test_under_contention_one_look_feeds_two_claims_and_none_is_claimed_tw
 ) -> None:
     monkeypatch.setattr(choose, "_APART_LASTS", timedelta(minutes=1))  # claims may be slow here
     await collection.insert_many([job("work", number) for number in range(4_000)])
-    contention, claims = store.claimer._candidates._contention, []
+    contention, claims = store.claimer.chooser._contention, []
     for _ in range(10):
         contention.assume_contention()
         claims.append(await claim(store, ["work"], at_most=100))

@@ -35,6 +35,7 @@ from monque import (
     Workers,
 )
 from monque._engine.runs import Runs
+from monque._store.document import Claim
 from monque._store.settle import Settler
 from monque._store.transitions.transition import Transition
 from monque.embedded import EmbeddedMongo
@@ -381,9 +382,9 @@ def test_workers_refuse_what_is_no_event_and_no_listener_as_a_monque_does() -> N
     def takes_failures(event: JobFailed) -> None: ...
 
     with pytest.raises(ConfigurationError, match="unknown event 'job:ended'"):
-        workers.on("job:ended")  # type: ignore[call-overload]
+        workers.on("job:ended")
     with pytest.raises(ConfigurationError, match="takes JobFailed, so it cannot listen to JobStarted"):
-        workers.on(JobStarted, takes_failures)  # type: ignore[call-overload]
+        workers.on(JobStarted, takes_failures)
 
 
 async def test_job_error_is_emitted_for_errors_in_the_background(
@@ -427,7 +428,7 @@ async def test_events_are_values() -> None:
 
     assert event == WatchUnavailable(reason="standalone")
     with pytest.raises(FrozenInstanceError):
-        event.reason = "other"  # type: ignore[misc]
+        event.reason = "other"
 
 
 # When
@@ -472,14 +473,14 @@ async def test_an_end_is_emitted_before_the_next_start_although_its_answer_comes
     claimed_again = asyncio.Event()
     take, settle = Runs.take, Settler._settle_one
 
-    def taken(runs: Runs, claims: list[dict[str, Any]], **how: Any) -> None:
+    def taken(runs: Runs, claims: list[Claim], **how: Any) -> None:
         take(runs, claims, **how)
-        if any(claim["attempt"] == 2 for claim in claims):
+        if any(claim.attempt == 2 for claim in claims):
             claimed_again.set()
 
-    async def settled_late(settler: Settler, claim: dict[str, Any], transition: Transition) -> Any:
-        answer = await settle(settler, claim, transition)
-        if claim["attempt"] == 1:
+    async def settled_late(settler: Settler, claim: Claim, transition: Transition, *limit: Any) -> Any:
+        answer = await settle(settler, claim, transition, *limit)
+        if claim.attempt == 1:
             await claimed_again.wait()
             for _ in range(10):  # turns of the event loop, in which the second attempt could start
                 await asyncio.sleep(0)
@@ -642,7 +643,7 @@ async def test_a_decorator_without_its_event_is_refused_with_a_sentence(monque: 
         with pytest.raises(
             ConfigurationError, match=r"which event alert is for, .* @monque\.on\(JobFailed\)"
         ):
-            listen(alert)  # type: ignore[arg-type]  # `@monque.on` above the function
+            listen(alert)  # `@monque.on` above the function
 
 
 @pytest.mark.parametrize("event", ["job:fial", None, Job])
@@ -674,7 +675,7 @@ async def test_a_listener_for_another_event_is_refused(monque: Monque, listener:
 
 
 async def test_a_listener_whose_annotation_says_nothing_is_taken(monque: Monque) -> None:
-    def unknown(event: Unknown) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+    def unknown(event: Unknown) -> None: ...  # noqa: F821
 
     def wider(event: Event) -> None: ...
 

@@ -28,7 +28,7 @@ from monque import (
     SyncMonque,
     Timeout,
 )
-from monque._engine import processes
+from monque._processes import pool
 from monque.embedded import EmbeddedMongo
 from support import in_child
 from support.aliases import Collection, Database, Make
@@ -171,7 +171,7 @@ async def test_progress_log_lines_and_log_records_cross(
     assert (job.progress.done, job.progress.message) == (10_000, "step 9999")
     assert [(line.level, line.text) for line in job.log] == [("warning", "half of it")]
     [record] = [each for each in caplog.records if each.name == "shop.child"]
-    assert (record.getMessage(), record.order) == ("all 10000 steps", 7)  # type: ignore[attr-defined]
+    assert (record.getMessage(), record.order) == ("all 10000 steps", 7)
 
 
 async def test_a_time_limit_ends_the_child(make_monque: Make, tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ async def test_a_child_that_is_killed_while_it_starts_is_replaced(
 ) -> None:
     """Nothing of the job has run, so the attempt does not fail."""
     spawned: list[subprocess.Popen[bytes]] = []
-    spawn = processes.spawn
+    spawn = pool.spawn
 
     def killing() -> Any:
         process, line = spawn()
@@ -302,7 +302,7 @@ async def test_a_child_that_is_killed_while_it_starts_is_replaced(
         spawned.append(process)
         return process, line
 
-    monkeypatch.setattr(processes, "spawn", killing)
+    monkeypatch.setattr(pool, "spawn", killing)
     monque = make_monque(options=ONE_CHILD)
     register(monque, in_child.pid_of)
     await monque.start()
@@ -401,7 +401,7 @@ async def test_a_module_that_cannot_be_imported_fails_the_attempt(
     module.write_text("def work(job):\n    return 1\n")
     monkeypatch.syspath_prepend(tmp_path)
     monque = make_monque(options=ONE_CHILD)
-    import brittle_jobs  # type: ignore[import-not-found]
+    import brittle_jobs
 
     monque.worker("work", brittle_jobs.work, mode="process", max_attempts=1)
     module.write_text("raise RuntimeError('no such library')\n")

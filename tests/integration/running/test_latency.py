@@ -10,22 +10,23 @@ import asyncio
 import statistics
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from pymongo import AsyncMongoClient
+from pymongo.monitoring import CommandStartedEvent, CommandSucceededEvent
 
 from monque import Job, JobStatus, Monque, NewJob, Options
+from monque._time.clock import Clock
 from monque.embedded import EmbeddedMongo
 from support.aliases import Database, Make
 from support.jobs import document
 from support.options import NEVER_POLLING
 from support.sharding import NOT_THROUGH_MONGOS
-from support.traffic import READS_CONTROL, Traffic
+from support.traffic import READS_CONTROL, Traffic, counted_instance
 from support.waiting import Events, start
 
 # A shared machine may stand still for a moment in each of a few rounds; not in each of these.
@@ -322,22 +323,44 @@ async def test_retry_times_are_exact_within_one_percent(make_monque: Make, datab
 # Waiting
 
 
-@asynccontextmanager
-async def counted_instance(
-    server: EmbeddedMongo, database: Database, options: Options
-) -> AsyncIterator[tuple[Monque, Counter[str]]]:
-    """A running instance with a live change stream, on a client that counts its commands."""
-    traffic = Traffic()
-    async with (
-        AsyncMongoClient[dict[str, Any]](server.uri, event_listeners=[traffic]) as client,
-        Monque(client[database.name], options=options) as monque,
-    ):
-        await start(monque)
-        yield monque, traffic.sent
-
-
 def _besides_the_stream(commands: Counter[str]) -> int:
     return commands.total() - commands["getMore"]
+
+
+class AfterHints(Traffic):
+    """Records the command that is sent first after each hint of the change stream."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.firsts: list[str] = []
+        self._has_hint = False
+
+    def started(self, event: CommandStartedEvent) -> None:
+        if self._has_hint:
+            self.firsts.append(event.command_name)
+        self._has_hint = False
+
+    def succeeded(self, event: CommandSucceededEvent) -> None:
+        self._has_hint = event.command_name == "getMore" and bool(event.reply["cursor"]["nextBatch"])
+
+
+@NOT_THROUGH_MONGOS
+async def test_a_claim_is_sent_before_the_change_stream_is_asked_for_more(
+    server: EmbeddedMongo, database: Database, make_monque: Make
+) -> None:
+    another, sent = await make_monque().open(), AfterHints()
+    async with (
+        AsyncMongoClient[dict[str, Any]](server.uri, event_listeners=[sent]) as client,
+        Monque(client[database.name], options=replace(NEVER_POLLING, trends=None, register=False)) as monque,
+    ):
+        monque.worker("work", lambda job: None)
+        events = await start(monque)
+        await monque.run_until_idle()
+        for number in range(1, 11):
+            await another.enqueue("work")
+            await events.wait("job:complete", number)
+
+    assert sent.firsts == ["findAndModify"] * 10
 
 
 @NOT_THROUGH_MONGOS
@@ -400,6 +423,35 @@ async def test_a_lone_job_costs_two_commands_however_many_jobs_of_the_future_its
     assert sent["find"] + sent["update"] <= stalls, sent
     assert sent["findAndModify"] == 10, sent
     assert sent["insert"] == (5 if stored_by == "itself" else 0), sent
+
+
+@NOT_THROUGH_MONGOS
+async def test_a_job_of_another_instance_is_claimed_at_once_by_one_whose_clock_is_late(
+    server: EmbeddedMongo, database: Database, make_monque: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An instance that read the server's clock by slow answers believes that the job is not due yet."""
+    another, refresh = await make_monque().open(), Clock.refresh
+
+    async def refresh_by_slow_answers(clock: Clock, hello: Callable[[], Any]) -> None:
+        async def slowly() -> Any:
+            answer = await hello()
+            await asyncio.sleep(0.2)
+            return answer
+
+        await refresh(clock, slowly)
+
+    monkeypatch.setattr(Clock, "refresh", refresh_by_slow_answers)
+    async with counted_instance(server, database, NEVER_POLLING) as (monque, commands):
+        monque.worker("work", Starts())
+        await monque.run_until_idle()
+        events = Events(monque)
+        commands.clear()
+        for count in range(1, 4):
+            await another.enqueue("work")
+            await events.wait("job:complete", count)
+        sent = Counter(commands)
+
+    assert (sent["find"], sent["findAndModify"]) == (0, 6), sent
 
 
 @NOT_THROUGH_MONGOS

@@ -19,13 +19,14 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 
-from monque import Job, Monque
+from monque import Fail, Job, Monque
+from monque._store.choose import Choice
 from monque._store.document import key_of
 from monque._store.hints import Hint, Watch
 from monque.embedded import EmbeddedMongo
 from support.aliases import Collection, Database, Make
 from support.clocks import ago
-from support.jobs import claimed, document
+from support.jobs import claimed, document, find_one
 from support.options import QUICK
 from support.traffic import Traffic
 from support.waiting import Events, eventually
@@ -350,6 +351,89 @@ async def test_refused_jobs_do_not_cause_a_busy_loop_of_polls(
     await collection.delete_many({})
 
 
+# Jobs that are claimed and cannot be a claim
+
+
+UNCLAIMABLE: list[Any] = [Decimal128("1"), 1.5, float("nan"), 2.0**60]
+
+
+@pytest.mark.parametrize("attempt", UNCLAIMABLE, ids=repr)
+@pytest.mark.parametrize("others", [0, 50])
+async def test_a_job_whose_run_could_not_be_settled_is_put_back_and_runs_once_it_is_repaired(
+    make: Make,
+    collection: Collection,
+    ran: list[Any],
+    caplog: pytest.LogCaptureFixture,
+    attempt: Any,
+    others: int,
+) -> None:
+    odd = document(data="odd", nextRunAt=ago(days=1), attempt=attempt)
+    await collection.insert_many([odd, *(document(data="other") for _ in range(others))])
+    monque = await make(options=SLOW_TO_POLL).open()
+    events = Events(monque)
+    await monque.start()
+    await events.wait("job:complete", others)
+    await eventually(lambda: _reported(caplog, 1))
+    put_back = await find_one(collection, {"_id": odd["_id"]})
+    assert (put_back["status"], "claimedBy" in put_back, "settledAttempt" in put_back) == (
+        *("pending", False, False),
+    )
+    assert monque.is_healthy()
+
+    await collection.update_one({"_id": odd["_id"]}, {"$set": {"attempt": 1}})
+    await events.wait("job:complete", others + 1)
+    assert Counter(ran) == Counter({"odd": 1, "other": others})
+    assert not events.of("job:error")
+    _reported(caplog, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "reports"), [({"name": 7}, 0), ({"nextRunAt": 5}, 1)], ids=["name", "nextRunAt"]
+)
+@pytest.mark.parametrize("count", [1, 3])
+async def test_a_job_that_was_changed_between_choice_and_claim_is_put_back_or_never_claimed(
+    make: Make,
+    collection: Collection,
+    caplog: pytest.LogCaptureFixture,
+    change: dict[str, Any],
+    reports: int,
+    count: int,
+) -> None:
+    """A claim asks for the name, which is the shard key: one that is another by then does not match."""
+    await collection.insert_many([document() for _ in range(count)])
+    claimer = (await make().open())._context().store.claimer
+    chosen = [doc["_id"] async for doc in collection.find()]
+    await collection.update_one({"_id": chosen[0]}, {"$set": change})
+
+    names = frozenset({"work"})
+    claims = await claimer._take(Choice(chosen, names, None, more=False, backlog=False), ())
+
+    assert {claim.id for claim in claims} == set(chosen[1:])
+    assert await collection.count_documents({"_id": chosen[0], "status": "pending", "claimedBy": None}) == 1
+    assert complaints(caplog) == ({str(chosen[0]): 1} if reports else {})
+    await collection.delete_many({})
+
+
+async def test_jobs_that_are_put_back_do_not_cause_a_busy_loop_of_polls(
+    server: EmbeddedMongo, database: Database, collection: Collection
+) -> None:
+    await collection.insert_many([document(attempt=1.5) for _ in range(3)])
+    await idle_for_a_while(server, database)
+    await collection.delete_many({})
+
+
+@pytest.mark.parametrize("attempt", [2.0, Int64(2)], ids=repr)
+async def test_any_whole_number_of_attempts_is_counted_on(
+    make: Make, collection: Collection, ran: list[Any], attempt: Any
+) -> None:
+    odd = document(data="x", attempt=attempt)
+    await collection.insert_one(odd)
+    await (await make().open()).run_until_idle()
+
+    assert ran == ["x"]
+    assert await collection.count_documents({"status": "completed", "attempt": 3, "settledAttempt": 3}) == 1
+
+
 # Bytes that are not text
 
 
@@ -373,26 +457,72 @@ async def test_bytes_that_are_not_utf8_harm_no_other_job(
     await collection.delete_many({})
 
 
-async def test_a_binary_that_the_driver_refuses_to_decode_runs_like_any_other(
+@pytest.mark.parametrize("count", [1, 3])
+async def test_a_job_that_the_driver_refuses_to_decode_is_put_back_and_runs_once_it_is_repaired(
+    make: Make, collection: Collection, ran: list[Any], caplog: pytest.LogCaptureFixture, count: int
+) -> None:
+    """Alone and beside others: in a batch, one wrong value fails the whole answer."""
+    odd = [wrong_length(document(data=b"LENGTH!")), document(data={"others": Binary(b"abc", 4)})][:count]
+    await collection.insert_many([*odd, *(document(data="good") for _ in range(count - 1))])
+    monque = await make(options=STREAMLESS).open()
+    events = Events(monque)
+    await monque.start()
+    await events.wait("job:complete", count - 1)
+    await eventually(lambda: _put_back(collection, len(odd)))
+    assert monque.is_healthy()
+    assert ran == ["good"] * (count - 1)
+
+    await collection.update_many({"status": "pending"}, {"$set": {"data": "repaired"}})
+    await events.wait("job:complete", count - 1 + len(odd))
+    assert Counter(ran) == Counter({"good": count - 1, "repaired": len(odd)})
+    assert not events.of("job:error")
+    lines = Counter(vars(each)["job_id"] for each in caplog.records if "does not decode" in each.msg)
+    assert set(lines.values()) == {1}
+    assert len(lines) == len(odd)
+
+
+async def _put_back(collection: Collection, count: int) -> None:
+    refused = {"status": "pending", "attempt": {"$gte": 1}, "claimedBy": None}
+    assert await collection.count_documents(refused) == count
+
+
+async def test_jobs_whose_ids_cannot_be_decoded_take_no_places_of_others(
     make: Make, collection: Collection, ran: list[Any]
 ) -> None:
-    """Alone and in a batch, with a key and without, stored by us and by others."""
-    short = Binary(b"abc", 4)
-    monque = await make(options=STREAMLESS).open()
-    await collection.insert_many([wrong_length(document(data=b"LENGTH!")), document(data={"others": short})])
-    stored = await monque.enqueue("work", {"ours": short})
-    keyed = [await monque.enqueue("work", {"keyed": short}, unique_key="k") for _ in range(2)]
-    await monque.run_until_idle()
-    alone = await monque.enqueue("work", [short])
+    """They are the oldest, and more than one poll reads."""
+    odd = [Binary(number.to_bytes(2, "big"), 4) for number in range(300)]
+    await collection.insert_many([document(_id=_id, nextRunAt=ago(days=1)) for _id in odd])
+    await collection.insert_many([document(data=number) for number in range(100)])
+    monque = make()
+    monque.worker("other", lambda job: None)
+    await (await monque.open()).run_until_idle()
+
+    assert sorted(ran) == list(range(100))
+    assert await collection.count_documents({"status": "pending"}) == len(odd)
+    await collection.delete_many({"status": "pending"})
+
+
+async def test_a_job_that_cannot_be_decoded_any_more_when_it_ends_is_settled_all_the_same(
+    make_monque: Make, collection: Collection
+) -> None:
+    monque = await make_monque(options=STREAMLESS).open()
+
+    @monque.worker("work", concurrency=10)
+    async def spoils(job: Job[Any]) -> None:
+        await collection.update_one({"_id": job.id}, {"$set": {"note": Binary(b"abc", 4)}})
+        if job.data == "fails":
+            raise Fail("no")
+
+    await collection.insert_many([document(data=data) for data in ("fails", "works") * 3])
+    events = Events(monque)
     await monque.run_until_idle()
 
-    assert [short] in ran
-    assert {"ours": short} in ran
-    assert {"others": short} in ran
-    assert keyed[0].id == keyed[1].id
-    assert [job.data for job in [await monque.get_job(stored.id)] if job] == [{"ours": short}]
-    assert (await monque.wait_for(alone)).data == [short]
-    assert [job.status async for job in monque.iter_jobs()] == ["completed"] * 5
+    assert len(events.of("job:complete")) == len(events.of("job:fail")) == 3
+    assert {event.job.status for event in events.of("job:fail")} == {"failed"}
+    assert not events.of("job:lost")
+    assert await collection.count_documents({"status": "completed"}) == 3
+    assert await collection.count_documents({"status": "failed", "failReason": "no"}) == 3
+    await collection.delete_many({})
 
 
 def wrong_length(doc: dict[str, Any]) -> RawBSONDocument:

@@ -130,7 +130,9 @@ async def test_a_handler_that_is_cut_off_by_the_end_of_the_event_loop_has_not_fa
 
     assert "ended" in written
     assert "failed" not in written
-    assert (job.status, job.fail_count, job.fail_reason) == (JobStatus.PROCESSING, 0, None)
+    assert (job.fail_count, job.fail_reason) == (0, None)
+    # Pending where the instance that reads it knows already that the process is gone.
+    assert job.status in (JobStatus.PROCESSING, JobStatus.PENDING)
 
 
 # Exceptions that do not derive from Exception
@@ -230,7 +232,9 @@ async def test_a_ctrl_c_that_python_raises_inside_a_handler_ends_the_program_and
 
     assert "interrupted" in written
     assert "the scheduler has a bug" not in written
-    assert (job.status, job.fail_count) == (JobStatus.PROCESSING, 0)
+    assert job.fail_count == 0
+    # Pending where the instance that reads it knows already that the process is gone.
+    assert job.status in (JobStatus.PROCESSING, JobStatus.PENDING)
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError])

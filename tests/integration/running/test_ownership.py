@@ -445,7 +445,7 @@ async def test_a_claim_is_written_whole(collection: Collection, monque: Monque, 
     assert doc is not None
     assert doc["claimedBy"] == started.job.claimed_by == monque.instance_id
     assert doc["lockedAt"] == doc["lastHeartbeat"] == started.job.locked_at
-    assert doc["heartbeatInterval"] == 30_000
+    assert doc["heartbeatInterval"] == 10_000
     assert started.job.status is JobStatus.PROCESSING
 
 

@@ -49,7 +49,7 @@ async def other(server: EmbeddedMongo, collection: Collection) -> AsyncIterator[
 
 async def claim(claimer: Claimer, *names: str, at_most: int = 500) -> list[ObjectId]:
     claimed = await claimer.claim(dict.fromkeys(names, ROOM), at_most)
-    return [job["_id"] for job in claimed.claimed]
+    return [claim.id for claim in claimed.claimed]
 
 
 def future(name: str, count: int) -> list[dict[str, Any]]:
@@ -79,7 +79,7 @@ async def test_a_hinted_job_is_claimed_without_a_poll_beside_many_future_ones(
         {**document(name="work", nextRunAt=ago(seconds=1)), "_id": (new := ObjectId())}
     )
     polls.clear()
-    claimer.wake("work", new)
+    claimer.chooser.wake("work", new)
 
     assert await claim(claimer, "work") == [new]
     assert polls.sent["find"] == 0
@@ -99,7 +99,7 @@ async def test_names_rest_after_a_claim_that_took_all_that_was_due(
     polls.clear()
 
     await collection.insert_one(new := document(name=every[0], nextRunAt=ago(seconds=1)))
-    claimer.wake(every[0], new["_id"])
+    claimer.chooser.wake(every[0], new["_id"])
     assert await claim(claimer, *every) == [new["_id"]]
     assert polls.sent["find"] == 0
 
@@ -143,7 +143,7 @@ async def test_a_refused_job_is_tried_again_though_all_others_were_claimed(
     assert await claim(claimer, "work") == []
     for _ in range(3):  # these are all that can be claimed while the odd one pauses
         await collection.insert_one(new := document(name="work", nextRunAt=ago(seconds=1)))
-        claimer.wake("work")
+        claimer.chooser.wake("work")
         assert await claim(claimer, "work") == [new["_id"]]
     await collection.update_one({"_id": odd["_id"]}, {"$set": {"attempt": 1}})
 
@@ -160,9 +160,9 @@ async def test_a_name_rests_on_though_somebody_tells_of_a_future_job(
     """A retry or a delayed job in between must not cost the next lone job a poll."""
     await claim(claimer, "work", "other")
     polls.clear()
-    claimer.expect(name, ahead(hours=1))
+    claimer.chooser.expect(name, ahead(hours=1))
     await collection.insert_one(new := document(name="work", nextRunAt=ago(seconds=1)))
-    claimer.wake("work", new["_id"])
+    claimer.chooser.wake("work", new["_id"])
 
     assert await claim(claimer, "work", "other") == [new["_id"]]
     assert polls.sent["find"] == 0
@@ -177,7 +177,7 @@ async def test_a_claim_by_id_leaves_the_names_at_rest(
             {**document(name="work", nextRunAt=ago(seconds=1)), "_id": (new := ObjectId())}
         )
         polls.clear()
-        claimer.wake("work", new)
+        claimer.chooser.wake("work", new)
         assert await claim(claimer, "work", "other") == [new]
         assert await claim(claimer, "work", "other") == []
     assert polls.sent["find"] == 0
@@ -189,8 +189,8 @@ async def test_a_job_that_is_stored_after_a_hint_is_found_after_the_hinted_one(
     await claim(claimer, "work")
     first, second = (document(name="work", nextRunAt=ago(seconds=1)) for _ in range(2))
     await collection.insert_many([first, second])
-    claimer.wake("work", first["_id"])
-    claimer.wake("work", second["_id"])
+    claimer.chooser.wake("work", first["_id"])
+    claimer.chooser.wake("work", second["_id"])
 
     assert [*await claim(claimer, "work"), *await claim(claimer, "work")] == [first["_id"], second["_id"]]
 
@@ -203,7 +203,7 @@ async def test_a_hinted_job_that_cannot_be_claimed_yet_is_polled_for(
     await collection.insert_one(
         {**document(name="work", nextRunAt=ahead(hours=1)), "_id": (new := ObjectId())}
     )
-    claimer.wake("work", new)
+    claimer.chooser.wake("work", new)
     assert await claim(claimer, "work") == []
 
     claimed = await claimer.claim({"work": ROOM}, 10)
@@ -217,7 +217,7 @@ async def test_a_hinted_job_without_a_slot_is_found_when_there_is_one(
     await collection.insert_one(
         {**document(name="work", nextRunAt=ago(seconds=1)), "_id": (new := ObjectId())}
     )
-    claimer.wake("work", new)
+    claimer.chooser.wake("work", new)
 
     assert await claim(claimer, "other") == []
     assert await claim(claimer, "work") == [new]
@@ -244,7 +244,7 @@ async def test_a_new_job_is_found_although_all_that_was_due_was_read_ahead(
     await collection.insert_one(
         {**document(name="calm", nextRunAt=ago(seconds=1)), "_id": (new := ObjectId())}
     )
-    claimer.wake("calm")
+    claimer.chooser.wake("calm")
 
     assert await claim(claimer, "calm") == [new]
 
@@ -255,10 +255,10 @@ async def test_an_instance_notices_another_one_before_it_loses_a_job(
     """It left a job for later, and the next poll does not show it."""
     await collection.insert_many([document(name="work", nextRunAt=ago(minutes=1)) for _ in range(1_000)])
     claimed = [await claim(claimer, "work"), await claim(other, "work")]
-    assert not claimer._candidates._contention.is_contended
+    assert not claimer.chooser._contention.is_contended
     claimed.append(await claim(claimer, "work"))
 
-    assert claimer._candidates._contention.is_contended
+    assert claimer.chooser._contention.is_contended
     assert len({job_id for some in claimed for job_id in some}) == sum(map(len, claimed))
 
 
@@ -267,10 +267,10 @@ async def test_jobs_of_a_contended_instance_are_all_claimed_in_the_end(
 ) -> None:
     """It skips the oldest ones, and takes a share at a time."""
     await collection.insert_many([document(name="work", nextRunAt=ago(minutes=1)) for _ in range(700)])
-    claimer._candidates._contention.assume_contention()
+    claimer.chooser._contention.assume_contention()
     claimed: list[ObjectId] = []
     while some := await claim(claimer, "work"):
         claimed += some
-        claimer._candidates._contention.assume_contention()
+        claimer.chooser._contention.assume_contention()
 
     assert len(claimed) == len(set(claimed)) == 700

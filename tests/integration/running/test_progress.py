@@ -355,7 +355,7 @@ class TestLog:
         async def work(job: Job[Any]) -> None:
             for wrong in ((1,), ("a", ""), ("a", "x" * 21), ("a", 3)):
                 try:
-                    job.add_log(*wrong)  # type: ignore[arg-type]
+                    job.add_log(*wrong)
                 except ConfigurationError as error:
                     errors.append(str(error))
 

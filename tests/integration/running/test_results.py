@@ -72,7 +72,7 @@ class TestStored:
 
     async def test_a_result_that_does_not_fit_the_annotation_is_as_it_is_stored(self, monque: Monque) -> None:
         async def lies(job: Job[None]) -> Invoice:
-            return {"number": "seven"}  # type: ignore[return-value]
+            return {"number": "seven"}
 
         worker = monque.worker("work", lies, store_result=True)
         job = await worker.enqueue()
@@ -222,6 +222,25 @@ class TestNotStored:
         assert "log" not in stored
         assert "result" not in stored
         assert [type(event.error) for event in events.of("job:error")] == [ResultError]
+
+    async def test_a_schedule_without_room_goes_on_and_says_that_its_result_is_not_stored(
+        self, monque: Monque, events: Events, collection: Collection
+    ) -> None:
+        full = document(
+            data=bytes(16 * 1024 * 1024 - 2_000),
+            repeatInterval="0 0 1 1 *",
+            resultError="an earlier reason",
+            policy={"keepResult": True},
+        )
+        monque.worker("work", lambda job: "x" * 30_000)
+        await collection.insert_one(full)
+        await monque.run_until_idle()
+
+        stored = await find_one(collection, {}, {"data": 0})
+        assert (stored["status"], stored["runCount"]) == ("pending", 1)
+        assert "no room" in stored["resultError"]
+        assert "result" not in stored
+        assert ["no room" in str(event.error) for event in events.of("job:error")] == [True]
 
     async def test_an_operators_retry_removes_what_a_run_left(
         self, monque: Monque, collection: Collection

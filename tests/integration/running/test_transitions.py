@@ -14,14 +14,15 @@ from pymongo import AsyncMongoClient, ReturnDocument
 from pymongo.asynchronous.collection import AsyncCollection
 
 from monque import JobStatus
-from monque._store import planning
 from monque._store.document import PARKED
-from monque._store.transitions.calls import note_again, replace_waiting, run_again
-from monque._store.transitions.occurrences import end_schedule, give_up_occurrence, park, repeat, skip, spawn
+from monque._store.transitions.calls import Terms, note_again, replace_waiting
+from monque._store.transitions.flows import Waiting, cancel_child
+from monque._store.transitions.lines import expose, unpark
 from monque._store.transitions.operators import (
     cancel,
     change_schedule,
     count_extra_job,
+    edit,
     end_after_run,
     pause_schedule,
     request_cancel,
@@ -42,22 +43,36 @@ from monque._store.transitions.recovery import (
     stale,
     stale_fields,
 )
-from monque._store.transitions.run import (
-    cancel_run,
-    claim,
-    complete,
-    expire,
-    fail,
-    heartbeat,
-    release,
-    retry,
-    snooze,
-)
-from monque._store.transitions.transition import Transition
-from monque._store.unique import Terms
+from monque._store.transitions.run import claim
+from monque._store.transitions.signals import signal
+from monque._store.transitions.transition import Transition, recent_run
 from monque._values.history import HistoryEntry
 from support.clocks import ago, ahead, now
 from support.jobs import claimed, document
+from support.transitions import (
+    cancel_run,
+    complete,
+    delay,
+    end_jobs,
+    end_schedule,
+    expire,
+    fail,
+    give_up_occurrence,
+    heartbeat,
+    park,
+    park_in_line,
+    receive,
+    receive_or_give_up,
+    record_steps,
+    release,
+    repeat,
+    retry,
+    run_again,
+    skip,
+    snooze,
+    spawn,
+    suspend,
+)
 
 Collection = AsyncCollection[dict[str, Any]]
 Document = dict[str, Any]
@@ -92,7 +107,7 @@ TROUBLED = {"failReason": "earlier", "crashCount": 1, "lastCrash": {"runAt": OLD
 OCCURRENCE = {"_id": ObjectId(), "status": "failed"}
 
 # What a run of a schedule leaves in it.
-RUN = planning.run("completed", OLD, timedelta(seconds=1))
+RUN = recent_run("completed", OLD, timedelta(seconds=1))
 
 # What several rows have in common: changes to a document, for differences and for results.
 NO_CLAIM = dict.fromkeys(("claimedBy", "claimedAt", "lockedAt", "lastHeartbeat"), GONE)
@@ -113,6 +128,14 @@ OTHER_SCHEDULE = {
     "no zone": {"timezone": GONE},
     "a request": {"cancel": {"by": "operator"}},
     "a pause": {"schedule": {"pausedAt": NOW}},
+}
+TURN = {"line": "k:s:a", "slot": 0}
+IN_LINE = {"nextRunAt": PARKED, "parked": {"why": "turn", "key": "work\x1fk:s:a", "since": OLD, "order": OLD}}
+NOT_IN_LINE = {
+    "processing": {"status": "processing"},
+    "cancelled": {"status": "cancelled"},
+    "another wait": {"parked": {"why": "signal"}},
+    "a time": {"nextRunAt": LATER},
 }
 TOUCHED = {
     **NOT_OURS,
@@ -236,7 +259,99 @@ def noted(**terms: Any) -> Callable[[Document], Transition]:
     return lambda _job: note_again(CALL, Terms(on_conflict="replace", **terms))
 
 
+def signalled(_job: Document, **how: Any) -> Transition:
+    return signal("$go", {"$new": 1}, **how)
+
+
+def received(job: Document) -> Transition:
+    return receive(job, "$wait", "$go", is_new="steps" not in job)
+
+
+def received_or_given_up(job: Document) -> Transition:
+    return receive_or_give_up(job, "$wait", "$go", is_new="steps" not in job)
+
+
+FIRST = {"n": "first", "k": "step", "at": OLD, "ms": 5, "v": 1}
+DONE = {"n": "$done", "k": "step", "at": OLD, "ms": 5, "v": {"$new": 1}}
+NAP = {"n": "$nap", "k": "sleep", "at": OLD, "until": LATER}
+PACK = {"n": "$pack", "k": "jobs", "at": OLD, "batch": "$label"}
+AWAITED = Waiting(name="$wait", kind="signal", signal="$go")
+BEATEN = dict.fromkeys(("lastHeartbeat", "lockedAt", "updatedAt"), STAMP)
+SUSPENDED = {"status": "pending", "settledAttempt": 3, "updatedAt": STAMP, **NO_CLAIM}
+IN_TWO_HOURS = FromNow(timedelta(hours=2), timedelta(hours=2))
+AWAITS = {**JOB, "nextRunAt": PARKED, "parked": {"why": "signal", "key": "$go", "since": OLD}}
+OTHER = {"n": "other", "at": OLD, "v": 0}
+EARLY = [OTHER, {"n": "$go", "at": OLD, "v": {"$new": 1}, "id": "$1"}, {"n": "$go", "at": OLD, "v": None}]
+OPEN = [{"n": "a", "k": "step", "v": 1}, {"n": "$wait", "k": "signal", "at": OLD, "until": LATER}]
+TAKEN = {"v": {"$new": 1}, "id": "$1", "over": STAMP}
+BEATEN = {"lastHeartbeat": STAMP, "lockedAt": STAMP, "updatedAt": STAMP}
+
 TABLE: dict[str, Row] = {
+    "signal": Row(
+        of=signalled,
+        before={**JOB, "signals": [OTHER]},
+        after={"signals": [OTHER, {"n": "$go", "at": STAMP, "v": {"$new": 1}}], "updatedAt": STAMP},
+        not_with={
+            "a schedule": {"repeatInterval": "@daily"},
+            "a full mailbox": {"signals": [OTHER] * 100},
+            "too many bytes": {"signals": [{**OTHER, "v": "x" * (1024 * 1024 - 60)}]},
+            **FINISHED,
+        },
+    ),
+    "signal that is waited for": Row(
+        of=lambda job: signalled(job, id="$1"),
+        before={**AWAITS, "signals": "odd", "steps": "odd"},
+        after={
+            "signals": [{"n": "$go", "at": STAMP, "v": {"$new": 1}, "id": "$1"}],
+            "nextRunAt": STAMP,
+            "parked": GONE,
+            "updatedAt": STAMP,
+        },
+        not_with={
+            "the same id": {"signals": [{**OTHER, "id": "$1"}]},
+            "the same id, received": {"steps": [{"n": "$wait", "id": "$1"}]},
+        },
+    ),
+    "signal beside another wait": Row(
+        of=signalled,
+        before={**AWAITS, "parked": {"why": "signal", "key": "other", "since": OLD}},
+        after={"signals": [{"n": "$go", "at": STAMP, "v": {"$new": 1}}], "updatedAt": STAMP},
+    ),
+    "receive": Row(
+        of=received,
+        before={**CLAIM, "steps": OPEN, "signals": EARLY},
+        after={"steps": [OPEN[0], {**OPEN[1], **TAKEN}], "signals": [OTHER, EARLY[2]], **BEATEN},
+        not_with={
+            **NOT_OURS,
+            "no such signal": {"signals": [OTHER]},
+            "no signals": {"signals": GONE},
+            "an end": {"steps": [{**OPEN[1], "over": OLD}]},
+        },
+    ),
+    "receive the only one, which came before the wait": Row(
+        of=received,
+        before={**CLAIM, **TROUBLED, "signals": EARLY[1:2]},
+        after={
+            "steps": [{"n": "$wait", "k": "signal", "at": STAMP, **TAKEN}],
+            "signals": GONE,
+            "failCount": 0,
+            "lastCrash": {"runAt": OLD, "failCount": -1},
+            **BEATEN,
+        },
+        not_with={"such an entry": {"steps": OPEN}},
+    ),
+    "receive_or_give_up with a signal": Row(
+        of=received_or_given_up,
+        before={**CLAIM, "steps": OPEN, "signals": EARLY[1:]},
+        after={"steps": [OPEN[0], {**OPEN[1], **TAKEN}], "signals": EARLY[2:], **BEATEN},
+        not_with=NOT_OURS,
+    ),
+    "receive_or_give_up": Row(
+        of=received_or_given_up,
+        before={**CLAIM, "steps": OPEN, "signals": [OTHER]},
+        after={"steps": [OPEN[0], {**OPEN[1], "over": STAMP}], **BEATEN},
+        not_with={"an end": {"steps": [{**OPEN[1], "over": OLD}]}},
+    ),
     "complete with a key": Row(
         of=complete,
         before=KEYED,
@@ -617,6 +732,170 @@ TABLE: dict[str, Row] = {
             "settledAttempt": 3,
             "updatedAt": STAMP,
             **NO_CLAIM,
+        },
+    ),
+    "record_steps": Row(
+        of=lambda job: record_steps(job, [DONE]),
+        before={**CLAIM, "steps": [FIRST]},
+        after={"steps": [FIRST, DONE], "failCount": 0, **BEATEN},
+        not_with={**NOT_OURS, "a step of this name": {"steps": [FIRST, DONE]}},
+    ),
+    "record_steps after a crash, where somebody stored something else": Row(
+        of=lambda job: record_steps(job, [DONE]),
+        before={**CLAIM, **TROUBLED, "steps": "odd"},
+        after={"steps": [DONE], "failCount": 0, "lastCrash": {"runAt": OLD, "failCount": -1}, **BEATEN},
+    ),
+    "park_in_line": Row(
+        of=lambda job: park_in_line(job, "$work\x1fk:s:a"),
+        before={**CLAIM, **TROUBLED, "turn": TURN, "parked": {"why": "time", "until": OLD}},
+        after={
+            **SUSPENDED,
+            "nextRunAt": PARKED,
+            "parked": {
+                "why": "turn",
+                "key": "$work\x1fk:s:a",
+                "since": STAMP,
+                "order": CLAIM["createdAt"],
+            },
+            "turn": GONE,
+            "lastCrash": {"runAt": OLD, "failCount": -1},
+        },
+        not_with={**NOT_OURS, **ASKED},
+    ),
+    "delay": Row(
+        of=lambda job: delay(job, LATER),
+        before={**CLAIM, **TROUBLED, "turn": TURN, "parked": {"why": "time"}},
+        after={
+            **SUSPENDED,
+            "nextRunAt": LATER,
+            "movedTo": LATER,
+            "parked": GONE,
+            "lastCrash": {"runAt": OLD, "failCount": -1},
+        },
+        not_with=NOT_OURS,
+    ),
+    "expose": Row(
+        of=lambda job: expose([job["_id"]], [TURN]),
+        before={**JOB, **IN_LINE},
+        after={"turn": TURN, "nextRunAt": STAMP, "parked": GONE, "updatedAt": STAMP},
+        not_with=NOT_IN_LINE,
+    ),
+    "unpark": Row(
+        of=lambda _job: unpark(),
+        before={**JOB, **IN_LINE},
+        after={"nextRunAt": STAMP, "parked": GONE, "updatedAt": STAMP},
+        not_with=NOT_IN_LINE,
+    ),
+    "suspend for a time": Row(
+        of=lambda job: suspend(job, Waiting(name="$nap", kind="sleep", delay=7_200_000), ran=0.05),
+        before={
+            **CLAIM,
+            **TROUBLED,
+            "steps": [FIRST],
+            "again": CALLED,
+            "parked": {"why": "signal", "key": "x"},
+        },
+        after={
+            **SUSPENDED,
+            "failCount": 0,
+            "nextRunAt": IN_TWO_HOURS,
+            "parked": {"why": "time", "since": STAMP},
+            "steps": [FIRST, {"n": "$nap", "k": "sleep", "at": STAMP, "ms": 50, "until": IN_TWO_HOURS}],
+            "lastCrash": {"runAt": OLD, "failCount": -1},
+        },
+        not_with={**NOT_OURS, **ASKED},
+    ),
+    "suspend again": Row(
+        of=lambda job: suspend(job, Waiting(name="$nap", kind="sleep", is_new=False, until=LATER), ran=0.05),
+        before={**CLAIM, "steps": [{**NAP, "ms": 20}, FIRST]},
+        after={
+            **SUSPENDED,
+            "nextRunAt": LATER,
+            "parked": {"why": "time", "since": STAMP},
+            "steps": [{**NAP, "ms": 70}, FIRST],
+        },
+    ),
+    "suspend for jobs": Row(
+        of=lambda job: suspend(
+            job,
+            Waiting(name="$pack", kind="jobs", is_new=False, delay=7_200_000, batch="$label", jobs=7),
+            ran=0.05,
+        ),
+        before={**CLAIM, "steps": [FIRST, PACK], "parked": {"why": "signal", "key": "x"}},
+        after={
+            **SUSPENDED,
+            "nextRunAt": IN_TWO_HOURS,
+            "parked": {"why": "batch", "key": "$label", "since": STAMP},
+            "steps": [FIRST, {**PACK, "ms": 50, "jobs": 7, "until": IN_TWO_HOURS}],
+        },
+        not_with={**NOT_OURS, **ASKED},
+    ),
+    "suspend for jobs again": Row(
+        of=lambda job: suspend(
+            job, Waiting(name="$pack", kind="jobs", is_new=False, batch="$label", jobs=7), ran=0.05
+        ),
+        before={**CLAIM, "steps": [{**PACK, "ms": 20, "jobs": 7}]},
+        after={
+            **SUSPENDED,
+            "nextRunAt": PARKED,
+            "parked": {"why": "batch", "key": "$label", "since": STAMP},
+            "steps": [{**PACK, "ms": 70, "jobs": 7}],
+        },
+    ),
+    "end_jobs": Row(
+        of=lambda job: end_jobs(job, "$pack", "cf-"),
+        before={**CLAIM, "steps": [FIRST, PACK]},
+        after={"steps": [FIRST, {**PACK, "v": "cf-", "over": STAMP}], **BEATEN},
+        not_with={**NOT_OURS, "over": {"steps": [{**PACK, "over": OLD}]}, "no such step": {"steps": [FIRST]}},
+    ),
+    "end_jobs because their time is up": Row(
+        of=lambda job: end_jobs(job, "$pack", None),
+        before={**CLAIM, "steps": [FIRST, PACK]},
+        after={"steps": [FIRST, {**PACK, "over": STAMP}], **BEATEN},
+    ),
+    "cancel_child": Row(
+        of=lambda _: cancel_child(),
+        before={**JOB, "signals": [OTHER], "parked": {"why": "batch", "key": "x"}, "again": CALLED},
+        after={
+            "status": "cancelled",
+            "cancel": {"at": STAMP, "by": "batch", "reason": "its parent does not wait for it any more"},
+            "updatedAt": STAMP,
+            **dict.fromkeys(("signals", "parked", "again"), GONE),
+        },
+        not_with={"a claim": {"status": "processing"}, **FINISHED},
+    ),
+    "suspend for a signal": Row(
+        of=lambda job: suspend(job, AWAITED),
+        before={**CLAIM, "signals": [OTHER]},
+        after={
+            **SUSPENDED,
+            "failCount": 0,
+            "nextRunAt": PARKED,
+            "parked": {"why": "signal", "key": "$go", "since": STAMP},
+            "steps": [{"n": "$wait", "k": "signal", "at": STAMP, "ms": 0}],
+        },
+        not_with={**NOT_OURS, **ASKED},
+    ),
+    "suspend for a signal that is there": Row(
+        of=lambda job: suspend(job, AWAITED),
+        before={**CLAIM, "signals": EARLY, "parked": {"why": "time", "since": OLD}},
+        after={
+            **SUSPENDED,
+            "failCount": 0,
+            "nextRunAt": STAMP,
+            "parked": GONE,
+            "steps": [{"n": "$wait", "k": "signal", "at": STAMP, "ms": 0}],
+        },
+    ),
+    "suspend for a signal of a job that expires": Row(
+        of=lambda job: suspend(job, AWAITED),
+        before={**CLAIM, "policy": {"expiresAt": LATER}, "signals": "odd"},
+        after={
+            **SUSPENDED,
+            "failCount": 0,
+            "nextRunAt": LATER,
+            "parked": {"why": "signal", "key": "$go", "since": STAMP},
+            "steps": [{"n": "$wait", "k": "signal", "at": STAMP, "ms": 0}],
         },
     ),
     "cancel_run": Row(
@@ -1147,6 +1426,17 @@ TABLE: dict[str, Row] = {
         of=lambda _: set_priority(priority=0),
         before={**JOB, "priority": 3},
         after={"priority": GONE, "updatedAt": STAMP},
+    ),
+    "edit": Row(
+        of=lambda job: edit(job, data={"n": 2}, run_at=LATER, priority=7),
+        before=JOB,
+        after={"data": {"n": 2}, "priority": 7, "nextRunAt": LATER, "updatedAt": STAMP},
+        not_with={"a claim": {"status": "processing"}, "steps": {"steps": []}, **FINISHED},
+    ),
+    "edit of the payload in a line": Row(
+        of=lambda job: edit(job, data={"n": 2}),
+        before={**JOB, "nextRunAt": PARKED, "parked": {"why": "turn", "key": "work\x1fa"}},
+        after={"data": {"n": 2}, "nextRunAt": STAMP, "parked": GONE, "updatedAt": STAMP},
     ),
     "reschedule_by_operator": Row(
         of=reschedule,

@@ -250,7 +250,7 @@ class Endings(Observer):
     def __init__(self) -> None:
         self.all: list[tuple[str, BaseException | None]] = []
 
-    def ended(self, name: str, ending: str, **measured: Any) -> None:  # type: ignore[override]
+    def ended(self, name: str, ending: str, **measured: Any) -> None:
         self.all.append((ending, measured["error"]))
 
 

@@ -393,7 +393,7 @@ class TestWrongSessions:
             blocking.start_session() as session,
             pytest.raises(ConfigurationError, match=r"AsyncClientSession, not ClientSession"),
         ):
-            await store(monque, session)  # type: ignore[arg-type]
+            await store(monque, session)
 
         assert await collection.count_documents({}) == 0
 
@@ -401,7 +401,7 @@ class TestWrongSessions:
     async def test_no_session_at_all(self, store: Store, monque: Monque, collection: Collection) -> None:
         for session in ("mine", 7, object(), monque.client):
             with pytest.raises(ConfigurationError, match=f"AsyncClientSession, not {type(session).__name__}"):
-                await store(monque, session)  # type: ignore[arg-type]
+                await store(monque, session)
 
         assert await collection.count_documents({}) == 0
 

@@ -103,7 +103,7 @@ class TestTheTable:
             if within == "many":
                 return (await monque.enqueue_many([NewJob("work", "new", unique=unique)]))[0]
             [job] = await in_transaction(monque, enqueue) if within == "transaction" else [await enqueue()]
-            return job  # type: ignore[no-any-return]
+            return job
 
         if isinstance(wanted, type):
             with pytest.raises(wanted):
@@ -181,7 +181,7 @@ class TestReplaced:
 
         stored = await only(collection)
         assert (job.fail_count, job.fail_reason) == (0, None)
-        assert abs(job.next_run_at - now()) < 30 * SECOND  # type: ignore[operator]
+        assert abs(job.next_run_at - now()) < 30 * SECOND
         assert not {"failReason", "crashCount", "lastCrash"} & stored.keys()
         assert stored["history"] == []
 
@@ -289,7 +289,7 @@ class TestDebounce:
         assert (first.enqueued, second.enqueued) == (NEW, REPLACED)
         assert (first.id, stored["data"]) == (second.id, 2)
         assert stored["nextRunAt"] - stored["updatedAt"] == MINUTE
-        assert second.next_run_at >= first.next_run_at  # type: ignore[operator]
+        assert second.next_run_at >= first.next_run_at
 
     async def test_it_waits_no_longer_than_max_wait_after_the_first_call(
         self, monque: Monque, collection: Collection
@@ -390,7 +390,7 @@ class TestByData:
         assert (await order.schedule("@daily", Order(1))).unique_key == "order"
         for settings in ({"unique": KEEP}, {"debounce": SECOND}):
             with pytest.raises(ConfigurationError, match="cannot be given for a schedule"):
-                await order.schedule("@daily", Order(1), **settings)  # type: ignore[arg-type]
+                await order.schedule("@daily", Order(1), **settings)
 
     async def test_a_missing_field_is_an_error(self, monque: Monque) -> None:
         with pytest.raises(PayloadError, match=r"has no field 'item\.sku'"):
@@ -416,12 +416,12 @@ class TestMany:
         jobs = await monque.enqueue_many(
             [
                 NewJob("work", 1),
-                NewJob("work", 2, unique=Unique("waits", **replace)),  # type: ignore[arg-type]
+                NewJob("work", 2, unique=Unique("waits", **replace)),
                 NewJob("work", 3, unique_key="waits"),
-                NewJob("work", 4, unique=Unique("runs", **start)),  # type: ignore[arg-type]
-                NewJob("work", 5, unique=Unique("runs", **replace)),  # type: ignore[arg-type]
+                NewJob("work", 4, unique=Unique("runs", **start)),
+                NewJob("work", 5, unique=Unique("runs", **replace)),
                 NewJob("work", 6, unique_key="plain"),
-                NewJob("work", 7, unique=Unique("fresh", **start)),  # type: ignore[arg-type]
+                NewJob("work", 7, unique=Unique("fresh", **start)),
             ]
         )
 

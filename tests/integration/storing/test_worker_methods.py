@@ -93,7 +93,7 @@ class TestStoring:
 
     async def test_an_unknown_option_is_refused(self, send_email: Worker[Any]) -> None:
         with pytest.raises(ConfigurationError, match="no setting 'retries'"):
-            await send_email.enqueue(ADA, retries=3)  # type: ignore[call-arg]
+            await send_email.enqueue(ADA, retries=3)
 
     def test_its_options_are_those_of_the_monque(self) -> None:
         def keywords(method: Callable[..., Any]) -> set[str]:

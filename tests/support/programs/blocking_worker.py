@@ -6,6 +6,8 @@ Its job `blocks` sleeps on the loop, so that nothing else of the process goes on
 import asyncio
 import sys
 import time
+from dataclasses import replace
+from datetime import timedelta
 
 from reporting import WATCHED, say, say_events
 
@@ -13,7 +15,8 @@ from monque import Job, Monque
 
 
 async def main(uri: str) -> None:
-    monque = Monque(uri, options=WATCHED)
+    # No thread sends heartbeats meanwhile.
+    monque = Monque(uri, options=replace(WATCHED, longest_block=timedelta(milliseconds=1)))
 
     @monque.worker("blocks")
     async def blocks(job: Job[float]) -> None:

@@ -1,7 +1,8 @@
 """A worker process whose clock jumps while it works: `jumping_worker.py URI`.
 
 It obeys lines on standard input: `jump HOURS` moves its clock, `store NAME SECONDS` stores a job that is
-due after these seconds. Its jobs: `work` says what it was given, `long` runs until `let go`, `fails` fails.
+due after these seconds. Its jobs: `work` says what it was given, `long` runs until `let go`, `fails` fails,
+`naps` sleeps for two seconds.
 """
 
 import asyncio
@@ -35,6 +36,10 @@ async def main(uri: str, clock: time_machine.Traveller) -> None:
     @monque.worker("fails")
     async def fails(job: Job[None]) -> None:
         raise ValueError("no")
+
+    @monque.worker("naps")
+    async def naps(job: Job[None]) -> None:
+        await job.sleep("nap", timedelta(seconds=2))
 
     async def obey(order: str, *words: str) -> None:
         if order == "jump":
