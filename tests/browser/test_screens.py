@@ -14,7 +14,8 @@ from monque.web.groups import shape_of
 from support.aliases import Collection, Database
 from support.axe import findings
 from support.browsing import OpenDashboard, Watch
-from support.jobs import claimed
+from support.clocks import ago
+from support.jobs import claimed, document
 from support.operating import TIMEOUT, a_shop, failed
 from support.scale import FULL
 from support.waits import in_line, receiving
@@ -153,6 +154,49 @@ async def test_full(open_dashboard: OpenDashboard, paths: list[str], half: int) 
     for path in paths[half::2]:
         await go(page, path)
         found += await wrong(page, path)
+
+    assert not found, "\n".join(found)
+
+
+async def test_the_widest_values_of_each_column_fit_at_each_width(
+    open_dashboard: OpenDashboard, collection: Collection
+) -> None:
+    """Which texts are widest depends on the time of day: "started 59 min ago", "12 min 34 s"."""
+    long_ago = ago(hours=23, minutes=59)
+    wide = claimed(
+        "WWWWWWWWWWWWWWWW",
+        name="W" * 60,
+        failCount=8,
+        maxAttempts=1000,
+        claimedAt=long_ago,
+        lockedAt=long_ago,
+        createdAt=ago(days=300),
+        failReason="W" * 200,
+    )
+    ended = document(
+        name="a-name-of-usual-length",
+        status="cancelled",
+        failCount=100,
+        createdAt=ago(minutes=59),
+        updatedAt=ago(minutes=59),
+        cancelReason="Because " * 9,
+    )
+    await collection.insert_many([wide, ended])
+    page = await open_dashboard()
+    await loaded(page)
+
+    await go(page, "/jobs")
+    await expect(page.locator("tbody tr")).to_have_count(2)
+    found: list[str] = []
+    for width in (1440, 1366, 1280, 1279, 1024, 800, 799):
+        await page.set_viewport_size({"width": width, "height": 800})
+        found += await too_wide(page, f"/jobs at {width} px")
+    await page.set_viewport_size({"width": 1280, "height": 800})
+    await page.get_by_role("button", name="Choose columns…").click()
+    for column in ("Payload", "Wait"):
+        await page.get_by_label(column, exact=True).check()
+    await page.keyboard.press("Escape")
+    found += await too_wide(page, "/jobs with all columns")
 
     assert not found, "\n".join(found)
 

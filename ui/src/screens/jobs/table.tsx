@@ -21,8 +21,9 @@ interface Props {
 export function JobTable({ caption, rows, columns, selection, onSelect, onChange }: Props) {
   const order = rows.map((row) => row.job.id);
   const some = selection !== undefined && selection.ids.size > 0;
+  const scrolls = columns.some(({ key }) => key === "payload" || key === "wait"); // more than there is room for
   return (
-    <div class="table">
+    <div class={scrolls ? "table wide" : "table"}>
       <table class="cards jobs">
         <caption>{caption}</caption>
         <thead>
