@@ -19,7 +19,7 @@ from support.aliases import Collection
 from support.browsing import Serve, Visit, Watch, serving
 from support.counted import Counted
 from support.jobs import document
-from support.serving import free_port
+from support.ports import free_port
 from support.waiting import eventually
 
 TABS = 12

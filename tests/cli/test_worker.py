@@ -22,6 +22,7 @@ from pymongo.collection import Collection
 
 from support.clocks import ago
 from support.jobs import document
+from support.ports import free_port
 from support.scale import at_scale
 
 APPS = Path(__file__).parent / "apps"
@@ -39,12 +40,6 @@ def until(fact: Callable[[], bool], *, within: float = 60.0) -> None:
     while not fact():
         assert time.monotonic() < deadline, "it never came true"
         time.sleep(0.02)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
 
 
 def ask(port: int, path: str) -> tuple[int, dict[str, str]]:

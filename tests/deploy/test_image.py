@@ -35,8 +35,8 @@ from support.clocks import ahead
 from support.deploying import DEPLOY, manifest, option, steps
 from support.jobs import claimed, document
 from support.packaging import ROOT, Tree
+from support.ports import free_port
 from support.proxy import Proxy
-from support.serving import free_port
 from support.waiting import eventually
 
 TOKEN = "of a secret"

@@ -16,8 +16,9 @@ import pytest
 from monque import Monque
 from monque.embedded import EmbeddedMongo
 from support.aliases import Database
+from support.ports import free_port
 from support.programs.child import uri_of
-from support.serving import free_port, is_up, program
+from support.serving import is_up, program
 from support.web import KEY
 
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "http-api.md"

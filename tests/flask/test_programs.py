@@ -15,8 +15,9 @@ from bson import ObjectId
 from docs.run_page import blocks, located
 from support.aliases import Collection
 from support.jobs import document
+from support.ports import free_port
 from support.programs.child import Child
-from support.serving import example, free_port, is_up, program
+from support.serving import example, is_up, program
 from support.waiting import eventually
 from support.web import KEY
 

@@ -14,8 +14,9 @@ from docs.run_page import blocks, located
 from monque.embedded import EmbeddedMongo
 from support.aliases import Collection, Database
 from support.jobs import document
+from support.ports import free_port
 from support.programs.child import uri_of
-from support.serving import example, free_port, is_up, program
+from support.serving import example, is_up, program
 from support.waiting import eventually
 from support.web import KEY
 

@@ -30,8 +30,9 @@ from support.asgi_stream import asgi_stream
 from support.examples import routes, send
 from support.jobs import document
 from support.places import short_folder
+from support.ports import free_port
 from support.programs.child import Child, uri_of
-from support.serving import free_port, is_up, program
+from support.serving import is_up, program
 from support.traffic import Traffic
 from support.waiting import eventually
 from support.web import KEY, Client, client_of, key_cookie

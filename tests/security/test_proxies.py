@@ -14,8 +14,9 @@ from monque.embedded import EmbeddedMongo
 from support.aliases import Collection, Database
 from support.jobs import document
 from support.nginx import needs_nginx, nginx
+from support.ports import free_port
 from support.programs.child import uri_of
-from support.serving import free_port, is_up, program
+from support.serving import is_up, program
 from support.waiting import eventually
 from support.web import KEY, basic
 

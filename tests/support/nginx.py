@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from support.serving import free_port, is_up, running
+from support.ports import free_port
+from support.serving import is_up, running
 
 # Users have no `sbin` on their PATH.
 _NGINX = shutil.which("nginx", path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin"]))

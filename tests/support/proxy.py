@@ -9,6 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Self
 
+from support.ports import free_port
+
 _HEADER = struct.Struct("<iiii")
 
 Matcher = Callable[[bytes], bool]
@@ -59,7 +61,7 @@ class Proxy:
     def __init__(self, upstream: tuple[str, int | None]) -> None:
         self._host, self._upstream_port = upstream
         self._server: asyncio.Server | None = None
-        self._port = 0
+        self._port = free_port()
         self._links: set[_Link] = set()
         self._traps: list[Trap] = []
         self._frozen = False
@@ -106,7 +108,6 @@ class Proxy:
         """Take connections again, on the same port."""
         self._frozen = False
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
-        self._port = self._server.sockets[0].getsockname()[1]
 
     def _set(self, trap: Trap) -> Trap:
         self._traps.append(trap)

@@ -25,6 +25,8 @@ from pymongo.errors import PyMongoError
 
 from monque.embedded import find_mongod
 
+from .ports import free_port  # `chaos` imports this module as `tests.support.servers`
+
 _PREFIX = "monque-nodes-"
 _START_TIMEOUT = 60.0
 _REPLICA_SET = "faulty"
@@ -54,7 +56,7 @@ class Node:
     ) -> None:
         self.folder = folder
         self.folder.mkdir()
-        self.port = _free_port()
+        self.port = free_port()
         self._replica_set = replica_set
         self._fail_points = fail_points
         self._forgetful = forgetful
@@ -78,7 +80,7 @@ class Node:
         while not self._answers(deadline):
             # It ended at once: somebody may have taken the port meanwhile.
             assert time.monotonic() < deadline, f"mongod does not start: {self._log_tail()}"
-            self.port = _free_port()
+            self.port = free_port()
             self.launch()
 
     def launch(self) -> None:
@@ -308,12 +310,6 @@ def killed(node: Node) -> Iterator[None]:
         yield
     finally:
         node.launch()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _remove_leftovers() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -15,18 +13,6 @@ from typing import Any
 from support.programs.child import Child
 
 TESTS = Path(__file__).parents[1]
-
-
-# Systems give out ports from 32768 on: one below is not taken by a connection of another test meanwhile.
-_PORTS = range(20_000, 32_768)
-
-
-def free_port() -> int:
-    """A port on which nothing listens, and that no system gives away by itself."""
-    while True:
-        port = random.choice(_PORTS)
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
 
 
 @asynccontextmanager

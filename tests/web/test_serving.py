@@ -12,8 +12,9 @@ import pytest
 
 from monque.embedded import EmbeddedMongo
 from support.aliases import Database
+from support.ports import free_port
 from support.programs.child import Child, uri_of
-from support.serving import free_port, is_up, program
+from support.serving import is_up, program
 from support.sse import EventStream, visiting
 
 pytestmark = pytest.mark.thorough
