@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import signal
 import time
@@ -21,10 +20,9 @@ from support.jobs import statuses
 from support.options import QUICK, WATCHFUL
 from support.programs.child import Child, child
 from support.proxy import Proxy
+from support.scale import FULL, at_scale
 from support.servers import Servers, failing
 from support.waiting import Events, eventually, reaches
-
-FULL = bool(os.environ.get("MONQUE_TEST_FULL"))
 
 
 @pytest.fixture
@@ -39,12 +37,14 @@ def stays(said: list[str], killed_at: float) -> list[Stay]:
     return [Stay("work", since, ends.get(run, killed_at), run) for run, since in begins.items()]
 
 
+@pytest.mark.timeout(at_scale(590, 120))
 @pytest.mark.parametrize("limit", [1, 2, 7] if FULL else [2])
 @pytest.mark.usefixtures("brief_transactions")  # one that dies within its recovery leaves one open
 async def test_processes_that_are_killed_never_run_one_too_many(
     uri: str, make_monque: Make, collection: Collection, limit: int
 ) -> None:
-    processes, seconds, jobs = (20, 600.0, 5_000 * limit) if FULL else (3, 1.0, 60)
+    # For ten minutes, and by key: test_killed_lines.py.
+    processes, seconds, jobs = (20, 60.0, 500 * limit) if FULL else (3, 1.0, 60)
     monque = await make_monque().open()
     await monque.enqueue_many([NewJob("work") for _ in range(jobs)])
     runs: list[Stay] = []
