@@ -104,6 +104,8 @@ class Node:
     def freeze(self) -> None:
         """Stop it answering, with all connections open."""
         os.kill(self.pid, signal.SIGSTOP)
+        # On a busy machine its threads go on until the one that takes the signal has its turn.
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED)
 
     def thaw(self) -> None:
         """Let it go on."""

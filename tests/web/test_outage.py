@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from monque import Trends
 from monque.web import Limits, dashboard
+from monque.web.desk import Setup
 from monque.web.route import Need
 from support.aliases import Collection, Make
 from support.examples import routes, send
@@ -94,3 +95,22 @@ async def test_without_its_database_health_is_200_and_unavailable(
         await eventually(lambda: health_is("ok"), within=60)
         await proxy.cut()
         await eventually(lambda: health_is("unavailable"), within=60)
+
+
+async def test_a_dashboard_is_closed_only_when_entries_of_the_trail_have_ended(make_monque: Make) -> None:
+    """Its Monque is closed next. Such an entry is written while nobody waits for it: the database is away."""
+    ends = []
+
+    async def entry() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ends.append("entry")
+
+    setup = Setup(await make_monque(options=QUICK).open())
+    setup.go_on(entry())
+    await asyncio.sleep(0)
+    await setup.close()
+
+    assert ends == ["entry"]

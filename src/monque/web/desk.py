@@ -169,9 +169,10 @@ class Setup:
         task.add_done_callback(self._recording.discard)
 
     async def close(self) -> None:
-        """End the reads that are under way."""
+        """End what is under way."""
         for task in self._recording:
             task.cancel()
+        await asyncio.gather(*self._recording, return_exceptions=True)
         await self.looks.close()
         await self.pulse.close()
         await self.outage.close()

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
@@ -43,12 +43,13 @@ def ask(address: str, path: str) -> Any:
         return json.load(answer)
 
 
-def address_in(stream: IO[str]) -> str:
-    line = stream.readline()
+def address_of(shop: subprocess.Popen[str]) -> str:
+    assert shop.stdout is not None
+    line = shop.stdout.readline()
     found = re.fullmatch(
         r"The shop is open: (http://127\.0\.0\.1:\d+/)(\?key=\S+) \(Ctrl-C closes it\)\n", line
     )
-    assert found, line
+    assert found, line or shop.communicate(timeout=60)[1]
     assert found[2] == f"?key={KEY}"
     return found[1]
 
@@ -81,8 +82,7 @@ def is_alive(pid: int) -> bool:
 async def test_the_shop_moves_fails_loses_an_instance_and_ends_without_a_trace(folder: Path) -> None:
     shop = start(folder)
     try:
-        assert shop.stdout is not None
-        address = address_in(shop.stdout)
+        address = address_of(shop)
         instances = ask(address, "instances")["instances"]
         pids = {instance["pid"] for instance in instances}
         assert {instance["id"] for instance in instances} == {"shop-1", "shop-2", "shop-3"}
@@ -115,8 +115,7 @@ async def test_the_shop_moves_fails_loses_an_instance_and_ends_without_a_trace(f
 async def test_instances_end_with_a_shop_that_is_killed(folder: Path) -> None:
     shop = start(folder)
     try:
-        assert shop.stdout is not None
-        address = address_in(shop.stdout)
+        address = address_of(shop)
         pids = [instance["pid"] for instance in ask(address, "instances")["instances"]]
     finally:
         shop.kill()
