@@ -581,7 +581,7 @@ class Management(Looking, ScheduleManagement, Signalling):
             limit: Only a piece: the first so many jobs that match, in the order of their ids; 1 to 10,000.
             after: Where the piece begins: the `next` of the one before.
             on_piece: Called after each piece with the result so far; it may be async. An error that it raises
-                ends the action.
+                ends the action; after the last piece it is done.
             actor: Who does this.
             via: By which way: `web` or `cli`. It is given with *actor*.
             note: Why; `cancel` and `stop` keep it with the jobs, too. At most 1,000 characters.

@@ -324,6 +324,7 @@ class BulkEntry:
     def __init__(self, trail: AuditTrail, **about: Any) -> None:
         self._trail, self._about = trail, about
         self.id = ObjectId()
+        self._is_over = False
 
     async def add(self, result: BulkResult, *, is_last: bool) -> bool:
         """Add a piece; return False if the action had ended before, and its last piece is sent once more."""
@@ -334,7 +335,9 @@ class BulkEntry:
             errors=len(result.errors),
             job_ids=[job_id for job_id in result.job_ids if key_of(job_id) not in refused],
         )
-        if (added := await self._trail.add(self.id, piece, is_open=not is_last)) is None:
+        added = await self._trail.add(self.id, piece, is_open=not is_last)
+        self._is_over = is_last
+        if added is None:
             log(piece)  # the log has it, whatever the trail has
             return True
         self.id, before = added
@@ -346,7 +349,9 @@ class BulkEntry:
         return before is None or before.get("open") is True
 
     async def fail(self, error: Exception) -> None:
-        """Note that a piece has failed; the next one that succeeds makes up for it."""
+        """Note that a piece has failed; the next one that succeeds makes up for it. One that is over is done."""
+        if self._is_over:
+            return
         texts = [each for each in (self._about["note"], _reason(error)) if each and isinstance(each, str)]
         piece = new_entry(**{**self._about, "outcome": _outcome(error), "note": " ".join(texts) or None})
         log(piece)

@@ -541,6 +541,25 @@ async def test_an_error_of_on_piece_ends_the_action_after_that_piece(
     assert await statuses(collection) == {"pending": 2, "failed": 3}
 
 
+@pytest.mark.parametrize("limit", [None, 5])
+async def test_an_error_of_on_piece_after_the_last_piece_does_not_make_a_done_action_a_failed_one(
+    monque: Monque, collection: Collection, limit: int | None
+) -> None:
+    await collection.insert_many(document(status="failed") for _ in range(5))
+    events = Events(monque)
+
+    def refuse(result: BulkResult) -> None:
+        raise RuntimeError("the terminal is gone")
+
+    with pytest.raises(RuntimeError, match="the terminal is gone"):
+        await monque.bulk("retry", FAILED, on_piece=refuse, limit=limit, **ADA)
+
+    assert events.all == [JobsRetried(count=5)]
+    [entry] = await entries(monque)
+    assert (entry.outcome, entry.count) == ("done", 5)
+    assert await statuses(collection) == {"pending": 5}
+
+
 def test_blocking_code_hears_of_pieces_in_its_own_thread(server: EmbeddedMongo, database: Database) -> None:
     heard: list[threading.Thread] = []
     with SyncMonque(uri_of(server, database)) as monque:
