@@ -11,8 +11,7 @@ import pytest
 from click.testing import Result
 from pymongo.collection import Collection
 
-from monque import Options
-from monque.cli import top
+from monque import JobStuck, Options
 from monque.cli.top import Watcher
 from monque.sync import SyncMonque
 from support.clocks import ago, now
@@ -64,7 +63,7 @@ def test_a_run_that_was_told_to_stop_is_marked(
     asked = {"at": ago(minutes=5), "by": "operator"}
     jobs.insert_many([claimed("me", name="plain"), claimed("me", name="asked", cancel=asked)])
     first = {run.job.name: run.state for run in watcher.look().running}
-    monkeypatch.setattr(top, "_STUCK_AFTER", timedelta(0))
+    monkeypatch.setattr(JobStuck, "_after", timedelta(0))
     second = {run.job.name: run.state for run in watcher.look().running}
 
     assert first == {"plain": "", "asked": "stopping"}

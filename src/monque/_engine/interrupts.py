@@ -123,11 +123,7 @@ def _may_be_stopped(claimed: Held | Run) -> bool:
 
 logger = logging.getLogger("monque")
 
-# A handler that has not ended this long (in seconds) after it was told to stop will hardly do so by itself.
-# One that cleans up slowly may take half of it.
-_STUCK_AFTER = 30.0
-
-# One whose job waits may clean up for longer: nobody is waiting for its end.
+# A handler whose job waits may clean up for longer than others (in seconds): nobody is waiting for its end.
 _STUCK_AFTER_WAIT = 300.0
 
 # While a handler is stuck, how often to look whether it has ended, for the gauge.
@@ -149,7 +145,7 @@ class Interrupts:
         """Tell the handler to stop, and look later whether it has."""
         if run.interrupt(why):
             run.caller.stop(run, why)
-            after = _STUCK_AFTER_WAIT if why == "waiting" else _STUCK_AFTER
+            after = _STUCK_AFTER_WAIT if why == "waiting" else JobStuck._after.total_seconds()
             loop = asyncio.get_running_loop()
             loop.call_later(after, self._check_stuck, run, why, after, context=self._variables)
 

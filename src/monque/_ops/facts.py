@@ -25,6 +25,7 @@ from monque._store.store import Store
 from monque._store.transitions import operators
 from monque._time.cron import Cron
 from monque._values.errors import ConfigurationError
+from monque._values.events import JobStuck
 from monque._values.job import Job
 from monque._values.options import Options
 from monque._values.views import Diagnosis, DueJobs, IndexState, IndexView, UseView
@@ -44,9 +45,6 @@ _TWO_SWEEPS = timedelta(minutes=2)
 
 # A line that stands still for so long is worth a word.
 _LONG_TURN = timedelta(hours=1)
-
-# As long as an instance waits before it emits `job:stuck`.
-_STUCK_AFTER = timedelta(seconds=30)
 
 
 async def examine(store: Store, options: Options, uses: Iterable[str]) -> Diagnosis:
@@ -200,7 +198,7 @@ async def _count(store: Store, query: Document) -> int:
 
 async def _stuck(store: Store) -> list[Job[Any]]:
     """Jobs that run though they were told to stop a while ago, or somebody asked for it."""
-    stuck = operators.stuck(asked_before=store.clock.now() - _STUCK_AFTER)
+    stuck = operators.stuck(asked_before=store.clock.now() - JobStuck._after)
     found = await decoding.find(store.collection, stuck, sort={"updatedAt": 1}, limit=_MOST_STALE)
     return [to_job(document, store.read) for document in found]
 

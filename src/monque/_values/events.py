@@ -163,6 +163,8 @@ class JobStuck(Event):
     """
 
     kind: ClassVar[str] = "job:stuck"
+    # One that cleans up slowly may take half of it; after twice as long it will hardly end by itself.
+    _after: ClassVar[timedelta] = timedelta(seconds=30)
     job: Job[Any]
     why: Interruption
     running_for: timedelta

@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from monque import ConnectionError, Job, JobFilter, JobStatus, Monque, Pause, QueueDepth
+from monque import ConnectionError, Job, JobFilter, JobStatus, JobStuck, Monque, Pause, QueueDepth
 from monque._views.live import NO_RATE, LiveReads, Rate, Reading, rates_of
 from monque._views.text import shown_id
 from monque.cli.output import (
@@ -44,9 +44,6 @@ _LONGEST_READ = timedelta(seconds=30)
 _MOST_RUNNING = 20
 _MOST_FAILURES = 8
 _LATELY = 100
-
-# As long as an instance waits before it emits `job:stuck`.
-_STUCK_AFTER = timedelta(seconds=30)
 
 
 @click.command()
@@ -111,7 +108,7 @@ class Run:
     @property
     def state(self) -> str:
         """Empty, `stopping`, or `stuck` if it does not stop though it was told to, for whatever reason."""
-        waits_long = self.stopping_for is not None and self.stopping_for > _STUCK_AFTER
+        waits_long = self.stopping_for is not None and self.stopping_for > JobStuck._after
         if waits_long or self.job.stuck_since is not None:
             return "stuck"
         return "" if self.stopping_for is None else "stopping"

@@ -18,6 +18,7 @@ from monque import (
     JobFilter,
     JobStateError,
     JobStatus,
+    JobStuck,
     JobTimeoutError,
     Monque,
     NewJob,
@@ -379,7 +380,7 @@ class Gauges(Observer):
 async def test_a_handler_that_does_not_stop_is_reported_once(
     monque: Monque, collection: Collection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(interrupts, "_STUCK_AFTER", 0.1)
+    monkeypatch.setattr(JobStuck, "_after", timedelta(seconds=0.1))
     monkeypatch.setattr(interrupts, "_STUCK_CHECK", 0.05)
     gauges, deaf = Gauges(), Deaf()
     monque.observe(gauges)
@@ -406,7 +407,7 @@ def no_longer_stuck(gauges: Gauges) -> None:
 async def test_its_owner_tells_others_with_a_heartbeat(
     make_monque: Make, collection: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(interrupts, "_STUCK_AFTER", 0.05)
+    monkeypatch.setattr(JobStuck, "_after", timedelta(seconds=0.05))
     monque = await make_monque(options=replace(QUICK, heartbeat_interval=timedelta(seconds=0.1))).open()
     deaf = Deaf()
     job, events = await begin(monque, deaf.swallow, timeout=SHORT)
@@ -435,7 +436,7 @@ async def is_marked(monque: Monque) -> None:
 async def test_a_handler_that_stops_in_time_is_not_stuck(
     monque: Monque, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(interrupts, "_STUCK_AFTER", 0.1)
+    monkeypatch.setattr(JobStuck, "_after", timedelta(seconds=0.1))
     _, events = await begin(monque, endless, timeout=SHORT)
     await events.wait("job:fail")
     await asyncio.sleep(0.3)

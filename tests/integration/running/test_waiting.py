@@ -16,6 +16,7 @@ from monque import (
     ConfigurationError,
     Job,
     JobStatus,
+    JobStuck,
     Monque,
     Observer,
     Trends,
@@ -749,7 +750,7 @@ class TestOtherReasonsToStop:
     async def test_a_handler_that_unwinds_is_stuck_later_than_others(
         self, monque: Monque, events: Events, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("monque._engine.interrupts._STUCK_AFTER", 0.05)
+        monkeypatch.setattr(JobStuck, "_after", timedelta(seconds=0.05))
         monkeypatch.setattr("monque._engine.interrupts._STUCK_AFTER_WAIT", 0.4)
         _, pause, _ = await self.unwinding(monque)
         await asyncio.sleep(0.2)
@@ -762,7 +763,7 @@ class TestOtherReasonsToStop:
 
 def test_a_handler_that_unwinds_has_five_minutes() -> None:
     assert interrupts._STUCK_AFTER_WAIT == 300
-    assert interrupts._STUCK_AFTER == 30
+    assert JobStuck._after == timedelta(seconds=30)
 
 
 async def eventually_ended(monque: Monque, job: Job[Any]) -> Job[Any]:
