@@ -349,7 +349,7 @@ class BulkEntry:
         return before is None or before.get("open") is True
 
     async def fail(self, error: Exception) -> None:
-        """Note that a piece has failed; the next one that succeeds makes up for it. One that is over is done."""
+        """Note that a piece has failed; the next one that succeeds makes up for it, the last one has."""
         if self._is_over:
             return
         texts = [each for each in (self._about["note"], _reason(error)) if each and isinstance(each, str)]

@@ -100,7 +100,7 @@ async def audit(desk: Desk, query: OpsAuditQuery) -> OpsAuditPage:
     entries = [
         await _entry(desk, entry) for entry in page.entries if await desk.may(Action.AUDIT, _name_of(entry))
     ]
-    return OpsAuditPage(server_time=iso(desk.now()), entries=entries, **known(next_cursor=page.cursor))
+    return OpsAuditPage(entries=entries, **known(next_cursor=page.cursor))
 
 
 @route("GET", "/audit/choices", right=Action.AUDIT)
@@ -113,7 +113,7 @@ async def audit_choices(desk: Desk) -> OpsAuditChoices:
     )
     actors = {entry.actor for entry in page.entries if await desk.may(Action.AUDIT, _name_of(entry))}
     actions = [OpsAuditAction(words=words, actions=list(names)) for words, names in KINDS_OF_ACTIONS.items()]
-    return OpsAuditChoices(server_time=iso(desk.now()), actors=sorted(actors), actions=actions)
+    return OpsAuditChoices(actors=sorted(actors), actions=actions)
 
 
 @route("GET", "/audit/export", right=Action.AUDIT, media_type="application/x-ndjson", download="audit.jsonl")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from pydantic import Field
 
 from monque import Job, JobFilter, JobPage
-from monque._views.text import id_text, iso, iso_or_none, milliseconds
+from monque._views.text import id_text, iso_or_none, milliseconds
 from monque.web.access.permissions import Action
 from monque.web.access.redaction import MASK
 from monque.web.desk import Desk, name_of, seldom
@@ -95,7 +95,6 @@ async def batch(desk: Desk, query: OpsBatchQuery) -> OpsBatch:
     first, active = counted.first, counted.states.pending + counted.states.processing
     left = active / counted.per_minute * _MINUTE if active and counted.per_minute else None
     return OpsBatch(
-        server_time=iso(desk.now()),
         label=query.label,
         states=counted.states,
         total=counted.total,

@@ -152,7 +152,6 @@ async def bulk_preview(desk: Desk, body: OpsBulkPreviewBody) -> OpsBulkPreview:
         )
     states = operation.applies_to
     return OpsBulkPreview(
-        server_time=iso(desk.now()),
         count=counts.count,
         capped=counts.capped,
         by_status=dict(counts.by_status),
@@ -209,7 +208,6 @@ async def _piece(
         async with desk.audited(replace(draft, count=0, errors=0)):
             pass
     return OpsBulkResult(
-        server_time=iso(desk.now()),
         count=result.count + result.requested,
         skipped=result.skipped,
         errors=[OpsBulkError(id=id_text(each.job_id), error=each.error) for each in result.errors],

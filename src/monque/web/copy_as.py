@@ -86,7 +86,7 @@ async def copy_as(desk: Desk, body: OpsCopyBody) -> OpsWays:
     """Requests as commands and as curl."""
     has_index = await lists_failures(desk)
     ways = [way(each, body.root, by_failure=has_index) for each in body.requests]
-    return OpsWays(server_time=iso(desk.now()), ways=ways)
+    return OpsWays(ways=ways)
 
 
 def way(request: OpsRequest, root: str, *, by_failure: bool = False) -> OpsWay:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from monque import Job, JobFilter, JobStatus
-from monque._views.text import iso, iso_or_none
+from monque._views.text import iso_or_none
 from monque.web.access.permissions import Action
 from monque.web.access.redaction import MASK
 from monque.web.desk import Desk
@@ -65,7 +65,7 @@ class OpsExplanationAnswer(OpsExplanation, Answer):
 @route("GET", "/jobs/{id}/explanation")
 async def explanation(desk: Desk, job: Job[Any]) -> OpsExplanationAnswer:
     """The reason why a job does not run."""
-    return OpsExplanationAnswer(**(await _explain(desk, job)).as_set(), server_time=iso(desk.now()))
+    return OpsExplanationAnswer(**(await _explain(desk, job)).as_set())
 
 
 @route("GET", "/queue/explanation")
@@ -81,7 +81,7 @@ async def queue_explanation(desk: Desk, query: OpsNameQuery) -> OpsExplanationAn
             evidence=[],
             remedies=[],
         )
-    return OpsExplanationAnswer(**shown.as_set(), server_time=iso(desk.now()))
+    return OpsExplanationAnswer(**shown.as_set())
 
 
 async def explain_queue(desk: Desk, name: str) -> OpsExplanation | None:

@@ -98,7 +98,6 @@ async def failures(desk: Desk, query: OpsFailuresQuery) -> OpsGroupList:
     looked, capped = (groups[0].looked, groups[0].capped) if groups else (0, False)
     others = groups[_MOST_GROUPS:]
     return OpsGroupList(
-        server_time=iso(desk.now()),
         groups=groups[:_MOST_GROUPS],
         looked=looked,
         capped=capped or bool(others),
@@ -124,7 +123,6 @@ async def failure(desk: Desk, fingerprint: str, query: OpsWindowQuery) -> OpsGro
         keys = differing_keys([each.payload for each in seen])
     return OpsGroupAnswer(
         **shown.as_set(),
-        server_time=iso(desk.now()),
         samples=await job_rows(desk, jobs),
         **known(differing_keys=keys),
     )

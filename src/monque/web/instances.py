@@ -121,7 +121,7 @@ async def instances(desk: Desk) -> OpsInstanceList:
 
     Also owners of claims that report nothing.
     """
-    return OpsInstanceList(server_time=iso(desk.now()), instances=await _all_instances(desk))
+    return OpsInstanceList(instances=await _all_instances(desk))
 
 
 @route("GET", "/instance")
@@ -134,7 +134,7 @@ async def instance(desk: Desk, query: OpsInstanceQuery) -> OpsInstanceAnswer:
         instance = await _find_instance(desk, query.id)
     if instance is None:
         raise NotFoundError("No instance with this id is in the register, and none holds a claim.")
-    return OpsInstanceAnswer(**instance.as_set(), server_time=iso(desk.now()))
+    return OpsInstanceAnswer(**instance.as_set())
 
 
 async def _find_instance(desk: Desk, instance_id: str) -> OpsInstance | None:
@@ -195,7 +195,7 @@ async def instance_lost(desk: Desk, query: OpsInstanceQuery) -> OpsLostRunList:
     if instance is None:
         raise NotFoundError("No instance with this id is in the register.")
     if instance.alive or instance.seen_at is None:
-        return OpsLostRunList(server_time=iso(desk.now()), runs=[], capped=False)
+        return OpsLostRunList(runs=[], capped=False)
     lost = JobFilter(lost_by=instance.id, updated_after=instance.seen_at)
     page = await desk.shared(
         ("lost", instance.id),
@@ -212,7 +212,6 @@ async def instance_lost(desk: Desk, query: OpsInstanceQuery) -> OpsLostRunList:
     jobs = await desk.readable(page.jobs)
     rows = await job_rows(desk, jobs)
     return OpsLostRunList(
-        server_time=iso(desk.now()),
         runs=[_lost_run(desk, job, row, instance.id) for job, row in zip(jobs, rows, strict=True)],
         capped=page.has_next_page,
     )
@@ -242,7 +241,6 @@ async def running(desk: Desk) -> OpsRunningList:
     """Running jobs, the longest first."""
     jobs = await processing(desk)
     return OpsRunningList(
-        server_time=iso(desk.now()),
         jobs=await longest_running(desk, MOST_RUNNING),
         capped=len(jobs) > MOST_RUNNING,
     )

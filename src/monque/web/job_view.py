@@ -326,7 +326,7 @@ async def whole_job(desk: Desk, job: Job[Any]) -> OpsJobAnswer:
     shown["related"] = await _related(desk, job, hidden=not seen.texts)
     if await desk.may(Action.AUDIT):
         shown["audit"] = await entries_of(desk, job.id, _MOST_ENTRIES)
-    return OpsJobAnswer(server_time=iso(desk.now()), **shown)
+    return OpsJobAnswer(**shown)
 
 
 def _written(desk: Desk, job: Job[Any]) -> dict[str, Any]:

@@ -187,7 +187,6 @@ async def jobs(desk: Desk, query: OpsJobsQuery) -> OpsJobList:
         page = await _page(desk, selected.filter, query, cursor)
     prefix = "" if query.due is None else f"{iso(now)}~"
     shown: dict[str, Any] = {
-        "server_time": iso(desk.now()),
         "jobs": await job_rows(desk, page.jobs),
     }
     for field, text in (("next", page.next_cursor), ("previous", page.previous_cursor)):
@@ -237,7 +236,6 @@ async def _slowest(desk: Desk, selected: Selected, query: OpsJobsQuery, by: Slow
         ),
     )
     return OpsJobList(
-        server_time=iso(desk.now()),
         jobs=await job_rows(desk, found.jobs),
         looked_at=found.looked_at,
         capped=found.capped,
@@ -290,9 +288,9 @@ async def count(desk: Desk, query: OpsSelection) -> OpsCount:
     await desk.demand(Action.READ, selected.filter)
     chosen = await with_group(desk, selected)
     if chosen is None:
-        return OpsCount(server_time=iso(desk.now()), count=0, capped=False)
+        return OpsCount(count=0, capped=False)
     count, capped = await _count(desk, chosen)
-    return OpsCount(server_time=iso(desk.now()), count=count, capped=capped)
+    return OpsCount(count=count, capped=capped)
 
 
 async def _count(desk: Desk, chosen: JobFilter) -> tuple[int, bool]:
@@ -321,7 +319,7 @@ async def payload(desk: Desk, job: Job[Any]) -> OpsPayload:
     """The whole payload of a job."""
     await desk.demand(Action.PAYLOAD, job)
     payload = await payload_of(desk, job)
-    return OpsPayload(server_time=iso(desk.now()), payload=extended(payload))
+    return OpsPayload(payload=extended(payload))
 
 
 @route("GET", "/jobs/{id}/attempts")
@@ -334,7 +332,7 @@ async def attempts(desk: Desk, job: Job[Any], query: OpsAttemptsQuery) -> OpsAtt
     attempts = attempts_of(desk, job, hidden=not seen.texts)
     end = max(0, len(attempts) - query.skip)
     page = attempts[max(0, end - MOST_ATTEMPTS) : end]
-    return OpsAttemptList(server_time=iso(desk.now()), attempts=page, total=len(attempts))
+    return OpsAttemptList(attempts=page, total=len(attempts))
 
 
 def _begin(query: OpsJobsQuery, now: datetime) -> tuple[datetime, str | None]:
@@ -392,8 +390,8 @@ def options_of(operation: Operation, body: Body) -> dict[str, Any]:
     }
 
 
-async def _deleted(desk: Desk, _done: None) -> OpsDeleted:
-    return OpsDeleted(server_time=iso(desk.now()), deleted=True)
+async def _deleted(_desk: Desk, _done: None) -> OpsDeleted:
+    return OpsDeleted(deleted=True)
 
 
 def _route_of(operation: Operation) -> Callable[..., Any]:
@@ -451,7 +449,7 @@ async def _as_enqueued(desk: Desk, stored: Job[Any]) -> OpsEnqueued:
     shown = await job_fields(desk, job, seen, targeted=True)
     if seen.hidden or seen.truncated is None:
         shown["payload"] = extended(seen.payload)
-    return OpsEnqueued(server_time=iso(desk.now()), created=stored.enqueued == "new", **shown)
+    return OpsEnqueued(created=stored.enqueued == "new", **shown)
 
 
 @route("POST", "/jobs", right=Action.ENQUEUE, audited="enqueue", shown=_as_enqueued, large=True)

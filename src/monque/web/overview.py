@@ -11,7 +11,7 @@ from pydantic import PlainSerializer, SkipValidation
 
 from monque import Diagnosis, __version__
 from monque._views.findings import Finding, findings
-from monque._views.text import iso, milliseconds
+from monque._views.text import milliseconds
 from monque.web.access.permissions import Action
 from monque.web.desk import Desk
 from monque.web.errors import BeingPreparedError, NotOfferedError, Problem
@@ -113,7 +113,6 @@ async def overview(desk: Desk, query: OpsOverviewQuery) -> OpsOverview:
         running=running,
         problems=shown,
         **known(groups=groups),
-        server_time=iso(desk.now()),
     )
 
 
@@ -151,7 +150,7 @@ async def _diagnosed(desk: Desk) -> Diagnosis:
 async def doctor(desk: Desk) -> OpsDoctor:
     """Findings about the set-up."""
     found = findings(await _diagnosed(desk))
-    return OpsDoctor(server_time=iso(desk.now()), findings=[_finding(each) for each in found])
+    return OpsDoctor(findings=[_finding(each) for each in found])
 
 
 def _looking_back(window: Window) -> OpsWindowQuery:
@@ -182,7 +181,6 @@ def _finding(finding: Finding) -> OpsFinding:
 async def me(desk: Desk) -> OpsMe:
     """The caller, their rights, and what this dashboard offers."""
     return OpsMe(
-        server_time=iso(desk.now()),
         actor=OpsActor(name=desk.caller.actor.name, details=dict(desk.caller.actor.details)),
         actions=[action.value for action in Action if await desk.may(action)],
         read_only=desk.setup.read_only,

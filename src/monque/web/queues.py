@@ -177,7 +177,6 @@ async def queues(desk: Desk) -> OpsQueueList:
     snapshot = await live_snapshot(desk)
     pauses = await desk.readable(await _pauses(desk))
     return OpsQueueList(
-        server_time=iso(desk.now()),
         queues=[OpsQueueRow(**OpsQueueRow.read(row)) for row in snapshot.rows.values()],
         pauses=[OpsPause(**OpsPause.read(each)) for each in pauses],
         recent=await readable_names(desk, (await _lately(desk)).recent),
@@ -245,7 +244,6 @@ async def queue(desk: Desk, query: OpsQueueQuery) -> OpsQueue:
             outlook=ahead.get(query.name),
             pause=pause and OpsPause(**OpsPause.read(pause)),
         ),
-        server_time=iso(desk.now()),
     )
 
 
@@ -312,7 +310,7 @@ async def lines(desk: Desk, query: OpsNameQuery) -> OpsLineList:
     sees = await desk.may(Action.PAYLOAD, query.name) and desk.redact.hook_of(query.name) is None
     keys = [known(key=error_text(desk, line.key)) if sees else {} for line in found]
     shown = [OpsLine(**OpsLine.read(line), **key) for line, key in zip(found, keys, strict=True)]
-    return OpsLineList(server_time=iso(desk.now()), name=query.name, lines=shown)
+    return OpsLineList(name=query.name, lines=shown)
 
 
 async def _lines_of(desk: Desk, name: str) -> Sequence[Line]:
@@ -331,14 +329,14 @@ async def pause(desk: Desk, body: OpsPauseBody) -> OpsPauseAnswer:
     """
     await desk.demand_for_all(Action.PAUSE, JobFilter(name=body.name))
     pause = await desk.monque.pause(body.name, until=body.until, reason=body.note, by=desk.caller.actor.name)
-    return OpsPauseAnswer(**OpsPause.read(pause), server_time=iso(desk.now()))
+    return OpsPauseAnswer(**OpsPause.read(pause))
 
 
 @route("POST", "/queue/resume", right=Action.PAUSE, audited="resume")
 async def resume(desk: Desk, body: OpsResumeBody) -> OpsResumed:
     """End a pause."""
     await desk.demand_for_all(Action.PAUSE, JobFilter(name=body.name))
-    return OpsResumed(server_time=iso(desk.now()), resumed=await desk.monque.resume(body.name))
+    return OpsResumed(resumed=await desk.monque.resume(body.name))
 
 
 def _servers(instances: list[Instance], name: str) -> list[OpsServer]:

@@ -18,11 +18,11 @@ from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
 from monque import Job, Schedule
-from monque._views.text import iso_or_none
+from monque._views.text import iso, iso_or_none
 from monque.web.access.permissions import Action
 from monque.web.desk import Desk, Draft
 from monque.web.errors import ChangedError, NotFoundError, Problem
-from monque.web.serialization import OpsNoteBody, id_of
+from monque.web.serialization import Answer, OpsNoteBody, id_of
 from monque.web.text import is_text
 
 V1 = "/api/v1"
@@ -245,6 +245,13 @@ route = Route
 
 async def perform(route: Route, desk: Desk, given: Given) -> Any:
     """Do what a route does: ask for its rights, find its job, call its function, write the trail."""
+    answer = await _performed(route, desk, given)
+    if isinstance(answer, Answer):
+        return answer.model_copy(update={"server_time": iso(desk.now())})
+    return answer
+
+
+async def _performed(route: Route, desk: Desk, given: Given) -> Any:
     if route.reads is not None:
         given = replace(given, body=route.reads(given.body))
     if route.audited is None:

@@ -134,7 +134,7 @@ _LIST_KEPT = timedelta(seconds=2)
 async def schedules(desk: Desk) -> OpsScheduleList:
     """All schedules."""
     shown = [await schedule_row(desk, each) for each in await readable_schedules(desk)]
-    return OpsScheduleList(server_time=iso(desk.now()), schedules=shown)
+    return OpsScheduleList(schedules=shown)
 
 
 @route("GET", "/schedules/lanes")
@@ -144,7 +144,7 @@ async def lanes(desk: Desk) -> OpsLanes:
     schedules, now = await readable_schedules(desk), desk.now()
     found = await asyncio.to_thread(lambda: {id_text(each.id): lane_of(each, now=now) for each in schedules})
     lanes = {each: [_band(band) for band in bands] for each, bands in found.items()}
-    return OpsLanes(server_time=iso(now), lanes=lanes)
+    return OpsLanes(lanes=lanes)
 
 
 async def all_schedules(desk: Desk) -> list[Schedule]:
@@ -232,7 +232,7 @@ async def whole_schedule(desk: Desk, found: tuple[Job[Any], Schedule]) -> OpsSch
     if await desk.may(Action.AUDIT):
         shown["audit"] = await entries_of(desk, job.id, _MOST_ENTRIES)
     actions = await _schedule_actions(desk, schedule)
-    return OpsScheduleAnswer(server_time=iso(now), actions=actions, **shown)
+    return OpsScheduleAnswer(actions=actions, **shown)
 
 
 _on_a_schedule = partial(route, right=Action.SCHEDULE, check=is_schedule)
@@ -263,7 +263,7 @@ async def schedule_delete(desk: Desk, job: Job[Any]) -> OpsUnscheduled:
     """Unschedule."""
     if not await desk.monque.unschedule(job.name, job.unique_key):
         raise _no_schedule(job)
-    return OpsUnscheduled(server_time=iso(desk.now()), deleted=True)
+    return OpsUnscheduled(deleted=True)
 
 
 @_on_a_schedule(
@@ -334,7 +334,6 @@ async def schedule_preview(desk: Desk, body: OpsSchedulePreviewBody) -> OpsSched
         times = next_within(body.cron, body.timezone, after=now, count=body.count)
         edges = edges_of(body.cron, body.timezone, now=now)
     return OpsSchedulePreview(
-        server_time=iso(now),
         next_runs=runs_in(body.timezone, times),
         edges=edges,
         **known(words=words_of(body.cron)),

@@ -10,7 +10,7 @@ from bson import ObjectId
 from pydantic import Field
 
 from monque import Job, JobFilter, Schedule
-from monque._views.text import id_text, iso
+from monque._views.text import id_text
 from monque.web.access.permissions import Action
 from monque.web.desk import Desk
 from monque.web.errors import ForbiddenError, Problem
@@ -69,7 +69,7 @@ async def search(desk: Desk, query: OpsSearchQuery) -> OpsSearch:
     found = {
         kind: task.result() if task in done and task not in failed else [] for kind, task in tasks.items()
     }
-    return OpsSearch(server_time=iso(desk.now()), partial=bool(late or failed), **found)
+    return OpsSearch(partial=bool(late or failed), **found)
 
 
 async def _search_jobs(desk: Desk, text: str) -> list[OpsFound]:

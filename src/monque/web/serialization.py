@@ -121,10 +121,20 @@ def known(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-class Answer(Dto):
-    """A whole answer: ages are counted from *server_time*, never from the reader's clock."""
+def _with_server_time(schema: dict[str, Any]) -> None:
+    required = {"serverTime", *schema.get("required", ())}
+    schema["required"] = [name for name in schema["properties"] if name in required]
 
-    server_time: Moment
+
+class Answer(Dto):
+    """A whole answer: ages are counted from *server_time*, never from the reader's clock.
+
+    Each answer has it; functions leave it out, and `perform` sets it.
+    """
+
+    model_config = ConfigDict(json_schema_extra=_with_server_time)
+
+    server_time: Moment = Field(default_factory=str)
 
 
 class Question(BaseModel):

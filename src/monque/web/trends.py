@@ -195,7 +195,7 @@ async def trends(desk: Desk, query: OpsTrendsQuery) -> OpsSeriesAnswer:
     since, until = _range(desk, query, _DEFAULT_WINDOW)
     step = None if query.step is None else timedelta(milliseconds=query.step)
     series = await _series(desk, query.name, since, until, step)
-    return OpsSeriesAnswer(**series.as_set(), server_time=iso(desk.now()))
+    return OpsSeriesAnswer(**series.as_set())
 
 
 @route("GET", "/latency")
@@ -207,7 +207,6 @@ async def latency(desk: Desk, query: OpsLatencyQuery) -> OpsLatency:
     usual = STEPS[query.window]
     points = await _points(desk, query.name, since, until, usual if query.from_ is None else None)
     return OpsLatency(
-        server_time=iso(desk.now()),
         **{"from": iso(points[0].at if points else since)},
         to=iso(until),
         step_ms=milliseconds(points[0].step if points else usual),
@@ -240,7 +239,6 @@ async def latency_kinds(desk: Desk, query: OpsLatencyQuery) -> OpsKinds:
     by_name = {job.name: job for job in await desk.readable(longest.jobs) if is_text(job.name)}
     kinds = _kinds([point for point in points if await desk.may(Action.READ, point.name)], by_name)
     return OpsKinds(
-        server_time=iso(desk.now()),
         **{"from": iso(since)},
         to=iso(until),
         kinds=kinds,
