@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from datetime import timedelta
 from itertools import islice
-from typing import Any
+from typing import Any, get_args
 
 import bson
 import click
 
-from monque import Job, JobNotFoundError, JobStateError, JobStatus, Slowness, WaitTimeoutError
+from monque import Job, JobNotFoundError, JobStateError, JobStatus, Slowness, Sort, WaitTimeoutError
 from monque._views.text import shown_id
 from monque.cli.actions import commands, meant, unknown_id
 from monque.cli.editing import edit
@@ -42,8 +42,8 @@ from monque.sync import SyncMonque
 # away, and little beside a short --timeout.
 _ONE_LOOK = 1.0
 
-_SLOWNESS = ("ran", "waited")
-SORTS = click.Choice(["id", "created_at", "updated_at", "next_run_at", *_SLOWNESS])
+_SLOWNESS = get_args(Slowness)
+SORTS = click.Choice([*get_args(Sort), *_SLOWNESS])
 
 
 @click.group()

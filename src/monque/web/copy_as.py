@@ -9,12 +9,12 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from shlex import quote
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from pydantic import Field, ValidationError
 
-from monque import FILTERS, OPERATIONS, FilterField, JobFilter
+from monque import FILTERS, OPERATIONS, FilterField, JobFilter, Slowness
 from monque._views.text import iso, milliseconds
 from monque.web.bulk import OpsBulkBody
 from monque.web.desk import Desk
@@ -23,7 +23,7 @@ from monque.web.groups import lists_failures
 from monque.web.jobs import OpsJobsQuery
 from monque.web.route import route
 from monque.web.selection import OpsSelection, select
-from monque.web.serialization import Answer, Body, Dto, known
+from monque.web.serialization import SORTS, Answer, Body, Dto, known
 from monque.web.text import action_named, is_text
 
 
@@ -57,8 +57,6 @@ class OpsWays(Answer):
     ways: list[OpsWay]
 
 
-_SORTS = {"createdAt": "created_at", "updatedAt": "updated_at", "nextRunAt": "next_run_at"}
-_SLOWNESS = ("ran", "waited")
 # Views that are a command, with the names of its options in their query.
 _VIEWS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "queues": ("stats", {}),
@@ -158,8 +156,8 @@ def _list(query: Mapping[str, Any], *, by_failure: bool) -> str | None:
         return None
     ended_badly = asked.status is not None and set(asked.status) <= {"failed", "cancelled"}
     chosen = asked.sort or ("updatedAt" if ended_badly and by_failure else "id")
-    sort = _SORTS.get(chosen, chosen)
-    down = " --descending" if asked.order == "desc" and sort not in _SLOWNESS else ""
+    sort = SORTS.get(chosen, chosen)
+    down = " --descending" if asked.order == "desc" and sort not in get_args(Slowness) else ""
     filters = _filters(asked)
     return None if filters is None else f"jobs list{filters} --limit {asked.limit} --sort {sort}{down}"
 

@@ -13,12 +13,12 @@ from monque._views.text import id_text, iso
 from monque.web.access.permissions import Action
 from monque.web.access.redaction import MASK
 from monque.web.desk import Desk, Draft
-from monque.web.errors import BadRequestError, NotFoundError
+from monque.web.errors import NotFoundError
 from monque.web.groups import Group, Shape, differing_keys, group_of, groups_of, jobs_of_ids, releases
 from monque.web.instances import register
 from monque.web.job_view import PREVIEWED, OpsJob, job_rows, whole_job
 from monque.web.route import find_job, route
-from monque.web.serialization import WINDOWS, Answer, Dto, Moment, Question, Time, Window, known
+from monque.web.serialization import WINDOWS, Answer, Dto, Moment, Question, Time, Window, known, range_of
 from monque.web.visibility import error_text, visible_parts
 
 
@@ -114,7 +114,7 @@ async def failure(desk: Desk, fingerprint: str, query: OpsWindowQuery) -> OpsGro
             break
     else:
         raise NotFoundError("No failure of this window has this fingerprint.")
-    group = await group_of(desk, fingerprint, *_between(desk, query))
+    group = await group_of(desk, fingerprint, *range_of(query, WINDOWS[query.window], desk.now()))
     found = await jobs_of_ids(desk, group.samples, payload_limit=desk.limits.payload)
     jobs = sorted(found, key=lambda job: group.samples.index(job.id))
     keys = None
@@ -128,16 +128,8 @@ async def failure(desk: Desk, fingerprint: str, query: OpsWindowQuery) -> OpsGro
     )
 
 
-def _between(desk: Desk, query: OpsWindowQuery) -> tuple[datetime, datetime]:
-    until = query.to or desk.now()
-    since = query.from_ or desk.now() - WINDOWS[query.window]
-    if since >= until:
-        raise BadRequestError("from must be before to", errors=[("from", "must be before to")])
-    return since, until
-
-
 async def shown_groups(desk: Desk, query: OpsWindowQuery, name: str | None) -> list[OpsGroup]:
-    since, until = _between(desk, query)
+    since, until = range_of(query, WINDOWS[query.window], desk.now())
     groups = await groups_of(desk, name, since, until)
     looked = sum(group.count for group in groups)
     read = sum(group.count for group in await groups_of(desk, name))

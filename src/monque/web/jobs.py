@@ -25,7 +25,7 @@ from monque import (
 from monque._views.text import extended, id_text, iso, iso_or_none
 from monque.web.access.permissions import Action
 from monque.web.desk import MOST_COUNTED, Desk, Draft
-from monque.web.errors import BadRequestError, ChangedError, ConflictError
+from monque.web.errors import ChangedError, ConflictError
 from monque.web.groups import ids_of_group, jobs_of_ids, lists_failures, with_group
 from monque.web.job_view import (
     MOST_ATTEMPTS,
@@ -46,6 +46,7 @@ from monque.web.selection import (
 )
 from monque.web.serialization import (
     LONGEST_CURSOR,
+    SORTS,
     Answer,
     Body,
     Note,
@@ -53,6 +54,7 @@ from monque.web.serialization import (
     Question,
     Span,
     Time,
+    bad_value,
     from_extended_value,
     known,
     moment_of,
@@ -163,12 +165,6 @@ class OpsEnqueued(OpsJob, Answer):
     created: bool
 
 
-_SORTS: dict[str, Sort] = {
-    "id": "id",
-    "createdAt": "created_at",
-    "updatedAt": "updated_at",
-    "nextRunAt": "next_run_at",
-}
 _SLOWNESS: dict[str, Slowness] = {"ran": "ran", "waited": "waited"}
 _ENDED_BADLY = {JobStatus.FAILED, JobStatus.CANCELLED}
 
@@ -226,8 +222,8 @@ async def _page(desk: Desk, filter: JobFilter, query: OpsJobsQuery, cursor: str 
 
 async def _slowest(desk: Desk, selected: Selected, query: OpsJobsQuery, by: Slowness) -> OpsJobList:
     if selected.fingerprint is not None or query.order != "desc" or query.cursor is not None:
-        what = "lists the slowest first, on one page: leave failed, order and cursor out"
-        raise BadRequestError(f"{by} {what}", errors=[("sort", what)])
+        what = f"by {by} lists the slowest first, on one page: leave failed, order and cursor out"
+        raise bad_value("sort", what)
     limit = min(query.limit, desk.limits.page)
     found = await desk.shared(
         ("slowest", repr(selected.filter), limit, by),
@@ -247,7 +243,7 @@ async def _slowest(desk: Desk, selected: Selected, query: OpsJobsQuery, by: Slow
 async def _sort_of(desk: Desk, filter: JobFilter, query: OpsJobsQuery) -> Sort:  # noqa: A002
     """Return the sort of a list: by id, or by the end of jobs that failed, where an index has it."""
     if query.sort is not None:
-        return _SORTS[query.sort]
+        return SORTS[query.sort]
     if filter.statuses and set(filter.statuses) <= _ENDED_BADLY and await lists_failures(desk):
         return "updated_at"
     return "id"
@@ -256,8 +252,7 @@ async def _sort_of(desk: Desk, filter: JobFilter, query: OpsJobsQuery) -> Sort: 
 async def _page_of_group(desk: Desk, selected: Selected, query: OpsJobsQuery) -> JobPage:
     """A page of the jobs of a group, the one that failed last first."""
     if query.sort is not None or query.order != "desc":
-        what = "lists the newest failures first: leave sort and order out"
-        raise BadRequestError(f"failed {what}", errors=[("failed", what)])
+        raise bad_value("failed", "lists the newest failures first: leave sort and order out")
     ids = await ids_of_group(desk, selected)
     return await _page_of_ids(desk, ids, selected.filter, query)
 
@@ -341,7 +336,7 @@ def _begin(query: OpsJobsQuery, now: datetime) -> tuple[datetime, str | None]:
         return now, query.cursor
     stamp, found, cursor = query.cursor.partition("~")
     if not found:
-        raise BadRequestError("the cursor comes from another list", errors=[("cursor", "is of another list")])
+        raise bad_value("cursor", "comes from another list")
     return moment_of(stamp, "cursor"), cursor
 
 
@@ -351,8 +346,7 @@ def _place(ids: Sequence[Any], cursor: str | None, direction: str, limit: int) -
         return 0 if direction == "forward" else max(len(ids) - limit, 0)
     places = {id_text(each): place for place, each in enumerate(ids)}
     if (place := places.get(cursor)) is None:
-        what = "leads to a job that is not in the group any more"
-        raise BadRequestError(f"the cursor {what}", errors=[("cursor", what)])
+        raise bad_value("cursor", "leads to a job that is not in the group any more")
     return place + 1 if direction == "forward" else max(place - limit, 0)
 
 
@@ -457,8 +451,7 @@ async def enqueue(desk: Desk, body: OpsEnqueueBody, draft: Draft) -> Job[Any]:
     """Store a job."""
     await desk.demand(Action.ENQUEUE, body.name)
     if body.run_at is not None and body.delay_ms is not None:
-        what = "goes without runAt"
-        raise BadRequestError(f"delayMs {what}", errors=[("delayMs", what)])
+        raise bad_value("delayMs", "goes without runAt")
     run_at = body.run_at
     if body.delay_ms is not None:
         run_at = desk.now() + timedelta(milliseconds=body.delay_ms)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, create_model, model_validator
 
 from monque import FILTERS, FilterField, JobFilter, StatusName
-from monque.web.errors import BadRequestError, surface_errors
-from monque.web.serialization import Question, Span, Time, id_of, just_after
+from monque.web.errors import surface_errors
+from monque.web.serialization import Question, Span, Time, bad_value, id_of, just_after
 from monque.web.text import shown
 
 
@@ -130,9 +130,7 @@ def _due(asked: OpsSelection, now: datetime) -> dict[str, Any]:
     # What is due or runs is the work that there is: autoscalers count both.
     allowed = {"pending", "processing"} if asked.due == "now" else {"pending"}
     if not allowed.issuperset(status) or asked.due_after or asked.due_before:
-        what = (
-            f"goes with {' and '.join(sorted(allowed))} jobs alone, and without nextRunAtFrom and nextRunAtTo"
-        )
-        raise BadRequestError(f"due {what}", errors=[("due", what)])
+        what = f"goes with {' and '.join(sorted(allowed))} jobs alone"
+        raise bad_value("due", f"{what}, and without nextRunAtFrom and nextRunAtTo")
     bound = "due_before" if asked.due == "now" else "due_after"
     return {"status": status, bound: just_after(now) or now}  # None would mean all jobs

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal, TypeAlias
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from bson import ObjectId
 from pydantic import (
@@ -19,6 +19,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from monque import Sort
 from monque._views import base
 from monque._views.text import from_extended
 from monque.web.errors import BadRequestError
@@ -27,6 +28,9 @@ from monque.web.errors import BadRequestError
 LONGEST_CURSOR = 4_096
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z")
+
+SORTS: Mapping[str, Sort] = {to_camel(sort): sort for sort in get_args(Sort)}
+"""The fields by which lists of jobs are sorted, as queries call them."""
 
 
 def usable(cursor: str | None) -> str | None:
@@ -51,9 +55,9 @@ def moment_of(text: object, where: str) -> datetime:
     return given.replace(microsecond=given.microsecond // 1000 * 1000)
 
 
-def bad_value(where: str, what: str) -> BadRequestError:
+def bad_value(where: str, what: str, **more: str) -> BadRequestError:
     """One wrong value."""
-    return BadRequestError(f"{where} {what}", errors=[(where, what)])
+    return BadRequestError(f"{where} {what}", errors=[(where, what)], **more)
 
 
 def from_extended_value(value: Any) -> Any:
@@ -79,11 +83,12 @@ def id_of(text: str) -> Any:
     try:
         return from_extended(text)
     except ValueError:
-        raise BadRequestError(
-            f"an id has 24 hex characters, got {text!r:.60}",
-            errors=[("id", "has 24 hex characters")],
-            v1_text="Invalid job id",
-        ) from None
+        raise bad_id(text) from None
+
+
+def bad_id(text: str) -> BadRequestError:
+    """A text that no job can have as its id."""
+    return bad_value("id", f"has 24 hex characters, got {text!r:.60}", v1_text="Invalid job id")
 
 
 def _time(given: object) -> datetime:
@@ -157,6 +162,23 @@ WINDOWS: Mapping[Window, timedelta] = {
     "7d": timedelta(days=7),
     "30d": timedelta(days=30),
 }
+
+
+_FIRST = datetime.min.replace(tzinfo=UTC)
+
+
+def range_of(asked: Any, window: timedelta, now: datetime) -> tuple[datetime, datetime]:
+    """The time between *from* and *to* of a query; without *from*, the *window* before the end.
+
+    Raises:
+        BadRequestError: It ends before it begins.
+    """
+    until = asked.to or now
+    # The first hours of the year 1 have none before them.
+    since = asked.from_ or max(until, _FIRST + window) - window
+    if since >= until:
+        raise bad_value("from", "must be before to")
+    return since, until
 
 
 _MILLISECOND = timedelta(milliseconds=1)

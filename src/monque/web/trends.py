@@ -14,10 +14,10 @@ from monque import Histogram, Job, JobFilter, TrendPoint
 from monque._views.text import id_text, iso, milliseconds
 from monque.web.access.permissions import Action
 from monque.web.desk import Desk
-from monque.web.errors import BadRequestError, NotOfferedError
+from monque.web.errors import NotOfferedError
 from monque.web.instances import OpsMark, release_marks
 from monque.web.route import route
-from monque.web.serialization import WINDOWS, Answer, Dto, Moment, Question, Time, Window, known
+from monque.web.serialization import WINDOWS, Answer, Dto, Moment, Question, Time, Window, known, range_of
 from monque.web.text import is_text
 
 
@@ -183,7 +183,6 @@ STEPS: dict[Window, timedelta] = {
     "30d": timedelta(hours=6),
 }
 _DEFAULT_WINDOW = timedelta(hours=1)
-_FIRST = datetime.min.replace(tzinfo=UTC)
 _LAST = datetime.max.replace(microsecond=0, tzinfo=UTC)
 
 
@@ -192,7 +191,7 @@ async def trends(desk: Desk, query: OpsTrendsQuery) -> OpsSeriesAnswer:
     """Numbers over time."""
     await desk.demand(Action.READ, query.name)
     _demand_trends(desk)
-    since, until = _range(desk, query, _DEFAULT_WINDOW)
+    since, until = range_of(query, _DEFAULT_WINDOW, desk.now())
     step = None if query.step is None else timedelta(milliseconds=query.step)
     series = await _series(desk, query.name, since, until, step)
     return OpsSeriesAnswer(**series.as_set())
@@ -203,7 +202,7 @@ async def latency(desk: Desk, query: OpsLatencyQuery) -> OpsLatency:
     """Waiting times and run times of jobs."""
     await desk.demand(Action.READ, query.name)
     _demand_trends(desk)
-    since, until = _range(desk, query, WINDOWS[query.window])
+    since, until = range_of(query, WINDOWS[query.window], desk.now())
     usual = STEPS[query.window]
     points = await _points(desk, query.name, since, until, usual if query.from_ is None else None)
     return OpsLatency(
@@ -221,7 +220,7 @@ async def latency_kinds(desk: Desk, query: OpsLatencyQuery) -> OpsKinds:
     """Run times by job name, and the longest run of each."""
     await desk.demand(Action.READ, query.name)
     _demand_trends(desk)
-    since, until = _range(desk, query, WINDOWS[query.window])
+    since, until = range_of(query, WINDOWS[query.window], desk.now())
     since, until = since.replace(microsecond=0), _up_to_second(until)
     points = await desk.shared(
         ("kinds", query.name, since, until),
@@ -277,17 +276,6 @@ def _kinds(points: Iterable[TrendPoint], longest: Mapping[str, Job[Any]]) -> lis
             )
         )
     return shown
-
-
-def _range(
-    desk: Desk, query: OpsTrendsQuery | OpsLatencyQuery, usual: timedelta
-) -> tuple[datetime, datetime]:
-    until = query.to or desk.now()
-    # The first hours of the year 1 have none before them.
-    since = query.from_ or max(until, _FIRST + usual) - usual
-    if since >= until:
-        raise BadRequestError("from must be before to", errors=[("from", "must be before to")])
-    return since, until
 
 
 def _demand_trends(desk: Desk) -> None:

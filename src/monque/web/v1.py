@@ -17,7 +17,7 @@ from monque.web.bulk import act_on_many
 from monque.web.desk import Desk, Draft, seldom
 from monque.web.errors import BadRequestError, NotFoundError
 from monque.web.route import V1, Need, route, version_of
-from monque.web.serialization import just_after, moment_of, usable
+from monque.web.serialization import SORTS, bad_id, bad_value, just_after, moment_of, usable
 from monque.web.text import is_text
 from monque.web.visibility import visible_parts
 
@@ -25,12 +25,7 @@ from monque.web.visibility import visible_parts
 _DEFAULT_PAGE = 50
 _LARGEST_PAGE = 100
 
-_SORTS: Mapping[str, Sort] = {
-    "identifier": "id",
-    "createdAt": "created_at",
-    "updatedAt": "updated_at",
-    "nextRunAt": "next_run_at",
-}
+_SORTS: Mapping[str, Sort] = {"identifier" if key == "id" else key: sort for key, sort in SORTS.items()}
 _TIMES = {"createdAt": "created", "updatedAt": "updated", "nextRunAt": "due"}
 _STATUSES = frozenset(JobStatus)
 # When a parked job runs, as it is stored.
@@ -60,9 +55,7 @@ def list_query(pairs: Sequence[tuple[str, str]]) -> ListQuery:
     limit = _limit(single.pop("limit", None))
     cursor = single.pop("cursor", None)
     if cursor is not None and usable(cursor) is None:
-        raise BadRequestError(
-            "cursor is too long", errors=[("cursor", "is too long")], v1_text="Invalid cursor"
-        )
+        raise bad_value("cursor", "is too long", v1_text="Invalid cursor")
     sort = _choice("sortBy", single.pop("sortBy", "createdAt"), _SORTS)
     order = _choice("sortDirection", single.pop("sortDirection", "desc"), {"asc": False, "desc": True})
     name = single.pop("name", None)
@@ -129,9 +122,7 @@ def id_in_path(text: str) -> ObjectId:
         BadRequestError: It has no 24 hex characters.
     """
     if not ObjectId.is_valid(text):
-        raise BadRequestError(
-            "an id has 24 hex characters", errors=[("id", "has 24 hex characters")], v1_text="Invalid job id"
-        )
+        raise bad_id(text)
     return ObjectId(text)
 
 
@@ -145,7 +136,7 @@ def _singles(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     single: dict[str, str] = {}
     for key, value in pairs:
         if key in single:
-            raise BadRequestError(f"{key} is there twice", errors=[(key, "is there twice")])
+            raise bad_value(key, "is there twice")
         single[key] = value
     return single
 
@@ -163,31 +154,25 @@ def _limit(text: str | None) -> int:
     if text is None:
         return _DEFAULT_PAGE
     if not text.isascii() or not text.isdecimal() or not int(text[:9]) >= 1:
-        raise BadRequestError(
-            "limit must be a whole number of at least 1",
-            errors=[("limit", "must be a whole number of at least 1")],
-            v1_text="Invalid limit",
-        )
+        raise bad_value("limit", "must be a whole number of at least 1", v1_text="Invalid limit")
     return min(int(text[:9]), _LARGEST_PAGE)
 
 
 def _choice(key: str, text: str, choices: Mapping[str, Any]) -> Any:
     if text not in choices:
-        what = f"must be one of {', '.join(choices)}"
-        raise BadRequestError(f"{key} {what}", errors=[(key, what)])
+        raise bad_value(key, f"must be one of {', '.join(choices)}")
     return choices[text]
 
 
 def _name(name: str | None) -> str | None:
     if name is not None and not name.strip():
-        raise BadRequestError("name must not be empty", errors=[("name", "must not be empty")])
+        raise bad_value("name", "must not be empty")
     return name
 
 
 def _statuses(given: object) -> list[JobStatus] | None:
     if not isinstance(given, list) or not all(isinstance(each, str) and each in _STATUSES for each in given):
-        what = f"must be one or several of {', '.join(JobStatus)}"
-        raise BadRequestError(f"status {what}", errors=[("status", what)])
+        raise bad_value("status", f"must be one or several of {', '.join(JobStatus)}")
     return [JobStatus(each) for each in given] or None
 
 
