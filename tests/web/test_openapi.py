@@ -82,3 +82,14 @@ def test_every_route_needs_a_right_or_says_why_not(route: Any) -> None:
     else:
         assert isinstance(route.right, Action)
         assert not route.writes or route.right not in (Action.READ, Action.AUDIT, Action.PAYLOAD)
+
+
+async def test_no_filter_of_the_document_is_null(document: Any, api: Client) -> None:
+    """A filter that is null must not mean all jobs, so it is refused."""
+    filters = document["components"]["schemas"]["OpsSelection"]["properties"]
+    assert {name for name, schema in filters.items() if '"null"' in json.dumps(schema)} == set()
+    assert "name" in filters
+
+    asked = {"action": "retry", "filter": {"name": None}}
+    refused = await api.post("/api/ops/v1/bulk/preview", json=asked)
+    assert (refused.status_code, "must not be null" in refused.text) == (400, True)

@@ -14,6 +14,7 @@ from pydantic.json_schema import models_json_schema
 
 from monque.web.errors import SLUGS
 from monque.web.route import V1, Need, Raw, Route
+from monque.web.serialization import without_null
 
 _REFERENCE = "#/components/schemas/{model}"
 Mode: TypeAlias = Literal["validation", "serialization"]
@@ -92,20 +93,15 @@ def _query_parameters(route: Route) -> list[dict[str, Any]]:
     schema = route.query.model_json_schema()
     required = schema.get("required", ())
     return [
-        {"name": name, "in": "query", "required": name in required, "schema": _without_null(field)}
+        {"name": name, "in": "query", "required": name in required, "schema": _untitled(without_null(field))}
         for name, field in schema["properties"].items()
         # `payload.<path>` has any number of names, which OpenAPI cannot say.
         if name != "payload"
     ]
 
 
-def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of a value in a query, where there is no null."""
-    kept = {key: value for key, value in schema.items() if key not in ("anyOf", "default", "title")}
-    if schema.get("default") is not None:
-        kept["default"] = schema["default"]
-    variants = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
-    return {**kept, **(variants[0] if len(variants) == 1 else {"anyOf": variants} if variants else {})}
+def _untitled(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in schema.items() if key != "title"}
 
 
 def _header_parameters(route: Route) -> list[dict[str, Any]]:

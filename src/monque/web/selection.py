@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, create_model, model_validator
+from pydantic import ConfigDict, Field, create_model, model_validator
 
 from monque import FILTERS, FilterField, JobFilter, StatusName
 from monque.web.errors import surface_errors
-from monque.web.serialization import Question, Span, Time, bad_value, id_of, just_after
+from monque.web.serialization import Question, Span, Time, bad_value, id_of, just_after, without_null
 from monque.web.text import shown
 
 
@@ -53,8 +53,14 @@ else:
     )
 
 
+def _never_null(schema: dict[str, Any]) -> None:
+    schema["properties"] = {name: without_null(field) for name, field in schema["properties"].items()}
+
+
 class OpsSelection(_Filters):
     """Which jobs. Times are inclusive. `payload.<path>` is a JSON scalar, and needs a name."""
+
+    model_config = ConfigDict(json_schema_extra=_never_null)
 
     failed: str | None = Field(None, pattern=r"^[0-9a-f]{12}$", description="the fingerprint of a group")
     due: Literal["now", "later"] | None = None

@@ -142,6 +142,15 @@ class Answer(Dto):
     server_time: Moment = Field(default_factory=str)
 
 
+def without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of a field that is left out, and never null."""
+    kept = {
+        key: value for key, value in schema.items() if key != "anyOf" and (key, value) != ("default", None)
+    }
+    variants = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
+    return {**kept, **(variants[0] if len(variants) == 1 else {"anyOf": variants} if variants else {})}
+
+
 class Question(BaseModel):
     """A query or a body: unknown fields are refused."""
 
