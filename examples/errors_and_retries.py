@@ -1,4 +1,4 @@
-"""What happens when handlers fail: waits that double, and an end to trying.
+"""Handlers that fail: waits that double, and an end to trying.
 
     .venv/bin/python examples/errors_and_retries.py
 

@@ -105,14 +105,14 @@ async def _schedule(monque: Monque, each: Any, dice: Random) -> None:
 
 
 def _new_failures(dice: Random) -> Iterator[Document]:
-    """What fails since the release."""
+    """The jobs that failed since the release."""
     for number in range(214):
         ended = _DEPLOYED + (NOW - _DEPLOYED) * dice.random() ** 0.7
         yield failed_job(BY_NAME["ship-order"], 700 + number, ended, dice)
 
 
 def _running(past: Past, dice: Random) -> Iterator[Document]:
-    """What runs, by turns on each instance."""
+    """The jobs that run, by turns on each instance."""
     waiting = {job["_id"]: job for job in past.waiting}
     for number, (job_id, began) in enumerate(past.running.items()):
         job, owner = waiting[job_id], 1 + number % INSTANCES

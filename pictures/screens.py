@@ -1,4 +1,4 @@
-"""What is drawn: each screen with its address, and what to do on it before the picture is taken."""
+"""The screens that are drawn: their addresses, and what to do on each before the picture is taken."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def _nothing(_page: Page) -> None:
 
 
 async def _warnings(page: Page) -> None:
-    """What is wrong is looked for once a minute, and the first page need not wait for it."""
+    """Wait for the warnings: they are looked for once a minute, and the first page need not wait for them."""
     await page.get_by_text("print-label").first.wait_for()
 
 

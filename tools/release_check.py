@@ -1,4 +1,4 @@
-"""What is in dist/ is tried as a user would, before it is published: `make release-check`.
+"""Try the files in dist/ as a user would, before they are published: `make release-check`.
 
 The wheel and the sdist are installed each in an environment of its own, far from this checkout. There the
 program of the README runs and prints what the README says, and public names and signatures are those of the
@@ -103,7 +103,7 @@ def check_installed(artefact: Path, version: str) -> None:
 
 
 def run(folder: Path, *command: str | Path, **more: str) -> str:
-    """What the command printed; it sees nothing of this checkout and none of the user's data."""
+    """Return what a command prints; it sees nothing of this checkout and none of the user's data."""
     kept = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "MONQUE_URI")}
     data = {"MONQUE_DATA_DIR": str(folder / "data"), "PYTHONDONTWRITEBYTECODE": "1", **more}
     done = subprocess.run(command, cwd=folder, env={**kept, **data}, capture_output=True, text=True)

@@ -66,7 +66,7 @@ def find_node() -> Node | None:
 
 
 def is_recent(version: str) -> bool:
-    """Whether Vite runs on this Node: 20.19 or newer, but not 21 and 22.0 to 22.11."""
+    """Tell whether Vite runs on this Node: 20.19 or newer, but not 21 and 22.0 to 22.11."""
     found = re.match(r"v?(\d+)\.(\d+)", version)
     if found is None:
         return False
@@ -75,7 +75,7 @@ def is_recent(version: str) -> bool:
 
 
 def is_current() -> bool:
-    """Whether the built pages are those of these sources."""
+    """Tell whether the built pages are those of these sources."""
     return (STATIC / "index.html").is_file() and STAMP.is_file() and STAMP.read_text() == _digest()
 
 
@@ -175,7 +175,7 @@ def _digest() -> str:
 
 
 def _sources(folder: Path) -> Iterator[Path]:
-    """What the pages are built from; neither the tests nor the programs beside it."""
+    """The files that the pages are built from; neither the tests nor the programs beside them."""
     for each in folder.iterdir():
         if each.name in _NOT_BUILT_IN or each.suffix == ".py":
             continue

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from monque import Options, Retention, Trends
 
 PAST = timedelta(minutes=15)
-"""How long completed jobs are kept. The past of the shop has each job of these minutes."""
+"""The time for which completed jobs are kept. The past of the shop has each job of these minutes."""
 
 OPTIONS = Options(
     # An instance that dies is shown as silent after three of its heartbeats.

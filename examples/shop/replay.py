@@ -59,7 +59,7 @@ class Counts:
 
 @dataclass(slots=True)
 class Depth:
-    """How many jobs of a name waited and ran at the begin of a minute."""
+    """The jobs of a name that waited, and those that ran, when a minute began."""
 
     due: int = 0
     later: int = 0

@@ -1,4 +1,4 @@
-"""What routes and jobs depend on."""
+"""The dependencies of routes and jobs."""
 
 from typing import Annotated, Any
 

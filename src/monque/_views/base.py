@@ -20,7 +20,7 @@ from monque._views.text import LARGEST, id_text, iso, milliseconds, shown_id, te
 
 
 class Form(NamedTuple):
-    """How a value of the core is written. A document may hold whatever somebody stored."""
+    """The two written forms of a value of the core. A document may hold whatever somebody stored."""
 
     sent: Callable[[Any], Any]
     printed: Callable[[Any], Any]
@@ -100,7 +100,7 @@ def each(view: type[View]) -> Form:
 class _Field(NamedTuple):
     name: str
     usual: Any
-    """What is not sent; of a required field a value that there is not."""
+    """The value that is not sent; of a required field one that there is not."""
     form: Form
 
 
