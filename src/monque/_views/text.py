@@ -55,6 +55,20 @@ def milliseconds(duration: timedelta) -> int:
     return round(duration.total_seconds() * 1000)
 
 
+def strict_json(text: str) -> Any:
+    """The value of strict JSON.
+
+    Raises:
+        ValueError: It is not JSON.
+        RecursionError: It is nested too deeply.
+    """
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
 def plain(value: Any) -> Any:
     """JSON for the contract: dates ISO, ids hex, binary base64, what JavaScript cannot hold as text."""
     return _converted(value, _plain_scalar)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import sys
@@ -10,9 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from json import JSONDecodeError
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
 import click
+
+from monque._views.text import strict_json
 
 # The most bytes of a line. No payload above 16 MB can be stored, and escapes make JSON at most six times as
 # long as its text. Without a limit, a file that has no lines would be read into memory whole.
@@ -73,7 +74,7 @@ class Lines:
 
     def _value(self, line: bytes) -> Any:
         try:
-            return parse(line.decode())
+            return strict_json(line.decode())
         except UnicodeDecodeError as error:
             raise BadLineError(f"{self.place} is not UTF-8 ({error.reason})") from error
         except (ValueError, RecursionError) as error:
@@ -102,22 +103,8 @@ def payload(given: str) -> Any:
     """JSON on the command line, or `-` for standard input."""
     text = sys.stdin.read() if given == "-" else given
     try:
-        return parse(text)
+        return strict_json(text)
     except (ValueError, RecursionError) as error:
         raise click.BadParameter(
             f'not valid JSON ({error}); quote it for the shell, for example \'{{"to": "ada"}}\''
         ) from error
-
-
-def parse(text: str) -> Any:
-    """Strict JSON.
-
-    Raises:
-        ValueError: It is not JSON.
-        RecursionError: It is nested too deeply.
-    """
-    return json.loads(text, parse_constant=_refuse)
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from monque import FILTERS, FilterField, JobFilter, JobStatus
-from monque.cli.lines import parse
+from monque._views.text import strict_json
 from monque.cli.output import ids_meant
 from monque.cli.times import duration, past, resolve, span, stamp
 
@@ -109,7 +109,7 @@ def _payload(given: str) -> tuple[str, Any]:
     if not path or not equals:
         raise click.BadParameter(f"{given!r} is not PATH=VALUE, for example customer.id=7")
     try:
-        return path, parse(text)
+        return path, strict_json(text)
     except (ValueError, RecursionError):
         return path, text
 

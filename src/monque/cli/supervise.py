@@ -356,7 +356,8 @@ def modified_times(folder: Path) -> dict[Path, int]:
         folders[:] = [
             name
             for name in folders
-            if not name.startswith(".") and name not in _NOT_SOURCE and not _is_environment(Path(place, name))
+            if not name.startswith(".") and name not in _NOT_SOURCE
+            if not Path(place, name, "pyvenv.cfg").exists()  # an environment
         ]
         for name in files:
             if name.endswith(".py"):
@@ -366,7 +367,3 @@ def modified_times(folder: Path) -> dict[Path, int]:
                 except OSError:
                     continue  # it was removed just now
     return found
-
-
-def _is_environment(folder: Path) -> bool:
-    return (folder / "pyvenv.cfg").exists()

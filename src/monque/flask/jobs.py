@@ -6,11 +6,11 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta, tzinfo
-from typing import Any, Generic, TypeVar, Unpack, overload
+from typing import Any, Generic, TypeVar
 
 from flask import Flask
 
-from monque import EnqueueOptions, Job, ScheduleOptions, ScheduleSettings, SyncMonque
+from monque import Job, ScheduleSettings, SyncMonque
 from monque._hosting.declare import rebound
 from monque.sync import SyncWorker
 
@@ -35,32 +35,8 @@ class FlaskJob(SyncWorker[T], Generic[T]):
     timezone: str | tzinfo = "UTC"
     schedule_settings: ScheduleSettings = field(default_factory=ScheduleSettings)
 
-    # Both block, so neither returns what the methods of a `Worker` do.
-    @overload  # type: ignore[override]  # it blocks, where `Worker` awaits
-    def enqueue(self: FlaskJob[None], data: None = None, **options: Unpack[EnqueueOptions]) -> Job[None]: ...
-
-    @overload
-    def enqueue(self, data: T, **options: Unpack[EnqueueOptions]) -> Job[T]: ...
-
-    def enqueue(self, data: Any = None, **options: Unpack[EnqueueOptions]) -> Job[Any]:
-        """As `Worker.enqueue`, in the Monque of the current application."""
-        job: Job[Any] = self.current().enqueue(self, data, **options)
-        return job
-
-    @overload  # type: ignore[override]  # it blocks, where `Worker` awaits
-    def schedule(
-        self: FlaskJob[None], cron: str | timedelta, data: None = None, **options: Unpack[ScheduleOptions]
-    ) -> Job[None]: ...
-
-    @overload
-    def schedule(self, cron: str | timedelta, data: T, **options: Unpack[ScheduleOptions]) -> Job[T]: ...
-
-    def schedule(
-        self, cron: str | timedelta, data: Any = None, **options: Unpack[ScheduleOptions]
-    ) -> Job[Any]:
-        """As `Worker.schedule`, in the Monque of the current application."""
-        job: Job[Any] = self.current().schedule(cron, self, data, **options)
-        return job
+    def _owner(self) -> SyncMonque:
+        return self.current()
 
     def register(self, app: Flask, monque: SyncMonque) -> None:
         """Let *monque* run these jobs, each in a context of *app*."""

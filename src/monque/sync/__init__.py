@@ -92,9 +92,7 @@ class SyncWorker(Worker[T, R_co]):
 
     def enqueue(self, data: Any = None, **options: Unpack[EnqueueOptions]) -> Job[Any]:
         """As `Worker.enqueue`."""
-        owner = self._home.owner(self.name, self._advice, blocking=True)
-        job: Job[Any] = owner.enqueue(self, data, **options)
-        return job
+        return self._owner().enqueue(self, data, **options)
 
     @overload  # type: ignore[override]  # it blocks, where `Worker` awaits
     def schedule(
@@ -108,9 +106,11 @@ class SyncWorker(Worker[T, R_co]):
         self, cron: str | timedelta, data: Any = None, **options: Unpack[ScheduleOptions]
     ) -> Job[Any]:
         """As `Worker.schedule`."""
-        owner = self._home.owner(self.name, self._advice, blocking=True)
-        job: Job[Any] = owner.schedule(cron, self, data, **options)
-        return job
+        return self._owner().schedule(cron, self, data, **options)
+
+    def _owner(self) -> SyncMonque:
+        owner: SyncMonque = self._home.owner(self.name, self._advice, blocking=True)
+        return owner
 
 
 class SyncRegisters(Protocol):

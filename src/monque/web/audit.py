@@ -180,14 +180,11 @@ def _state(desk: Desk, state: Mapping[str, Any], sees_payloads: bool) -> dict[st
 def _plain(desk: Desk, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of ours, whose times are as everywhere; a payload among them is Extended JSON."""
     shown: dict[str, Any] = extended(desk.redact.value(dict(fields)))
-    return shown | {key: iso(value) for key, value in fields.items() if _is_time(key, value)}
+    times = {key: value for key, value in fields.items() if isinstance(value, datetime) and key != "payload"}
+    return shown | {key: iso(time) for key, time in times.items()}
 
 
 def _name_of(entry: AuditEntry) -> str | None:
     """The job name that an entry is about; anybody may have written a filter."""
     name = (entry.filter or {}).get("name") if entry.name is None else entry.name
     return name if is_text(name) else None
-
-
-def _is_time(key: str, value: object) -> bool:
-    return isinstance(value, datetime) and key != "payload"

@@ -162,7 +162,7 @@ def _reported(desk: Desk, instance: Instance, jobs: Sequence[Job[Any]], now: dat
         **shown,
         reported=True,
         running=[_running(job, now, exact=True) for job in jobs[:_MOST_EACH]],
-        settings=extended(desk.redact.value(_settings(instance))),
+        settings=extended(desk.redact.value(dict(map(_setting, instance.settings.items())))),
     )
 
 
@@ -270,12 +270,8 @@ def _since(job: Job[Any]) -> datetime:
     return next((time for time in times if time is not None), _EPOCH)
 
 
-def _settings(instance: Instance) -> dict[str, Any]:
-    """Return its options, with the names and durations of all answers."""
-    return dict(map(_setting, instance.settings.items()))
-
-
 def _setting(item: tuple[str, Any]) -> tuple[str, Any]:
+    """An option of an instance, with the names and durations of all answers."""
     name, value = to_camel(item[0]), item[1]
     return (f"{name}Ms", milliseconds(value)) if isinstance(value, timedelta) else (name, value)
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from monque import ConfigurationError, ConnectionError, Monque, MonqueError, NotOpenError
-from monque.web.errors import DatabaseAwayError, Problem, TooSlowError, internal
+from monque.web.errors import DatabaseAwayError, TooSlowError, internal
 from monque.web.outage import Outage
 
 T = TypeVar("T")
@@ -164,7 +164,7 @@ class Life:
         except ConfigurationError as error:
             raise internal(str(error)) from error
         except MonqueError as error:
-            raise _unopened(error) from error
+            raise DatabaseAwayError(f"The database cannot be reached: {error}.") from error
         self._is_ours = not was_open
         if self._monque.options.create_indexes:
             self._preparing = asyncio.create_task(self._prepared())
@@ -203,7 +203,3 @@ def is_open(monque: Monque) -> bool:
 
 def _has_failed(task: asyncio.Task[None]) -> bool:
     return task.done() and (task.cancelled() or task.exception() is not None)
-
-
-def _unopened(error: MonqueError) -> Problem:
-    return DatabaseAwayError(f"The database cannot be reached: {error}.")

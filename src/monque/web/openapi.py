@@ -93,15 +93,11 @@ def _query_parameters(route: Route) -> list[dict[str, Any]]:
     schema = route.query.model_json_schema()
     required = schema.get("required", ())
     return [
-        {"name": name, "in": "query", "required": name in required, "schema": _untitled(without_null(field))}
+        {"name": name, "in": "query", "required": name in required, "schema": without_null(field)}
         for name, field in schema["properties"].items()
         # `payload.<path>` has any number of names, which OpenAPI cannot say.
         if name != "payload"
     ]
-
-
-def _untitled(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in schema.items() if key != "title"}
 
 
 def _header_parameters(route: Route) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from pymongo.errors import PyMongoError
 
 from monque import ConnectionError, Monque, NotOpenError
 from monque.web.errors import TooBusyError
+from monque.web.read_cache import retrieve
 
 T = TypeVar("T")
 
@@ -52,7 +53,7 @@ class Outage:
         finally:
             if not task.done():
                 task.cancel()
-                task.add_done_callback(_retrieve)
+                task.add_done_callback(retrieve)
 
     async def wait(self, task: asyncio.Task[Any]) -> None:
         """Wait for the end of a task; while it takes long, ask again and again whether the database is there.
@@ -89,9 +90,3 @@ class Outage:
 
 def _away() -> ConnectionError:
     return ConnectionError("the database does not answer")
-
-
-def _retrieve(task: asyncio.Task[Any]) -> None:
-    """Retrieve the error, so that asyncio does not warn of it."""
-    if not task.cancelled():
-        task.exception()

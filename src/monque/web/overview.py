@@ -119,7 +119,8 @@ async def overview(desk: Desk, query: OpsOverviewQuery) -> OpsOverview:
 async def _top_groups(desk: Desk, window: Window) -> list[OpsGroup] | None:
     """The largest groups; None without an index of failures."""
     try:
-        return (await shown_groups(desk, _looking_back(window), None))[:_TOP_GROUPS]
+        looking_back = OpsWindowQuery.model_validate({"window": window})
+        return (await shown_groups(desk, looking_back, None))[:_TOP_GROUPS]
     except (NotOfferedError, BeingPreparedError):
         return None
 
@@ -151,10 +152,6 @@ async def doctor(desk: Desk) -> OpsDoctor:
     """Findings about the set-up."""
     found = findings(await _diagnosed(desk))
     return OpsDoctor(findings=[_finding(each) for each in found])
-
-
-def _looking_back(window: Window) -> OpsWindowQuery:
-    return OpsWindowQuery.model_validate({"window": window})
 
 
 # The pages that show more of a finding.

@@ -101,7 +101,7 @@ class Looks:
         # A task of its own: the caller who came first may go away, and the others still want the answer. An
         # empty context: what the first caller set (a deadline, a trace) is not about the others.
         task = asyncio.create_task(self._timed(question, read, keep), context=Context())
-        task.add_done_callback(_retrieve)
+        task.add_done_callback(retrieve)
         return task
 
     async def _timed(self, question: Hashable, read: Callable[[], Awaitable[T]], keep: Any) -> T:
@@ -131,7 +131,7 @@ class Looks:
             self._looks = {question: look for question, look in self._looks.items() if look.is_good}
 
 
-def _retrieve(task: asyncio.Task[Any]) -> None:
+def retrieve(task: asyncio.Task[Any]) -> None:
     """Retrieve the error of a task, so that asyncio does not warn if nobody is left to see it."""
     if not task.cancelled():
         task.exception()

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
+from monque._views.text import strict_json
 from monque.web.errors import Problem, bad_request, invalid
 from monque.web.route import Raw
 from monque.web.text import shown
@@ -136,16 +137,12 @@ def _unsupported() -> Problem:
 
 def _json(raw: bytes) -> Any:
     try:
-        value = json.loads(raw.decode(), parse_constant=_refuse)
+        value = strict_json(raw.decode())
         # A lone surrogate can be written in JSON, but neither stored nor sent.
         json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         raise bad_request([("body", "it is no JSON that can be read")]) from None
     return value
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
 
 
 def _validated(model: type[BaseModel], given: Any, where: str) -> BaseModel:

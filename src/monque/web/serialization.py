@@ -144,9 +144,9 @@ class Answer(Dto):
 
 def without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The schema of a field that is left out, and never null."""
-    kept = {
-        key: value for key, value in schema.items() if key != "anyOf" and (key, value) != ("default", None)
-    }
+    kept = {key: each for key, each in schema.items() if key not in ("anyOf", "default", "title")}
+    if schema.get("default") is not None:
+        kept["default"] = schema["default"]
     variants = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
     return {**kept, **(variants[0] if len(variants) == 1 else {"anyOf": variants} if variants else {})}
 

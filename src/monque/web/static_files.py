@@ -78,13 +78,9 @@ def _read(folder: Traversable, above: str) -> list[File]:
         name = f"{above}{each.name}"
         if each.is_dir():
             read += _read(each, f"{name}/")
-        elif _is_served(name):
+        elif name.endswith((*_TYPES,)):
             read.append(_file(each, name, folder))
     return read
-
-
-def _is_served(name: str) -> bool:
-    return any(name.endswith(ending) for ending in _TYPES)
 
 
 def _file(path: Traversable, name: str, folder: Any) -> File:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from argparse import ArgumentParser
+from json import dumps
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -39,7 +39,8 @@ class Command(BaseCommand):
             views = _views(backend, queue)
         except MonqueError as error:
             raise CommandError(str(error)) from error
-        self.stdout.write(_as_json(views) if json else _as_table(views))
+        rows = [{"name": view.name, **_counts(view.stats)} for view in views]
+        self.stdout.write(dumps(rows) if json else _as_table(views))
 
 
 def _views(alias: str, queues: list[str]) -> list[QueueView]:
@@ -48,10 +49,6 @@ def _views(alias: str, queues: list[str]) -> list[QueueView]:
     with SyncMonque(looking) as monque:
         views = monque.queue_views()
     return [view for view in views if not queues or (split_name(view.name) or ("",))[0] in queues]
-
-
-def _as_json(views: list[QueueView]) -> str:
-    return json.dumps([{"name": view.name, **_counts(view.stats)} for view in views])
 
 
 def _as_table(views: list[QueueView]) -> str:
