@@ -69,7 +69,7 @@ RESOURCES = (
     *(v1, overview, queues, instances, trends, audit, search, jobs, batches, explain, bulk, failures),
     *(schedules, copy_as),
 )
-ROUTES = Table.of(RESOURCES, describe, *jobs.OPERATION_ROUTES)
+ROUTES = Table.of(RESOURCES, describe, *jobs.OPERATION_ROUTES, *v1.BULK_ROUTES)
 
 
 def dashboard(

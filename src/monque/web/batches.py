@@ -149,7 +149,7 @@ async def _parent(desk: Desk, child: Job[Any]) -> OpsJob | None:
     """The job whose step runs the jobs of the batch, if the caller may see it."""
     if (parent := child.parent) is None:
         return None
-    job = await desk.alone(lambda: desk.monque.get_job(parent.job_id, max_time=desk.max_time))
+    job = await desk.job(parent.job_id)
     rows = [] if job is None else await job_rows(desk, [job])
     return rows[0] if rows else None
 

@@ -358,6 +358,10 @@ class Desk:
         with surface_errors():
             return await self.setup.looks.alone(read)
 
+    async def job(self, job_id: Any) -> Job[Any] | None:
+        """The job with this id; None if there is none."""
+        return await self.alone(lambda: self.monque.get_job(job_id, max_time=self.max_time))
+
     @asynccontextmanager
     async def audited(self, draft: Draft, *, only_failures: bool = False) -> AsyncIterator[Draft]:
         """Write what is done within to the trail, however it ends, and let nobody see what was before."""

@@ -249,13 +249,13 @@ async def job_rows(desk: Desk, jobs: Sequence[Job[Any]]) -> list[OpsJob]:
 async def _job_row(desk: Desk, job: Job[Any]) -> OpsJob:
     """A job in a list: with a preview of its payload."""
     seen = await visible_parts(desk, job, targeted=False, limit=PREVIEWED)
-    shown = await job_fields(desk, job, seen, targeted=False)
+    shown = await _job_fields(desk, job, seen, targeted=False)
     if not seen.hidden and seen.truncated is None:
         shown["payload_preview"] = preview(extended(seen.payload))
     return OpsJob(**shown)
 
 
-async def job_fields(desk: Desk, job: Job[Any], seen: Seen, *, targeted: bool) -> dict[str, Any]:
+async def _job_fields(desk: Desk, job: Job[Any], seen: Seen, *, targeted: bool) -> dict[str, Any]:
     """Return the fields that lists and single jobs have in common."""
     stale = is_silent(desk, job)
     display = display_of(job, now=desk.now(), stale=stale)
@@ -310,11 +310,17 @@ def _with_lines(desk: Desk, job: Job[Any]) -> dict[str, Any]:
     return shown
 
 
-async def whole_job(desk: Desk, job: Job[Any]) -> OpsJobAnswer:
+async def single_job(desk: Desk, job: Job[Any]) -> tuple[Seen, dict[str, Any]]:
+    """The parts of a job that the caller sees, and its fields with the payload."""
     seen = await visible_parts(desk, job, targeted=True)
-    shown = await job_fields(desk, job, seen, targeted=True)
+    shown = await _job_fields(desk, job, seen, targeted=True)
     if seen.hidden or seen.truncated is None:
         shown["payload"] = extended(seen.payload)
+    return seen, shown
+
+
+async def whole_job(desk: Desk, job: Job[Any]) -> OpsJobAnswer:
+    seen, shown = await single_job(desk, job)
     attempts = attempts_of(desk, job, hidden=not seen.texts)
     shown |= {"attempts": attempts[-MOST_ATTEMPTS:], "attempts_total": len(attempts)}
     if job.steps:

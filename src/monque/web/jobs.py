@@ -34,8 +34,8 @@ from monque.web.job_view import (
     OpsJob,
     OpsJobAnswer,
     attempts_of,
-    job_fields,
     job_rows,
+    single_job,
     whole_job,
 )
 from monque.web.route import route
@@ -433,16 +433,12 @@ async def signal(desk: Desk, job: Job[Any], body: OpsSignalBody, draft: Draft) -
     if not await desk.monque.signal(job, body.name, data, id=body.id):
         raise ConflictError(f"Cannot signal job {id_text(job.id)}: it has ended.")
     draft.after = {"signal": body.name, "size": len(bson.encode({"v": data}))}  # never the data
-    return await desk.alone(lambda: desk.monque.get_job(job.id, max_time=desk.max_time)) or job
+    return await desk.job(job.id) or job
 
 
 async def _as_enqueued(desk: Desk, stored: Job[Any]) -> OpsEnqueued:
     # The data of what `enqueue` returns may be of the worker's type: show what is stored.
-    job = await desk.alone(lambda: desk.monque.get_job(stored.id, max_time=desk.max_time)) or stored
-    seen = await visible_parts(desk, job, targeted=True)
-    shown = await job_fields(desk, job, seen, targeted=True)
-    if seen.hidden or seen.truncated is None:
-        shown["payload"] = extended(seen.payload)
+    _, shown = await single_job(desk, await desk.job(stored.id) or stored)
     return OpsEnqueued(created=stored.enqueued == "new", **shown)
 
 

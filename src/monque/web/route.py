@@ -81,9 +81,7 @@ async def find_job(desk: Desk, job_id: str) -> Job[Any]:
     Raises:
         NotFoundError: There is none.
     """
-    wanted = id_of(job_id)
-    job = await desk.alone(lambda: desk.monque.get_job(wanted, max_time=desk.max_time))
-    if job is None:
+    if (job := await desk.job(id_of(job_id))) is None:
         raise NotFoundError(f"There is no job {job_id[:100]}.", v1_text="Job not found")
     return job
 

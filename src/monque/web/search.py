@@ -66,7 +66,7 @@ async def search(desk: Desk, query: OpsSearchQuery) -> OpsSearch:
     for task in late:
         task.cancel()
     failed = [task for task in done if isinstance(task.exception(), Problem)]
-    found = {
+    found: dict[str, Any] = {
         kind: task.result() if task in done and task not in failed else [] for kind, task in tasks.items()
     }
     return OpsSearch(partial=bool(late or failed), **found)
@@ -76,7 +76,7 @@ async def _search_jobs(desk: Desk, text: str) -> list[OpsFound]:
     """The job with this id, and active ones with this very unique key."""
     found = []
     if ObjectId.is_valid(text):
-        job = await desk.alone(lambda: desk.monque.get_job(text, max_time=desk.max_time))
+        job = await desk.job(text)
         found += [] if job is None or not await desk.may(Action.READ, job) else [job]
     found += await desk.readable(await _with_key(desk, text))
     return [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -324,7 +324,7 @@ async def contract_job(desk: Desk, job_id: str) -> Job[Any]:
         NotFoundError: There is none.
     """
     wanted = id_in_path(job_id)
-    job = await desk.alone(lambda: desk.monque.get_job(wanted, max_time=desk.max_time))
+    job = await desk.job(wanted)
     if job is None or not fits(job):
         raise NotFoundError(f"There is no job {wanted}.", v1_text="Job not found")
     return job
@@ -379,32 +379,22 @@ async def delete_job(desk: Desk, job: Job[Any]) -> dict[str, Any]:
     return {"deleted": True}
 
 
-@route("POST", "/jobs/actions/cancel", right=Action.CANCEL_BULK, api=V1)
-async def cancel_jobs(desk: Desk, body: object) -> dict[str, Any]:
-    """`POST /jobs/actions/cancel`."""
-    return await _act_on_many(desk, "cancel", body)
-
-
-@route("POST", "/jobs/actions/retry", right=Action.RETRY_BULK, api=V1)
-async def retry_jobs(desk: Desk, body: object) -> dict[str, Any]:
-    """`POST /jobs/actions/retry`."""
-    return await _act_on_many(desk, "retry", body)
-
-
-@route("POST", "/jobs/actions/delete", right=Action.DELETE_BULK, api=V1)
-async def delete_jobs(desk: Desk, body: object) -> dict[str, Any]:
-    """`POST /jobs/actions/delete`."""
-    return await _act_on_many(desk, "delete", body)
-
-
-async def _act_on_many(desk: Desk, name: str, body: object) -> dict[str, Any]:
-    """Act on all that match, and return how many were changed and the errors of those that could not be."""
+def _bulk_route(name: str) -> Callable[..., Any]:
+    """The function of an operation on all that match, and its route."""
     operation = OPERATIONS[name]
     (right,) = map(Action, operation.bulk_rights)
-    async with desk.audited(Draft(action=f"{name}Bulk"), only_failures=True) as draft:
-        await desk.demand(right)
-        draft.filter = jobs = selector(body)
-        await desk.demand_for_all(right, jobs)
-    result = await act_on_many(desk, operation, jobs)
-    errors = [{"jobId": str(error.job_id), "error": error.error} for error in result.errors]
-    return {"count": result.count, "errors": errors}
+
+    async def act(desk: Desk, body: object) -> dict[str, Any]:
+        async with desk.audited(Draft(action=f"{name}Bulk"), only_failures=True) as draft:
+            await desk.demand(right)
+            draft.filter = jobs = selector(body)
+            await desk.demand_for_all(right, jobs)
+        result = await act_on_many(desk, operation, jobs)
+        errors = [{"jobId": str(error.job_id), "error": error.error} for error in result.errors]
+        return {"count": result.count, "errors": errors}
+
+    act.__name__, act.__doc__ = f"{name}_jobs", f"`POST /jobs/actions/{name}`."
+    return route("POST", f"/jobs/actions/{name}", right=right, api=V1)(act)
+
+
+BULK_ROUTES = [_bulk_route(name) for name in ("cancel", "retry", "delete")]
