@@ -195,21 +195,14 @@ async def rehearse(
     """Run one handler as `run_handler` does, and return what a worker would decide.
 
     Whatever it raises is judged, also a `SystemExit`; only a `KeyboardInterrupt` is raised. It runs within
-    its time limits: at the soft one it is told to stop, at the hard one of a `mode="process"` it is left.
+    its time limits: at the soft one it is told to stop, at the hard one of a `mode="process"` it is left. What
+    is not described here is as in `run_handler`.
 
     Args:
         handler: As in `run_handler`. The settings of a worker count.
         data: The payload.
         fail_count: How often the job has failed before this run.
         options: Those of the instance that would run it.
-        overrides: As in `run_handler`.
-        app: As in `run_handler`.
-        interruption: As in `run_handler`.
-        state: As in `run_handler`.
-        steps: As in `run_handler`.
-        signals: As in `run_handler`.
-        jobs: As in `run_handler`.
-        middleware: As in `run_handler`.
         settings: Settings that count instead of those of the worker: see `WorkerSettings`.
 
     Examples:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
@@ -14,8 +14,8 @@ Level: TypeAlias = Literal["ok", "warning", "error"]
 
 # A job that waits longer than this while nothing of its name runs seems to have no worker; in any case, a job
 # that could run and has waited longer than the second one is worth a word.
-_NOBODY_CAME = timedelta(seconds=30)
-_LONG_WAIT = timedelta(minutes=5)
+NOBODY_CAME = timedelta(seconds=30)
+LONG_WAIT = timedelta(minutes=5)
 _LARGE_OFFSET = timedelta(seconds=5)
 # Fewer finished jobs do no harm; from here on, statistics and disk space begin to show them.
 _MANY_FINISHED = 100_000
@@ -58,9 +58,9 @@ def findings(facts: Diagnosis) -> Iterator[Finding]:
     yield _stuck_jobs(facts)
     yield _endless_waits(facts)
     if facts.stranded:
-        yield Finding("waits that nobody ends", "warning", _some(facts.stranded), _WAKE)
+        yield Finding("waits that nobody ends", "warning", some(map(_job, facts.stranded)), _WAKE)
     if facts.blocking:
-        yield Finding("lines that stand still", "warning", _some(facts.blocking), _LET_GO, _WHY)
+        yield Finding("lines that stand still", "warning", some(map(_job, facts.blocking)), _LET_GO, _WHY)
     yield _expired_jobs(facts)
     yield _lost_calls(facts)
     yield _oldest_due_job(facts)
@@ -174,10 +174,9 @@ def _paused(pause: Pause, facts: Diagnosis) -> str:
 def _schedules(facts: Diagnosis) -> Finding:
     if not facts.never_ran:
         return Finding("schedules", "ok", "all that had their time have run")
-    message = "never ran: " + ", ".join(f"{each.name} {each.key}".rstrip() for each in facts.never_ran[:5])
-    more = f" and {len(facts.never_ran) - 5} more" if len(facts.never_ran) > 5 else ""
+    names = [f"{each.name} {each.key}".rstrip() for each in facts.never_ran]
     advice = "start a worker for these names; if all their runs were skipped, give them a longer grace"
-    return Finding("schedules", "warning", message + more, advice)
+    return Finding("schedules", "warning", f"never ran: {some(names, 5)}", advice)
 
 
 def _misread(facts: Diagnosis) -> Finding:
@@ -187,7 +186,7 @@ def _misread(facts: Diagnosis) -> Finding:
 
 
 def _jobs_without_worker(facts: Diagnosis) -> Finding:
-    long_ago = facts.taken_at - _NOBODY_CAME
+    long_ago = facts.taken_at - NOBODY_CAME
     alone = [due for due in _expected(facts) if not due.running and due.oldest < long_ago]
     if not alone:
         return Finding("jobs without a worker", "ok", "none")
@@ -199,10 +198,8 @@ def _jobs_without_worker(facts: Diagnosis) -> Finding:
 def _stale_jobs(facts: Diagnosis) -> Finding:
     if not facts.stale:
         return Finding("stale jobs", "ok", "none")
-    names = ", ".join(sorted({f"{job.name} {job.id} of {job.claimed_by}" for job in facts.stale[:3]}))
-    more = f" and {len(facts.stale) - 3} more" if len(facts.stale) > 3 else ""
     advice = "their processes died; a running worker puts them back within its heartbeat interval: start one"
-    return Finding("stale jobs", "error", names + more, advice)
+    return Finding("stale jobs", "error", some(map(_owned, facts.stale)), advice)
 
 
 def _expired_jobs(facts: Diagnosis) -> Finding:
@@ -224,17 +221,15 @@ def _lost_calls(facts: Diagnosis) -> Finding:
 def _stuck_jobs(facts: Diagnosis) -> Finding:
     if not facts.stuck:
         return Finding("stuck jobs", "ok", "none")
-    names = ", ".join(f"{job.name} {id_text(job.id)} of {job.claimed_by}" for job in facts.stuck[:3])
-    more = f" and {len(facts.stuck) - 3} more" if len(facts.stuck) > 3 else ""
     advice = "they were told to stop and still run: let their handlers call job.checkpoint()"
-    return Finding("stuck jobs", "warning", names + more, advice)
+    return Finding("stuck jobs", "warning", some(map(_owned, facts.stuck)), advice)
 
 
 def _endless_waits(facts: Diagnosis) -> Finding:
     if not facts.endless:
         return Finding("waits without an end", "ok", "none")
     advice = "they have waited for 30 days; give receive() or run_jobs() a timeout, and see why they wait"
-    return Finding("waits without an end", "warning", _some(facts.endless), advice, _WHY)
+    return Finding("waits without an end", "warning", some(map(_job, facts.endless)), advice, _WHY)
 
 
 _WAKE = "their batch is over, or nobody of their line has a turn: start workers of their names to wake them"
@@ -242,9 +237,18 @@ _LET_GO = "they wait and keep the turn of an ordered line: no later job of it st
 _WHY = "monque jobs why ID"
 
 
-def _some(jobs: Sequence[Job[Any]]) -> str:
-    names = ", ".join(f"{job.name} {id_text(job.id)}" for job in jobs[:3])
-    return names + (f" and {len(jobs) - 3} more" if len(jobs) > 3 else "")
+def some(texts: Iterable[str], most: int = 3) -> str:
+    """The first of these texts, and how many more there are."""
+    shown = list(texts)
+    return ", ".join(shown[:most]) + (f" and {len(shown) - most:,} more" if len(shown) > most else "")
+
+
+def _job(job: Job[Any]) -> str:
+    return f"{job.name} {id_text(job.id)}"
+
+
+def _owned(job: Job[Any]) -> str:
+    return f"{_job(job)} of {job.claimed_by}"
 
 
 def _oldest_due_job(facts: Diagnosis) -> Finding:
@@ -252,7 +256,7 @@ def _oldest_due_job(facts: Diagnosis) -> Finding:
         return Finding("oldest due job", "ok", "none is waiting")
     first = due[0]
     message = f"{first.name}: {_waiting(first, facts)}"
-    if facts.taken_at - first.oldest <= _LONG_WAIT:
+    if facts.taken_at - first.oldest <= LONG_WAIT:
         return Finding("oldest due job", "ok", message)
     advice = "there are more jobs than the workers can do: add processes or concurrency"
     return Finding("oldest due job", "warning", message, advice)

@@ -20,7 +20,7 @@ from monque.web.errors import NotFoundError
 from monque.web.groups import Shape, shape_of
 from monque.web.job_view import PREVIEWED, OpsJob, job_rows
 from monque.web.route import route
-from monque.web.serialization import Answer, Dto, Moment, Question, known
+from monque.web.serialization import Answer, Dto, Moment, Question, States, known
 from monque.web.text import is_text
 from monque.web.visibility import error_text
 
@@ -31,14 +31,8 @@ class OpsBatchQuery(Question):
     label: str = Field(min_length=1)
 
 
-class OpsBatchStates(Dto):
+class OpsBatchStates(States):
     """The jobs of a batch by their states."""
-
-    pending: int
-    processing: int
-    completed: int
-    failed: int
-    cancelled: int
 
 
 class OpsBatchGroup(Dto):
@@ -131,7 +125,7 @@ async def _counted(desk: Desk, label: str) -> _Counted | None:
     begun = now - _LATELY if stored_at is None else max(now - _LATELY, min(stored_at, now))
     ended = replace(all_of_it, status=["completed", "failed", "cancelled"], updated_after=begun)
     count = await desk.monque.count_jobs(ended, max_time=desk.max_time)
-    states = OpsBatchStates(**{field: getattr(stats, field) for field in OpsBatchStates.model_fields})
+    states = OpsBatchStates(**States.read(stats))
     return _Counted(states, stats.total, count / max((now - begun) / _MINUTE, 1 / 60), first)
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from monque import Diagnosis, Job, Pause
-from monque._views.findings import Finding, findings
+from monque._views.findings import LONG_WAIT, NOBODY_CAME, Finding, findings, some
 from monque._views.live import Row, Snapshot
 from monque._views.text import id_text
 from monque.web.outlook import about
@@ -30,10 +30,6 @@ class OpsTroubled(Dto):
     resumes: bool
 
 
-# A job that waits longer than this while none of its name runs waits for something else than a slot; one that
-# has waited longer than the second while others run is late.
-_NOBODY_CAME = timedelta(seconds=30)
-_LATE = timedelta(minutes=5)
 # Of one kind: 500 names without a worker have one cause, and nobody reads the rest.
 _MOST = 3
 
@@ -92,9 +88,9 @@ def _problem(
 def _of_queues(rows: Mapping[str, Row]) -> Iterator[OpsTroubled]:
     """Queues in which due jobs wait, those that wait longest first."""
     waiting = sorted((row for row in rows.values() if row.due and not row.paused), key=_waited, reverse=True)
-    still = [row for row in waiting if not row.running and _waited(row) > _NOBODY_CAME]
+    still = [row for row in waiting if not row.running and _waited(row) > NOBODY_CAME]
     unserved, standing = [row for row in still if not row.slots], [row for row in still if row.slots]
-    late = [row for row in waiting if row.running and _waited(row) > _LATE]
+    late = [row for row in waiting if row.running and _waited(row) > LONG_WAIT]
     yield from _each("unserved", "error", unserved, lambda row: f"Nobody serves {row.name}: {_due(row)}")
     yield from _each("standing", "error", standing, lambda row: f"{row.name} stands still: {_due(row)}")
     yield from _each(
@@ -135,7 +131,7 @@ def _silent(snapshot: Snapshot) -> Iterator[OpsTroubled]:
     yield _problem(
         "silent",
         "warning",
-        f"{_some(hosts)} {verb} silent{known}",
+        f"{some(hosts)} {verb} silent{known}",
         href="instances?state=silent",
         advice="Others take the jobs over.",
     )
@@ -167,7 +163,7 @@ def _of_jobs(facts: Diagnosis, silent: Iterable[str]) -> Iterator[OpsTroubled]:
         yield _problem(
             "stale",
             "error",
-            f"The processes of {_some([_job(job) for job in stale])} died, and nobody takes them over",
+            f"The processes of {some(map(_job, stale))} died, and nobody takes them over",
             href="jobs?status=processing",
             advice="Start an instance that serves them.",
         )
@@ -175,7 +171,7 @@ def _of_jobs(facts: Diagnosis, silent: Iterable[str]) -> Iterator[OpsTroubled]:
         yield _problem(
             "stuck",
             "warning",
-            f"{_some([_job(job) for job in facts.stuck])} were told to stop and still run",
+            f"{some(map(_job, facts.stuck))} were told to stop and still run",
             href="jobs?status=processing",
             advice="Let their handlers call job.checkpoint().",
         )
@@ -185,7 +181,7 @@ def _never_ran(facts: Diagnosis, unserved: Iterable[str | None]) -> Iterator[Ops
     """Schedules that never ran; those of names that nobody serves have that cause."""
     known = set(unserved)
     if found := [each for each in facts.never_ran if each.name not in known]:
-        names = _some([f"{each.name} {each.key}".rstrip() for each in found])
+        names = some(f"{each.name} {each.key}".rstrip() for each in found)
         yield _problem("schedules", "warning", f"Never ran, though it was time: {names}", href="schedules")
 
 
@@ -198,8 +194,3 @@ def _from(finding: Finding) -> OpsTroubled:
 
 def _job(job: Job[Any]) -> str:
     return f"{job.name if is_text(job.name) else ''} {id_text(job.id)}"
-
-
-def _some(texts: Sequence[str]) -> str:
-    more = f" and {len(texts) - _MOST:,} more" if len(texts) > _MOST else ""
-    return ", ".join(texts[:_MOST]) + more

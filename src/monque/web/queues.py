@@ -22,7 +22,7 @@ from monque.web.instances import register
 from monque.web.outlook import History, OpsOutlook, histories, outlook
 from monque.web.route import route
 from monque.web.schedules import OpsSchedule, all_schedules, schedule_row
-from monque.web.serialization import Answer, Body, Dto, Moment, Note, Question, Time, Window, known
+from monque.web.serialization import Answer, Body, Dto, Moment, Note, Question, States, Time, Window, known
 from monque.web.text import without_credentials
 from monque.web.trends import OpsPercentiles, OpsRecent, OpsSeries, percentiles, points_of, recent, series_of
 from monque.web.visibility import error_text
@@ -76,14 +76,9 @@ class OpsQueueList(Answer):
     outlooks: dict[str, OpsOutlook]
 
 
-class OpsStored(Dto):
+class OpsStored(States):
     """Exact counts."""
 
-    pending: int
-    processing: int
-    completed: int
-    failed: int
-    cancelled: int
     total: int
     avg_processing_duration_ms: float | None = None
     counted_at: Moment
@@ -268,11 +263,7 @@ async def _stored(desk: Desk, name: str) -> OpsStored | None:
     average = stats.avg_processing_duration
     milliseconds = None if average is None else average.total_seconds() * 1000
     return OpsStored(
-        pending=stats.pending,
-        processing=stats.processing,
-        completed=stats.completed,
-        failed=stats.failed,
-        cancelled=stats.cancelled,
+        **States.read(stats),
         total=stats.total,
         counted_at=counted_at,
         **known(avg_processing_duration_ms=milliseconds),

@@ -151,6 +151,16 @@ def without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, **(variants[0] if len(variants) == 1 else {"anyOf": variants} if variants else {})}
 
 
+class States(Dto):
+    """Numbers of jobs by state."""
+
+    pending: int
+    processing: int
+    completed: int
+    failed: int
+    cancelled: int
+
+
 class Question(BaseModel):
     """A query or a body: unknown fields are refused."""
 

@@ -17,7 +17,7 @@ from monque.web.bulk import act_on_many
 from monque.web.desk import Desk, Draft, seldom
 from monque.web.errors import BadRequestError, NotFoundError
 from monque.web.route import V1, Need, route, version_of
-from monque.web.serialization import SORTS, bad_id, bad_value, just_after, moment_of, usable
+from monque.web.serialization import SORTS, States, bad_id, bad_value, just_after, moment_of, usable
 from monque.web.text import is_text
 from monque.web.visibility import visible_parts
 
@@ -224,14 +224,7 @@ def job_dto(job: Job[Any], *, payload: Any, reason: str | None, unique_key: str 
 
 def stats_dto(stats: QueueStats) -> dict[str, Any]:
     """Counts by state; without an average if there is none."""
-    shown: dict[str, Any] = {
-        "pending": stats.pending,
-        "processing": stats.processing,
-        "completed": stats.completed,
-        "failed": stats.failed,
-        "cancelled": stats.cancelled,
-        "total": stats.total,
-    }
+    shown: dict[str, Any] = {**States.read(stats), "total": stats.total}
     if stats.avg_processing_duration is not None:
         shown["avgProcessingDurationMs"] = max(stats.avg_processing_duration.total_seconds() * 1000, 0)
     return shown
