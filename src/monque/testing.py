@@ -195,8 +195,8 @@ async def rehearse(
     """Run one handler as `run_handler` does, and return what a worker would decide.
 
     Whatever it raises is judged, also a `SystemExit`; only a `KeyboardInterrupt` is raised. It runs within
-    its time limits: at the soft one it is told to stop, at the hard one of a `mode="process"` it is left. What
-    is not described here is as in `run_handler`.
+    its time limits: at the soft one it is told to stop, at the hard one of a `mode="process"` it is left.
+    Arguments that are not described here are those of `run_handler`.
 
     Args:
         handler: As in `run_handler`. The settings of a worker count.
