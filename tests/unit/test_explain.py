@@ -332,7 +332,7 @@ ROWS: list[tuple[str, str, Job[Any], Facts]] = [
         "No instance has reported yet, but ts-1 holds claims and reports nothing (TypeScript, or an older "
         "version).",
         job(),
-        Facts(now=NOW, strangers=("ts-1",)),
+        Facts(now=NOW, unregistered=("ts-1",)),
     ),
     (
         "no-worker",
@@ -477,7 +477,7 @@ def test_a_reason_that_rests_on_the_register_is_only_likely_while_others_hold_cl
         facts(full()),
     ):
         assert explain(job(), known).certainty == "certain"
-        assert explain(job(), replace(known, strangers=("ts-1",))).certainty == "likely"
+        assert explain(job(), replace(known, unregistered=("ts-1",))).certainty == "likely"
 
 
 def test_polling_explains_a_wait_only_until_the_next_look() -> None:

@@ -80,7 +80,7 @@ class Facts:
     """The pause that keeps its name from running."""
     instances: tuple[Instance, ...] | None = ()
     """The register; None if it cannot be read."""
-    strangers: tuple[str, ...] = ()
+    unregistered: tuple[str, ...] = ()
     """Owners of claims that are alive and not in the register."""
     around: Around = field(default_factory=Around)
 
@@ -179,15 +179,15 @@ _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12
 
 
 def certainty(facts: Facts) -> Certainty:
-    return "likely" if facts.strangers or facts.instances is None else "certain"
+    return "likely" if facts.unregistered or facts.instances is None else "certain"
 
 
-def but_strangers(facts: Facts) -> str:
+def but_unregistered(facts: Facts) -> str:
     """That somebody may serve the job who is not in the register."""
-    if not facts.strangers:
+    if not facts.unregistered:
         return ""
-    names = listed([who(each, facts) for each in facts.strangers])
-    verb = "holds claims and reports" if len(facts.strangers) == 1 else "hold claims and report"
+    names = listed([who(each, facts) for each in facts.unregistered])
+    verb = "holds claims and reports" if len(facts.unregistered) == 1 else "hold claims and report"
     return f", but {names} {verb} nothing (TypeScript, or an older version)"
 
 
@@ -385,7 +385,7 @@ def owner_silent(job: Job[Any], facts: Facts) -> Explanation | None:
     if job.status is not JobStatus.PROCESSING or heard is None or facts.now - heard <= facts.silence:
         return None
     live = [each for each in facts.live if each.state == "running"]
-    if live or facts.instances is None or facts.strangers:
+    if live or facts.instances is None or facts.unregistered:
         within = (
             f"within {span(min(each.interval for each in live))}" if live else "with their next heartbeat"
         )
@@ -496,7 +496,7 @@ def no_instance(job: Job[Any], facts: Facts) -> Explanation | None:
         return None
     seen = max((each.seen_at for each in facts.instances if each.seen_at is not None), default=None)
     since = "yet" if seen is None else f"since {clock(seen, facts.now)}"
-    sentence = f"No instance has reported {since}{but_strangers(facts)}."
+    sentence = f"No instance has reported {since}{but_unregistered(facts)}."
     return _due(job, facts, "no-instance", sentence, START, DOCTOR, more=_silent(facts), since=seen)
 
 
@@ -521,7 +521,7 @@ def no_worker(job: Job[Any], facts: Facts) -> Explanation | None:
     nobody = f"None of {count:,} live instances has" if count > 1 else "The only live instance has no"
     guess = _meant(job.name, facts)
     hint = "" if guess is None else f" Did you mean {guess}?"
-    sentence = f"{nobody}{' a' if count > 1 else ''} worker for {job.name}{but_strangers(facts)}.{hint}"
+    sentence = f"{nobody}{' a' if count > 1 else ''} worker for {job.name}{but_unregistered(facts)}.{hint}"
     return _due(job, facts, "no-worker", sentence, start_worker(job), delete(job), more=_served(facts))
 
 
@@ -548,7 +548,7 @@ def workers_off(job: Job[Any], facts: Facts) -> Explanation | None:
         parts.append(f"{listed(off)} {have} this worker switched off (--only or --except)")
     if stopping:
         parts.append(f"{listed(stopping)} {'is' if len(stopping) == 1 else 'are'} stopping")
-    sentence = f"{'; '.join(parts)}{but_strangers(facts)}."
+    sentence = f"{'; '.join(parts)}{but_unregistered(facts)}."
     return _due(job, facts, "workers-off", sentence, start_worker(job))
 
 

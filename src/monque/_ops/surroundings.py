@@ -197,9 +197,9 @@ async def _count_turns(collection: AsyncCollection[Document], name: str, line: s
 
 def _with_own(facts: Facts, instance_id: str) -> Facts:
     """This instance runs jobs, too. If it is not in the register, it is one of those that report nothing."""
-    if facts.instances is None or facts.registered(instance_id) or instance_id in facts.strangers:
+    if facts.instances is None or facts.registered(instance_id) or instance_id in facts.unregistered:
         return facts
-    return replace(facts, strangers=(*facts.strangers, instance_id))
+    return replace(facts, unregistered=(*facts.unregistered, instance_id))
 
 
 class Look:
@@ -287,9 +287,9 @@ class Look:
 
     async def _with_strangers(self, facts: Facts) -> Facts:
         claims = await read_claims(self._store.collection)
-        return replace(facts, strangers=self._strangers(claims, facts))
+        return replace(facts, unregistered=self._unregistered(claims, facts))
 
-    def _strangers(self, claims: list[Document], facts: Facts) -> tuple[str, ...]:
+    def _unregistered(self, claims: list[Document], facts: Facts) -> tuple[str, ...]:
         alive = owners_alive(claims, self._now, self._store.options)
         return tuple(sorted(each for each in alive if facts.registered(each) is None))
 
@@ -311,7 +311,7 @@ class Look:
             is_capped=queue.ahead > MOST,
             longest=longest_of(own),
         )
-        return replace(facts, around=around, strangers=self._strangers(own, facts))
+        return replace(facts, around=around, unregistered=self._unregistered(own, facts))
 
 
 def _lately(points: list[TrendPoint]) -> Around:
