@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -174,27 +174,21 @@ def grouped(rows: Sequence[FailureRow]) -> list[Group]:
 
 def within(groups: Sequence[Group], since: datetime, until: datetime | None = None) -> list[Group]:
     """The same groups without what failed before *since* or after *until*; all windows share one read."""
-    kept = [
-        replace(group, rows=tuple(row for row in group.rows if _is_between(row.at, since, until)))
-        for group in groups
-    ]
-    return sorted((group for group in kept if group.rows), key=_order)
+    return _only(groups, lambda row: since <= row.at and (until is None or row.at <= until))
 
 
 def without_names(groups: Sequence[Group], names: Collection[str]) -> list[Group]:
     """The same groups without the failures of these job names."""
-    kept = [
-        replace(group, rows=tuple(row for row in group.rows if row.name not in names)) for group in groups
-    ]
+    return _only(groups, lambda row: row.name not in names)
+
+
+def _only(groups: Sequence[Group], keeps: Callable[[FailureRow], bool]) -> list[Group]:
+    kept = [replace(group, rows=tuple(filter(keeps, group.rows))) for group in groups]
     return sorted((group for group in kept if group.rows), key=_order)
 
 
 def _has_type(row: FailureRow) -> bool:
     return (row.reason or "").partition(":")[0] == row.attempt_error_type
-
-
-def _is_between(at: datetime, since: datetime, until: datetime | None) -> bool:
-    return at >= since and (until is None or at <= until)
 
 
 def _order(group: Group) -> tuple[int, str]:

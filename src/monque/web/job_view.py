@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import bson
 from pydantic import Field, WithJsonSchema
 
-from monque import OPERATIONS, Job, JobFilter, JobStatus, LogLine, Progress, Signal, Step
+from monque import OPERATIONS, Job, JobFilter, JobStatus, LogLine, Signal, Step
 from monque._views.job import (
     AttemptView,
     JobParts,
@@ -293,7 +293,8 @@ def _hidden_fields(desk: Desk, job: Job[Any], seen: Seen) -> dict[str, Any]:
         shown["unique_key"] = seen.unique_key
     shown |= _with_lines(desk, job)
     if job.progress is not None and isfinite(job.progress.done):
-        shown["progress"] = _progress(desk, job.progress)
+        message = known(message=error_text(desk, job.progress.message))
+        shown["progress"] = OpsProgress(**OpsProgress.read(job.progress), **message)
     if (reason := error_text(desk, job.cancel_reason)) is not None:
         shown |= {"stop": _stop(job, reason)} if is_stopping else {"cancel_reason": reason}
     return shown
@@ -416,10 +417,6 @@ def _is_name(value: object) -> bool:
 def _recurring(cron: str, timezone: object) -> OpsRecurring:
     zone = timezone if is_text(timezone) else "UTC"
     return OpsRecurring(cron=cron, timezone=zone, **known(words=words_of(cron)))
-
-
-def _progress(desk: Desk, progress: Progress) -> OpsProgress:
-    return OpsProgress(**OpsProgress.read(progress), **known(message=error_text(desk, progress.message)))
 
 
 def _log_line(desk: Desk, line: LogLine) -> OpsLogLine:

@@ -29,10 +29,8 @@ _PING = 1.5
 class Outage:
     """The look-out of one dashboard: is it the database that keeps us waiting?"""
 
-    def __init__(self, monque: Monque, *, patience: float = _PATIENCE, ping: float = _PING) -> None:
+    def __init__(self, monque: Monque) -> None:
         self._monque = monque
-        self._patience = patience
-        self._ping_within = ping
         self._ping: asyncio.Task[bool] | None = None
 
     async def check(self, work: Coroutine[Any, Any, T]) -> T:
@@ -61,7 +59,7 @@ class Outage:
         Raises:
             ConnectionError: It is not, and the task goes on.
         """
-        while not (await asyncio.wait([task], timeout=self._patience))[0]:
+        while not (await asyncio.wait([task], timeout=_PATIENCE))[0]:
             if await self.is_away() and not task.done():
                 raise _away()
 
@@ -81,7 +79,7 @@ class Outage:
     async def _is_silent(self) -> bool:
         with suppress(NotOpenError):  # opening has a limit of its own
             try:
-                async with asyncio.timeout(self._ping_within):
+                async with asyncio.timeout(_PING):
                     await self._monque.database.command("ping")
             except (TimeoutError, PyMongoError):
                 return True
