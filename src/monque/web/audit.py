@@ -82,20 +82,15 @@ _MOST_EXPORTED = 10_000
 @route("GET", "/audit", right=Action.AUDIT)
 async def audit(desk: Desk, query: OpsAuditQuery) -> OpsAuditPage:
     """The audit trail."""
-    job = None if query.job is None else id_of(query.job)
-    actions = None if query.action is None else sorted(map(action_named, query.action))
-    page = await desk.shared(
-        ("audit", query.job, query.actor, str(actions), query.from_, query.to, query.cursor, query.limit),
-        lambda: desk.monque.audit(
-            job=job,
-            actor=query.actor,
-            action=actions,
-            since=query.from_,
-            until=query.to,
-            cursor=query.cursor,
-            limit=min(query.limit, desk.limits.page),
-            max_time=desk.max_time,
-        ),
+    page = await desk.share(
+        desk.monque.audit,
+        job=None if query.job is None else id_of(query.job),
+        actor=query.actor,
+        action=None if query.action is None else sorted(map(action_named, query.action)),
+        since=query.from_,
+        until=query.to,
+        cursor=query.cursor,
+        limit=min(query.limit, desk.limits.page),
     )
     entries = [
         await _entry(desk, entry) for entry in page.entries if await desk.may(Action.AUDIT, _name_of(entry))
@@ -106,11 +101,7 @@ async def audit(desk: Desk, query: OpsAuditQuery) -> OpsAuditPage:
 @route("GET", "/audit/choices", right=Action.AUDIT)
 async def audit_choices(desk: Desk) -> OpsAuditChoices:
     """The actors of the newest 1,000 entries that the caller may see, and all actions."""
-    page = await desk.shared(
-        ("audit/choices",),
-        lambda: desk.monque.audit(limit=_MOST_FOR_CHOICES, max_time=desk.max_time),
-        keep=_CHOICES_KEPT,
-    )
+    page = await desk.share_for(_CHOICES_KEPT, desk.monque.audit, limit=_MOST_FOR_CHOICES)
     actors = {entry.actor for entry in page.entries if await desk.may(Action.AUDIT, _name_of(entry))}
     actions = [OpsAuditAction(words=words, actions=list(names)) for words, names in KINDS_OF_ACTIONS.items()]
     return OpsAuditChoices(actors=sorted(actors), actions=actions)
@@ -132,7 +123,7 @@ async def audit_export(desk: Desk, query: OpsAuditFilter) -> str:
 
 
 async def entries_of(desk: Desk, job_id: Any, limit: int) -> list[OpsAuditEntry]:
-    page = await desk.alone(lambda: desk.monque.audit(job=job_id, limit=limit, max_time=desk.max_time))
+    page = await desk.read(desk.monque.audit, job=job_id, limit=limit)
     return [await _entry(desk, entry) for entry in page.entries]
 
 

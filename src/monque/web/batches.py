@@ -131,11 +131,8 @@ async def _counted(desk: Desk, label: str) -> _Counted | None:
 
 async def _jobs(desk: Desk, chosen: JobFilter, *, limit: int) -> JobPage:
     """The newest of these jobs."""
-    return await desk.shared(
-        ("batch jobs", repr(chosen), limit),
-        lambda: desk.monque.list_jobs(
-            chosen, limit=limit, descending=True, payload_limit=PREVIEWED, max_time=desk.max_time
-        ),
+    return await desk.share(
+        desk.monque.list_jobs, chosen, limit=limit, descending=True, payload_limit=PREVIEWED
     )
 
 

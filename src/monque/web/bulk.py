@@ -147,9 +147,7 @@ async def bulk_preview(desk: Desk, body: OpsBulkPreviewBody) -> OpsBulkPreview:
     counts = JobCounts(count=0, by_status={}, by_name={})
     if chosen is not None:
         await _demand_all(desk, operation, chosen)
-        counts = await desk.alone(
-            lambda: desk.monque.job_counts(chosen, limit=MOST_COUNTED, max_time=desk.max_time)
-        )
+        counts = await desk.read(desk.monque.job_counts, chosen, limit=MOST_COUNTED)
     states = operation.applies_to
     return OpsBulkPreview(
         count=counts.count,

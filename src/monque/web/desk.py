@@ -16,8 +16,9 @@ from collections.abc import (
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field, fields
 from datetime import datetime, timedelta
+from functools import partial
 from inspect import isawaitable
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from monque import ConfigurationError, Job, JobFilter, Monque, QueueView, Schedule
 from monque.web.access.permissions import Access, Action, Authorize, Caller, denied, refusal
@@ -35,7 +36,7 @@ from monque.web.errors import (
 from monque.web.live.pulse import Pulse
 from monque.web.live.streams import Streams
 from monque.web.outage import Outage
-from monque.web.read_cache import KEPT, Looks
+from monque.web.read_cache import KEPT, Keep, Looks
 from monque.web.text import is_text
 
 
@@ -82,6 +83,7 @@ def _check(name: str, value: object, kind: type) -> None:
 
 
 T = TypeVar("T")
+P = ParamSpec("P")
 N = TypeVar("N", bound="Named")
 Target: TypeAlias = Job[Any] | JobFilter | str
 """The target of an action: a job, the jobs of a filter, or all jobs of a name."""
@@ -280,18 +282,14 @@ class Desk:
         A unique key must not be found out by what is refused: then all names count.
         """
         if filter.unique_key is None:
-            counts = await self.alone(
-                lambda: self.monque.job_counts(filter, limit=MOST_COUNTED, max_time=self.max_time)
-            )
+            counts = await self.read(self.monque.job_counts, filter, limit=MOST_COUNTED)
             if not counts.capped:
                 return counts.by_name
         return [view.name for view in await self.queue_views()]
 
     async def queue_views(self) -> list[QueueView]:
         """The job names with their numbers, shared by all who ask."""
-        return await self.shared(
-            "queue_views", lambda: self.monque.queue_views(max_time=self.max_time), keep=seldom
-        )
+        return await self.share_for(seldom, self.monque.queue_views)
 
     async def readable(self, things: Iterable[N]) -> list[N]:
         """Return the things whose name the caller may read about; what has no name is for everybody."""
@@ -347,7 +345,7 @@ class Desk:
         question: Hashable,
         read: Callable[[], Awaitable[T]],
         *,
-        keep: timedelta | Callable[[timedelta], timedelta] = KEPT,
+        keep: Keep = KEPT,
     ) -> T:
         """Read what others may have asked for as well."""
         with surface_errors():
@@ -358,9 +356,29 @@ class Desk:
         with surface_errors():
             return await self.setup.looks.alone(read)
 
+    async def read(self, method: Callable[P, Awaitable[T]], *args: P.args, **how: P.kwargs) -> T:
+        """Read with a method of the Monque, for this caller alone."""
+        return await self.alone(self._within(method, args, how))
+
+    async def share(self, method: Callable[P, Awaitable[T]], *args: P.args, **how: P.kwargs) -> T:
+        """The same, for all who ask the same within a second."""
+        return await self.share_for(KEPT, method, *args, **how)
+
+    async def share_for(
+        self, keep: Keep, method: Callable[P, Awaitable[T]], *args: P.args, **how: P.kwargs
+    ) -> T:
+        """The same, for all who ask the same within so long."""
+        question = getattr(method, "__name__", ""), repr(args), repr(how)
+        return await self.shared(question, self._within(method, args, how), keep=keep)
+
+    def _within(
+        self, method: Callable[..., Awaitable[T]], args: tuple[Any, ...], how: Mapping[str, Any]
+    ) -> Callable[[], Awaitable[T]]:
+        return partial(method, *args, **{**how, "max_time": self.max_time})
+
     async def job(self, job_id: Any) -> Job[Any] | None:
         """The job with this id; None if there is none."""
-        return await self.alone(lambda: self.monque.get_job(job_id, max_time=self.max_time))
+        return await self.read(self.monque.get_job, job_id)
 
     @asynccontextmanager
     async def audited(self, draft: Draft, *, only_failures: bool = False) -> AsyncIterator[Draft]:

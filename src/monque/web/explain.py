@@ -87,17 +87,15 @@ async def queue_explanation(desk: Desk, query: OpsNameQuery) -> OpsExplanationAn
 async def explain_queue(desk: Desk, name: str) -> OpsExplanation | None:
     """The reason why the first due job of a name does not run."""
     due = JobFilter(name=name, status="pending", due_before=desk.now())
-    page = await desk.alone(
-        lambda: desk.monque.list_jobs(
-            due, limit=1, sort="next_run_at", payload_limit=desk.limits.payload, max_time=desk.max_time
-        )
+    page = await desk.read(
+        desk.monque.list_jobs, due, limit=1, sort="next_run_at", payload_limit=desk.limits.payload
     )
     return await _explain(desk, page.jobs[0]) if page.jobs else None
 
 
 async def _explain(desk: Desk, job: Job[Any]) -> OpsExplanation:
     sees_texts = (await visible_parts(desk, job, targeted=True)).texts
-    found = await desk.alone(lambda: desk.monque.explain(job.id, texts=sees_texts, max_time=desk.max_time))
+    found = await desk.read(desk.monque.explain, job.id, texts=sees_texts)
     hide = await _without_names(desk)
     evidence = [
         _evidence(each.label, hide(error_text(desk, each.value) or ""), each.link, each.at)

@@ -308,12 +308,6 @@ async def jobs_of_ids(
     *,
     payload_limit: int,
 ) -> list[Job[Any]]:
-    page = await desk.alone(
-        lambda: desk.monque.list_jobs(
-            replace(filter, ids=list(ids)),
-            limit=len(ids),
-            payload_limit=payload_limit,
-            max_time=desk.max_time,
-        )
-    )
+    chosen = replace(filter, ids=list(ids))
+    page = await desk.read(desk.monque.list_jobs, chosen, limit=len(ids), payload_limit=payload_limit)
     return page.jobs

@@ -197,17 +197,14 @@ async def instance_lost(desk: Desk, query: OpsInstanceQuery) -> OpsLostRunList:
     if instance.alive or instance.seen_at is None:
         return OpsLostRunList(runs=[], capped=False)
     lost = JobFilter(lost_by=instance.id, updated_after=instance.seen_at)
-    page = await desk.shared(
-        ("lost", instance.id),
-        lambda: desk.monque.list_jobs(
-            lost,
-            limit=_MOST_LOST,
-            sort="updated_at",
-            descending=True,
-            payload_limit=PREVIEWED,
-            max_time=desk.max_time,
-        ),
-        keep=seldom,
+    page = await desk.share_for(
+        seldom,
+        desk.monque.list_jobs,
+        lost,
+        limit=_MOST_LOST,
+        sort="updated_at",
+        descending=True,
+        payload_limit=PREVIEWED,
     )
     jobs = await desk.readable(page.jobs)
     rows = await job_rows(desk, jobs)

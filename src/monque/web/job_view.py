@@ -396,11 +396,7 @@ async def _related(desk: Desk, job: Job[Any], *, hidden: bool) -> OpsRelated:
 async def _same_key(desk: Desk, job: Job[Any]) -> list[str]:
     """The other active jobs of the name that have the key: an index knows those, and no others."""
     filter = JobFilter(name=job.name, unique_key=job.unique_key, status=["pending", "processing"])  # noqa: A001
-    page = await desk.alone(
-        lambda: desk.monque.list_jobs(
-            filter, limit=_MOST_NEIGHBOURS + 1, payload_limit=0, max_time=desk.max_time
-        )
-    )
+    page = await desk.read(desk.monque.list_jobs, filter, limit=_MOST_NEIGHBOURS + 1, payload_limit=0)
     others = [id_text(other.id) for other in page.jobs if other.id != job.id]
     return others[:_MOST_NEIGHBOURS]
 

@@ -205,18 +205,15 @@ async def select_for(desk: Desk, asked: OpsSelection, now: datetime) -> Selected
 async def _page(desk: Desk, filter: JobFilter, query: OpsJobsQuery, cursor: str | None) -> JobPage:  # noqa: A002
     limit = min(query.limit, desk.limits.page)
     sort = await _sort_of(desk, filter, query)
-    return await desk.shared(
-        ("page", repr(filter), cursor, query.direction, limit, sort, query.order),
-        lambda: desk.monque.list_jobs(
-            filter,
-            cursor=cursor,
-            limit=limit,
-            direction=query.direction,
-            sort=sort,
-            descending=query.order == "desc",
-            payload_limit=PREVIEWED,
-            max_time=desk.max_time,
-        ),
+    return await desk.share(
+        desk.monque.list_jobs,
+        filter,
+        cursor=cursor,
+        limit=limit,
+        direction=query.direction,
+        sort=sort,
+        descending=query.order == "desc",
+        payload_limit=PREVIEWED,
     )
 
 
@@ -225,11 +222,8 @@ async def _slowest(desk: Desk, selected: Selected, query: OpsJobsQuery, by: Slow
         what = f"by {by} lists the slowest first, on one page: leave failed, order and cursor out"
         raise bad_value("sort", what)
     limit = min(query.limit, desk.limits.page)
-    found = await desk.shared(
-        ("slowest", repr(selected.filter), limit, by),
-        lambda: desk.monque.slowest_jobs(
-            selected.filter, by=by, limit=limit, payload_limit=PREVIEWED, max_time=desk.max_time
-        ),
+    found = await desk.share(
+        desk.monque.slowest_jobs, selected.filter, by=by, limit=limit, payload_limit=PREVIEWED
     )
     return OpsJobList(
         jobs=await job_rows(desk, found.jobs),
@@ -291,15 +285,10 @@ async def count(desk: Desk, query: OpsSelection) -> OpsCount:
 async def _count(desk: Desk, chosen: JobFilter) -> tuple[int, bool]:
     """The number of jobs that a list has for this caller, and whether there are more."""
     if desk.asks_by_name and chosen.name is None:
-        counts = await desk.alone(
-            lambda: desk.monque.job_counts(chosen, limit=MOST_COUNTED, max_time=desk.max_time)
-        )
+        counts = await desk.read(desk.monque.job_counts, chosen, limit=MOST_COUNTED)
         seen = [name for name in counts.by_name if await desk.may(Action.READ, name)]
         return sum(counts.by_name[name] for name in seen), counts.capped
-    count = await desk.shared(
-        ("count", repr(chosen)),
-        lambda: desk.monque.count_jobs(chosen, limit=MOST_COUNTED + 1, max_time=desk.max_time),
-    )
+    count = await desk.share(desk.monque.count_jobs, chosen, limit=MOST_COUNTED + 1)
     return min(count, MOST_COUNTED), count > MOST_COUNTED
 
 

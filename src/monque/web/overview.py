@@ -137,9 +137,7 @@ async def _diagnosed_soon(desk: Desk) -> Diagnosis | Problem | None:
 
 
 async def _diagnosed(desk: Desk) -> Diagnosis:
-    diagnosis = await desk.shared(
-        "diagnosis", lambda: desk.monque.diagnose(max_time=desk.max_time), keep=_DIAGNOSIS_KEPT
-    )
+    diagnosis = await desk.share_for(_DIAGNOSIS_KEPT, desk.monque.diagnose)
     lists: dict[str, Any] = {field: await desk.readable(getattr(diagnosis, field)) for field in _BY_NAME}
     lists["never_ran"] = [
         each if await sees_key(desk, each) else replace(each, key="") for each in lists["never_ran"]

@@ -212,7 +212,7 @@ async def outlooks(desk: Desk, rows: Mapping[str, Row]) -> dict[str, OpsOutlook]
 
 
 async def _pauses(desk: Desk) -> list[Pause]:
-    return await desk.shared("paused", lambda: desk.monque.paused(max_time=desk.max_time))
+    return await desk.share(desk.monque.paused)
 
 
 @route("GET", "/queue")
@@ -244,10 +244,7 @@ async def queue(desk: Desk, query: OpsQueueQuery) -> OpsQueue:
 
 async def _stored_row(desk: Desk, name: str) -> Row:
     """A name of which only finished jobs are there; one without any is not found."""
-    found = await desk.alone(
-        lambda: desk.monque.count_jobs(JobFilter(name=name), limit=1, max_time=desk.max_time)
-    )
-    if not found:
+    if not await desk.read(desk.monque.count_jobs, JobFilter(name=name), limit=1):
         raise NotFoundError("No job has this name, and nobody serves it.")
     return Row(name)
 

@@ -8,11 +8,14 @@ from contextvars import Context
 from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from monque.web.errors import TooBusyError
 
 T = TypeVar("T")
+
+Keep: TypeAlias = timedelta | Callable[[timedelta], timedelta]
+"""The time for which an answer serves others, or a function that tells it from how long the read took."""
 
 # How long an answer serves others: pages tick each second, and show what their reader just saw.
 KEPT = timedelta(seconds=1)
@@ -51,11 +54,10 @@ class Looks:
         question: Hashable,
         read: Callable[[], Awaitable[T]],
         *,
-        keep: timedelta | Callable[[timedelta], timedelta] = KEPT,
+        keep: Keep = KEPT,
     ) -> T:
         """The answer to *question*: one that is there or under way, else what *read* returns.
 
-        *keep* says for how long the answer serves others; as a function it gets how long the read took.
         Whoever asks may be cancelled without harm to the others.
 
         Raises:

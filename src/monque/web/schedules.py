@@ -148,9 +148,7 @@ async def lanes(desk: Desk) -> OpsLanes:
 
 
 async def all_schedules(desk: Desk) -> list[Schedule]:
-    return await desk.shared(
-        "schedules", lambda: desk.monque.list_schedules(max_time=desk.max_time), keep=_LIST_KEPT
-    )
+    return await desk.share_for(_LIST_KEPT, desk.monque.list_schedules)
 
 
 async def readable_schedules(desk: Desk) -> list[Schedule]:
@@ -199,9 +197,7 @@ async def schedule(desk: Desk, job: Job[Any]) -> OpsScheduleAnswer:
 
 async def _of_job(desk: Desk, job: Job[Any]) -> Schedule:
     try:
-        return await desk.alone(
-            lambda: desk.monque.get_schedule(job.name, job.unique_key, max_time=desk.max_time)
-        )
+        return await desk.read(desk.monque.get_schedule, job.name, job.unique_key)
     except BadRequestError:
         # Others may have stored a name or a key that we refuse. The list has such schedules, too.
         found = next((each for each in await all_schedules(desk) if each.id == job.id), None)

@@ -92,9 +92,7 @@ async def _with_key(desk: Desk, text: str) -> list[Job[Any]]:
         await refuse_guesses(desk, meant)
     except ForbiddenError:
         return []
-    page = await desk.alone(
-        lambda: desk.monque.list_jobs(meant, limit=_MOST_EACH, payload_limit=0, max_time=desk.max_time)
-    )
+    page = await desk.read(desk.monque.list_jobs, meant, limit=_MOST_EACH, payload_limit=0)
     return page.jobs
 
 

@@ -222,18 +222,10 @@ async def latency_kinds(desk: Desk, query: OpsLatencyQuery) -> OpsKinds:
     _demand_trends(desk)
     since, until = range_of(query, WINDOWS[query.window], desk.now())
     since, until = since.replace(microsecond=0), _up_to_second(until)
-    points = await desk.shared(
-        ("kinds", query.name, since, until),
-        lambda: desk.monque.trends(
-            name=query.name, since=since, until=until, by_name=True, max_time=desk.max_time
-        ),
-    )
+    points = await desk.share(desk.monque.trends, name=query.name, since=since, until=until, by_name=True)
     ended = JobFilter(name=query.name, updated_after=since, updated_before=until)
-    longest = await desk.shared(
-        ("longest", query.name, since, until),
-        lambda: desk.monque.slowest_jobs(
-            ended, each_name=True, limit=_MOST_KINDS, payload_limit=0, max_time=desk.max_time
-        ),
+    longest = await desk.share(
+        desk.monque.slowest_jobs, ended, each_name=True, limit=_MOST_KINDS, payload_limit=0
     )
     by_name = {job.name: job for job in await desk.readable(longest.jobs) if is_text(job.name)}
     kinds = _kinds([point for point in points if await desk.may(Action.READ, point.name)], by_name)
@@ -292,10 +284,7 @@ async def _points(
     desk: Desk, name: str | None, since: datetime, until: datetime, step: timedelta | None
 ) -> list[TrendPoint]:
     since, until = since.replace(microsecond=0), _up_to_second(until)
-    return await desk.shared(
-        ("trends", name, since, until, step),
-        lambda: desk.monque.trends(name=name, since=since, until=until, step=step, max_time=desk.max_time),
-    )
+    return await desk.share(desk.monque.trends, name=name, since=since, until=until, step=step)
 
 
 async def series_of(desk: Desk, name: str | None, window: Window) -> OpsSeries:

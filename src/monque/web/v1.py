@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -273,7 +273,15 @@ async def list_jobs(desk: Desk, pairs: Pairs) -> dict[str, Any]:
     """`GET /jobs`. Jobs that the contract's closed object cannot show are left out."""
     query = list_query(pairs)
     await desk.demand(Action.READ, query.filter)
-    page = await desk.shared(query, lambda: _page(desk, query))
+    page = await desk.share(
+        desk.monque.list_jobs,
+        query.filter,
+        cursor=query.cursor,
+        limit=min(query.limit, desk.limits.page),
+        sort=query.sort,
+        descending=query.descending,
+        payload_limit=desk.limits.payload,
+    )
     cursor = usable(page.cursor)
     return {
         "jobs": [
@@ -285,29 +293,12 @@ async def list_jobs(desk: Desk, pairs: Pairs) -> dict[str, Any]:
     }
 
 
-def _page(desk: Desk, query: ListQuery) -> Awaitable[Any]:
-    return desk.monque.list_jobs(
-        query.filter,
-        cursor=query.cursor,
-        limit=min(query.limit, desk.limits.page),
-        sort=query.sort,
-        descending=query.descending,
-        payload_limit=desk.limits.payload,
-        max_time=desk.max_time,
-    )
-
-
 @route("GET", "/jobs/stats", api=V1)
 async def get_job_stats(desk: Desk, pairs: Pairs) -> dict[str, Any]:
     """`GET /jobs/stats`."""
     name = stats_query(pairs)
     await desk.demand(Action.READ, JobFilter(name=name))
-    stats = await desk.shared(
-        ("queue_stats", name),
-        lambda: desk.monque.queue_stats(name=name, max_time=desk.max_time),
-        keep=seldom,
-    )
-    return stats_dto(stats)
+    return stats_dto(await desk.share_for(seldom, desk.monque.queue_stats, name=name))
 
 
 async def contract_job(desk: Desk, job_id: str) -> Job[Any]:

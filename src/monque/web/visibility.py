@@ -134,7 +134,7 @@ async def sees_key(desk: Desk, schedule: Schedule) -> bool:
         return False
     if desk.redact.own_hook_of(schedule.name) is None:
         return True
-    job = await desk.alone(lambda: desk.monque.get_job(schedule.id, max_time=desk.max_time))
+    job = await desk.job(schedule.id)
     return job is not None and await desk.redact.shows_all(job, desk.caller.actor)
 
 
@@ -165,16 +165,8 @@ async def refuse_guesses(desk: Desk, filter: JobFilter) -> None:  # noqa: A002
 
 
 async def _newest_of(desk: Desk, name: str) -> list[Job[Any]]:
-    page = await desk.shared(
-        ("newest", name),
-        lambda: desk.monque.list_jobs(
-            JobFilter(name=name),
-            limit=_TRIED,
-            descending=True,
-            payload_limit=desk.limits.payload,
-            max_time=desk.max_time,
-        ),
-    )
+    named, limit = JobFilter(name=name), desk.limits.payload
+    page = await desk.share(desk.monque.list_jobs, named, limit=_TRIED, descending=True, payload_limit=limit)
     return page.jobs
 
 
