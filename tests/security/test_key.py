@@ -16,7 +16,6 @@ from urllib.parse import urljoin
 import httpx2
 import pytest
 from fastapi import Depends, FastAPI
-from pymongo import AsyncMongoClient
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
@@ -25,7 +24,7 @@ from monque.embedded import EmbeddedMongo
 from monque.fastapi import include_dashboard
 from monque.web import Dashboard, LoopbackOnly, dashboard
 from monque.web.route import EVENTS
-from support.aliases import Collection, Database, Make
+from support.aliases import Collection, Database
 from support.asgi_stream import asgi_stream
 from support.examples import routes, send
 from support.jobs import document
@@ -64,21 +63,10 @@ WITH_KEY: dict[str, dict[str, str]] = {
 
 
 @pytest.fixture
-async def traffic(server: EmbeddedMongo) -> Traffic:
-    return Traffic()
-
-
-@pytest.fixture
-async def board(
-    server: EmbeddedMongo, database: Database, make_monque: Make, traffic: Traffic
-) -> AsyncIterator[Dashboard]:
+async def board(watched: Monque) -> AsyncIterator[Dashboard]:
     """A dashboard without `auth` whose commands are recorded."""
-    async with AsyncMongoClient(server.uri, tz_aware=True, event_listeners=[traffic]) as client:
-        monque = await make_monque(client[database.name]).open()
-        await monque.begin_use("failures")
-        async with dashboard(monque, allow_enqueue=True) as made:
-            yield made
-        await monque.close()
+    async with dashboard(watched, allow_enqueue=True) as made:
+        yield made
 
 
 @pytest.fixture

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 from bson import ObjectId
-from pymongo import AsyncMongoClient
 
 from monque import Monque
-from monque.embedded import EmbeddedMongo
 from monque.web import Action, Actor, Dashboard, dashboard
 from monque.web.access.permissions import Access
 from monque.web.route import Need, Route
-from support.aliases import Collection, Database, Make
+from support.aliases import Collection
 from support.documented import whole
 from support.examples import FINGERPRINT, QUERIES, TIME, routes, send
 from support.jobs import document
@@ -27,23 +25,6 @@ from support.web import client_of
 SECRET = "hush-4711"
 ACTOR = Actor(name="mallory")
 NO_JOB = "0" * 24
-
-
-@pytest.fixture
-async def traffic(server: EmbeddedMongo) -> Traffic:
-    return Traffic()
-
-
-@pytest.fixture
-async def watched(
-    server: EmbeddedMongo, database: Database, make_monque: Make, traffic: Traffic
-) -> AsyncIterator[Monque]:
-    """An open Monque whose commands are recorded, with what its dashboard begins already there."""
-    async with AsyncMongoClient(server.uri, tz_aware=True, event_listeners=[traffic]) as client:
-        monque = await make_monque(client[database.name]).open()
-        await monque.begin_use("failures")
-        yield monque
-        await monque.close()
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from monque._views.text import iso
 from monque.web.access.permissions import Action
 from monque.web.desk import Limits
 from monque.web.errors import ForbiddenError, NotFoundError, NotOfferedError
@@ -64,6 +65,15 @@ async def test_failures_come_in_groups_the_largest_first(call: Calls) -> None:
     assert (first["isNew"], second["count"]) == (False, 1)
     assert len((await groups(call, window="7d"))["groups"]) == 3
     assert [group["count"] for group in (await groups(call, name="b"))["groups"]] == [1]
+
+
+@pytest.mark.usefixtures("failures")
+async def test_without_a_begin_the_window_is_the_one_before_the_end(call: Calls) -> None:
+    hour = await groups(call, to=iso(ago(days=2)), window="1h")
+    week = await groups(call, to=iso(ago(days=2)), window="7d")
+
+    assert hour["groups"] == []
+    assert [group["sentence"] for group in week["groups"]] == ["OSError: old"]
 
 
 @pytest.mark.usefixtures("failures")

@@ -10,7 +10,7 @@ from typing import Any
 
 from bson import ObjectId
 
-from monque import OPERATIONS, Direction, Job, JobFilter, JobStatus, QueueStats, QueueView, Sort
+from monque import OPERATIONS, Job, JobFilter, JobStatus, QueueStats, QueueView, Sort
 from monque._views.text import LARGEST, iso, milliseconds, plain
 from monque.web.access.permissions import V1_ACTIONS, Action
 from monque.web.bulk import act_on_many
@@ -41,7 +41,6 @@ class ListQuery:
     limit: int = _DEFAULT_PAGE
     sort: Sort = "created_at"
     descending: bool = True
-    direction: Direction = "forward"
 
 
 def list_query(pairs: Sequence[tuple[str, str]]) -> ListQuery:
