@@ -161,10 +161,8 @@ class _Action:
     def _try(self, job_id: Any) -> tuple[Job[Any] | None, str | None]:
         """Return the job as it is since, or the error as text; the audit trail has it, too."""
         before = self.monque.get_job(job_id)
-        name = before.name if before is not None and isinstance(before.name, str) else None
-        about = {"job_id": job_id, "name": name, "before": before, "note": self.note}
         try:
-            with recording(self.monque, self.operation.name, **about) as known:
+            with recording(self.monque, self.operation.name, before, job_id=job_id, note=self.note) as known:
                 job = before or job_id
                 known["after"] = self.monque.act(self.operation, job, note=self.note, **self.options)
         except JobNotFoundError as error:

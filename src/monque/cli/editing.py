@@ -56,11 +56,10 @@ def edit(
         before = monque.get_job(meant(monque, job_id))
         if before is None:
             raise click.ClickException(unknown_id(job_id))
-        name = before.name if isinstance(before.name, str) else None
         # The trail says that the payload changed, and never what is in it.
         said = {**changes, **({"payload": "changed"} if has_data else {})}
         try:
-            with recording(monque, "edit", job_id=before.id, name=name, before=before, note=note) as known:
+            with recording(monque, "edit", before, note=note) as known:
                 after = monque.edit_job(before, **changes, **({"data": data} if has_data else {}))
                 known["after"] = said
         except (PayloadError, ConfigurationError) as error:

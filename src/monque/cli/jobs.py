@@ -256,9 +256,8 @@ def _signal(
     before = monque.get_job(job_id)
     if before is None:
         return unknown_id(job_id)
-    about = {"job_id": job_id, "name": before.name if isinstance(before.name, str) else None, "note": note}
     try:
-        with recording(monque, "signal", before=before, after={"signal": name}, **about) as known:
+        with recording(monque, "signal", before, after={"signal": name}, note=note) as known:
             if not monque.signal(before, name, data, id=signal_id):
                 raise _ended(monque.get_job(job_id) or before)
             known["after"] = {"signal": name, "size": len(bson.encode({"v": data}))}

@@ -17,6 +17,7 @@ from pymongo.errors import OperationFailure, PyMongoError
 
 from monque import (
     ConfigurationError,
+    Job,
     JobNotFoundError,
     JobStateError,
     MonqueError,
@@ -171,8 +172,15 @@ logging.getLogger("monque.audit").addHandler(logging.NullHandler())
 
 
 @contextmanager
-def recording(monque: SyncMonque, action: str, **about: Any) -> Iterator[dict[str, Any]]:
-    """Record the action that is done inside. What becomes known meanwhile is added to what this gives."""
+def recording(
+    monque: SyncMonque, action: str, job: Job[Any] | None = None, **about: Any
+) -> Iterator[dict[str, Any]]:
+    """Record the action that is done inside, to *job* if it is about one.
+
+    What becomes known meanwhile is added to what this gives.
+    """
+    if job is not None:
+        about |= {"job_id": job.id, "name": job.name if isinstance(job.name, str) else None, "before": job}
     try:
         yield about
     except MonqueError as error:

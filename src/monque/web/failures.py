@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
 from pydantic import Field
@@ -135,20 +134,31 @@ async def shown_groups(desk: Desk, query: OpsWindowQuery, name: str | None) -> l
     read = sum(group.count for group in await groups_of(desk, name))
     marks = releases(await register(desk))
     told = await _with_sentence(desk, groups)
-    return [
-        _shown_group(
-            desk,
-            group,
-            since=since,
-            until=until,
-            looked=looked,
-            # The window is cut short if all failures that were read are within it.
-            capped=looked == read >= desk.limits.window,
-            new_since=group.new_since(marks),
-            hidden=group.shape not in told,
+    shown = []
+    for group in groups:
+        # The sentence is part of a failure's text; the type of the error is not.
+        text = error_text(desk, group.shape.sentence) if group.shape in told else group.type
+        new_since = group.new_since(marks)
+        shown.append(
+            OpsGroup(
+                fingerprint=group.shape.fingerprint,
+                sentence=text or MASK,
+                type=group.type,
+                count=group.count,
+                share=round(group.count / looked, 4),
+                names=group.names,
+                first_seen=iso(group.first_seen),
+                last_seen=iso(group.last_seen),
+                trend=group.trend(since, until),
+                sample_ids=[id_text(each) for each in group.samples],
+                is_new=new_since is not None,
+                looked=looked,
+                # The window is cut short if all failures that were read are within it.
+                capped=looked == read >= desk.limits.window,
+                **known(new_since=new_since),
+            )
         )
-        for group in groups
-    ]
+    return shown
 
 
 async def _with_sentence(desk: Desk, groups: Sequence[Group]) -> set[Shape]:
@@ -169,37 +179,6 @@ async def _with_sentence(desk: Desk, groups: Sequence[Group]) -> set[Shape]:
         if await desk.redact.shows_all(job, desk.caller.actor):
             told.add(unsure[job.id])
     return told
-
-
-def _shown_group(
-    desk: Desk,
-    group: Group,
-    *,
-    since: datetime,
-    until: datetime,
-    looked: int,
-    capped: bool,
-    new_since: str | None,
-    hidden: bool,
-) -> OpsGroup:
-    # The sentence is part of a failure's text; the type of the error is not.
-    sentence = (group.type if hidden else error_text(desk, group.shape.sentence)) or MASK
-    return OpsGroup(
-        fingerprint=group.shape.fingerprint,
-        sentence=sentence,
-        type=group.type,
-        count=group.count,
-        share=round(group.count / looked, 4),
-        names=group.names,
-        first_seen=iso(group.first_seen),
-        last_seen=iso(group.last_seen),
-        trend=group.trend(since, until),
-        sample_ids=[id_text(each) for each in group.samples],
-        is_new=new_since is not None,
-        looked=looked,
-        capped=capped,
-        **known(new_since=new_since),
-    )
 
 
 async def _shown_canary(desk: Desk, done: tuple[Job[Any], int]) -> OpsCanary:

@@ -150,13 +150,10 @@ class OpsAgainBody(OpsNoteBody):
     priority: Priority | None = None
 
 
-class OpsEditBody(OpsNoteBody):
+class OpsEditBody(OpsAgainBody):
     """Changes of a pending job that is still as it was at *updated_at*; what is left out stays."""
 
     updated_at: Time
-    payload: Any = None
-    run_at: Time | None = None
-    priority: Priority | None = None
 
 
 class OpsEnqueued(OpsJob, Answer):

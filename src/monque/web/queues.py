@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
-from monque import ConfigurationError, Histogram, Instance, JobFilter, Line, Pause, QueueStats
+from monque import Histogram, Instance, JobFilter, Pause, QueueStats
 from monque._views import base
 from monque._views.live import Row, Snapshot
 from monque._views.text import iso
 from monque.web.access.permissions import Action
 from monque.web.desk import Desk, T, seldom
-from monque.web.errors import NotFoundError, Problem
+from monque.web.errors import BadRequestError, NotFoundError, Problem
 from monque.web.explain import OpsExplanation, OpsNameQuery, explain_queue
 from monque.web.instances import register
 from monque.web.outlook import History, OpsOutlook, histories, outlook
@@ -293,20 +293,15 @@ async def _times_of(desk: Desk, name: str, window: Window) -> dict[str, Any]:
 async def lines(desk: Desk, query: OpsNameQuery) -> OpsLineList:
     """The lines of a limited name: how many jobs of each key run and wait."""
     await desk.demand(Action.READ, query.name)
-    found = await desk.alone(lambda: _lines_of(desk, query.name))
+    try:
+        found = await desk.read(desk.monque.lines, query.name)
+    except BadRequestError:  # no worker can have such a name, though others stored jobs of it
+        found = []
     # A key is a value of payloads; what a hook would leave of it nobody knows.
     sees = await desk.may(Action.PAYLOAD, query.name) and desk.redact.hook_of(query.name) is None
     keys = [known(key=error_text(desk, line.key)) if sees else {} for line in found]
     shown = [OpsLine(**OpsLine.read(line), **key) for line, key in zip(found, keys, strict=True)]
     return OpsLineList(name=query.name, lines=shown)
-
-
-async def _lines_of(desk: Desk, name: str) -> Sequence[Line]:
-    """The lines of a name; none of one that no worker can have, though others stored jobs of it."""
-    try:
-        return await desk.monque.lines(name, max_time=desk.max_time)
-    except ConfigurationError:
-        return []
 
 
 @route("POST", "/queue/pause", right=Action.PAUSE, audited="pause")
