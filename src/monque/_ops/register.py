@@ -32,7 +32,7 @@ from monque._store.transitions.recovery import allowed_silence
 from monque._time.clock import elapsed, happens, raise_lost_cancellation
 from monque._values.options import Options
 from monque._values.records import ChangeStreamState, Instance, InstanceState, InstanceWorker
-from monque._values.words import driver_reason
+from monque._values.words import camel, driver_reason
 from monque._version import __version__
 
 logger = logging.getLogger("monque")
@@ -229,8 +229,7 @@ def _stored(value: Any) -> Any:
 
 
 def _stored_name(name: str, value: Any) -> str:
-    camel = re.sub(r"_(\w)", lambda found: found[1].upper(), name)
-    return f"{camel}Ms" if isinstance(value, timedelta) else camel
+    return f"{camel(name)}Ms" if isinstance(value, timedelta) else camel(name)
 
 
 def to_instance(document: Document, now: datetime, *, tolerance: timedelta) -> Instance:

@@ -238,7 +238,7 @@ class Look:
 
     async def _of_running(self, known: Facts) -> Facts:
         facts = replace(known, instances=await self._instances(), around=_lately(await self._trends()))
-        return facts if facts.live else await self._with_strangers(facts)
+        return facts if facts.live else await self._with_unregistered(facts)
 
     async def _of_due(self, known: Facts) -> Facts:
         """First what keeps the job from running wherever it could; then who could run it; then the queue."""
@@ -251,7 +251,7 @@ class Look:
         if facts.pause is not None:
             return facts
         if not facts.serving(self._job.name):
-            return await self._with_strangers(facts)
+            return await self._with_unregistered(facts)
         queue = await self._queue(facts, settings)
         facts = with_claims(facts, claims_by_owner(queue.claims))
         facts = replace(facts, around=_lately(await self._trends()))
@@ -285,7 +285,7 @@ class Look:
                 raise
             return []
 
-    async def _with_strangers(self, facts: Facts) -> Facts:
+    async def _with_unregistered(self, facts: Facts) -> Facts:
         claims = await read_claims(self._store.collection)
         return replace(facts, unregistered=self._unregistered(claims, facts))
 
