@@ -55,15 +55,9 @@ def enqueue(
     at: datetime | None,
     unique_key: str | None,
     debounce: timedelta | None,
-    max_attempts: int | None,
-    priority: int | None,
-    expires: datetime | timedelta | None,
-    batch: str | None,
-    after_batch: str | None,
-    if_failed: Any,
-    on_failure: str | None,
     as_json: bool,
     database: Database,
+    **settings: Any,
 ) -> None:
     """Store a job, or many.
 
@@ -86,8 +80,6 @@ def enqueue(
         raise click.UsageError("--delay and --at cannot be given together; give one of them")
     if debounce is not None and unique_key is None:
         raise click.UsageError("--debounce needs --unique-key: it says which jobs replace each other")
-    settings: dict[str, Any] = {"max_attempts": max_attempts, "priority": priority, "expires": expires}
-    settings |= {"batch": batch, "after_batch": after_batch, "if_failed": if_failed, "on_failure": on_failure}
     if path is not None:
         _check_alone(unique_key)
         make = partial(NewJob, name, delay=delay, run_at=at, **settings)
