@@ -163,7 +163,7 @@ class JobStuck(Event):
     """
 
     kind: ClassVar[str] = "job:stuck"
-    # One that cleans up slowly may take half of it; after twice as long it will hardly end by itself.
+    # One that cleans up slowly may take half of it; one that takes longer will hardly end by itself.
     _after: ClassVar[timedelta] = timedelta(seconds=30)
     job: Job[Any]
     why: Interruption
