@@ -20,7 +20,7 @@ from monque.web.groups import lists_failures
 from monque.web.instances import longest_running, register
 from monque.web.job_view import OpsJob
 from monque.web.live.broadcast import MESSAGES, OpsSnapshot
-from monque.web.problems import OpsTroubled, away, problems
+from monque.web.problems import PLACES, OpsTroubled, away, problems
 from monque.web.queues import live_snapshot
 from monque.web.route import EVENTS, Need, route
 from monque.web.serialization import Answer, Dto, Question, Window, known
@@ -152,23 +152,12 @@ async def doctor(desk: Desk) -> OpsDoctor:
     return OpsDoctor(findings=[_finding(each) for each in found])
 
 
-# The pages that show more of a finding.
-_PLACES = {
-    "jobs without a worker": "queues",
-    "oldest due job": "queues",
-    "paused names": "queues",
-    "schedules": "schedules",
-    "stale jobs": "instances",
-    "stuck jobs": "jobs?status=processing",
-}
-
-
 def _finding(finding: Finding) -> OpsFinding:
     return OpsFinding(
         check=finding.check,
         level=finding.level,
         message=without_credentials(finding.message),
-        **known(advice=finding.remedy, href=_PLACES.get(finding.check)),
+        **known(advice=finding.remedy, href=PLACES.get(finding.check)),
     )
 
 

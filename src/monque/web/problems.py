@@ -33,17 +33,17 @@ class OpsTroubled(Dto):
 # Of one kind: 500 names without a worker have one cause, and nobody reads the rest.
 _MOST = 3
 
-# Findings that are told here in other words, with the live numbers.
-_OTHERWISE = (
-    "paused names",
-    "jobs without a worker",
-    "oldest due job",
-    "stale jobs",
-    "stuck jobs",
-    "schedules",
-)
-# The pages that show more of the others.
-_PLACES = {"expired jobs": "jobs?expired=true", "cron expressions": "schedules"}
+# Findings that are told here in other words, with the live numbers, and the pages that show more of them.
+_OTHERWISE = {
+    "paused names": "queues",
+    "jobs without a worker": "queues",
+    "oldest due job": "queues",
+    "stale jobs": "instances",
+    "stuck jobs": "jobs?status=processing",
+    "schedules": "schedules",
+}
+PLACES = {**_OTHERWISE, "expired jobs": "jobs?expired=true", "cron expressions": "schedules"}
+"""The pages that show more of findings."""
 
 
 def problems(facts: Diagnosis | None, snapshot: Snapshot) -> list[OpsTroubled]:
@@ -188,7 +188,7 @@ def _never_ran(facts: Diagnosis, unserved: Iterable[str | None]) -> Iterator[Ops
 def _from(finding: Finding) -> OpsTroubled:
     message = f"{finding.check.capitalize()}: {finding.message}"
     level: Literal["warning", "error"] = "error" if finding.level == "error" else "warning"
-    place, advice = _PLACES.get(finding.check), finding.advice
+    place, advice = PLACES.get(finding.check), finding.advice
     return _problem(finding.check, level, message, href=place, advice=advice)
 
 
