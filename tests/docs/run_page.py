@@ -125,8 +125,9 @@ def run(block: Block, page: Path, uri: str, file: File) -> str:
 
 
 def located(block: Block, uri: str) -> str:
-    """Its code, with the address of the server of the tests."""
-    return re.sub(r"mongodb://localhost[^\"]*", uri, block.code)
+    """Its code, with the address of the server of the tests; what it does as a program is done."""
+    code = block.code.replace('if __name__ == "__main__":', "if True:")
+    return re.sub(r"mongodb://localhost[^\"]*", uri, code)
 
 
 def imported(tree: ast.Module) -> set[str]:

@@ -19,6 +19,8 @@ MODULES = (
     "monque.flask",
     "monque.litestar",
     "monque.prometheus",
+    "monque.pydantic_ai",
+    "monque.sentry",
     "monque.testing",
     "monque.web",
 )

@@ -118,4 +118,4 @@ def test_the_first_screen_has_the_commands_of_a_clone_in_one_line() -> None:
 
     assert "`make test`" in lines[commands]
     assert commands < 60
-    assert len(lines) < 140
+    assert len(lines) < 130
