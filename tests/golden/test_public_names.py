@@ -19,7 +19,6 @@ MODULES = (
     "monque.flask",
     "monque.litestar",
     "monque.prometheus",
-    "monque.pydantic_ai",
     "monque.sentry",
     "monque.testing",
     "monque.web",
