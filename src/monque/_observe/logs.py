@@ -136,10 +136,8 @@ def log_failure(
 class JobLogHandler(logging.Handler):
     """Adds what handlers log to the log of their job (`Job.log`); add it to any logger.
 
-    Records written outside of a job, or after its handler has ended, are ignored.
-
-    Args:
-        level: The least level of records, as in `logging`: a number or a name.
+    Records written outside of a job, or after its handler has ended, are ignored. Its *level* is the least
+    level of records, as in `logging`: a number or a name.
 
     Examples:
         >>> logging.getLogger("shop").addHandler(JobLogHandler(logging.INFO))
