@@ -360,13 +360,12 @@ class InChild(Calling):
         return self._need_children().call(run, keep=keep, trace=trace_context(), around=around)
 
     def _value_in(self, result: Any) -> Any:
-        kept: Kept | None = result.kept
-        return None if kept is None else kept.value
+        return None if result.kept is None else result.kept.value
 
     def _result_of(self, run: Run, value: Any, result: Any) -> Any:
-        if value is self._value_in(result) or result.kept is None:
+        if result.error is None and (result.kept is None or value is result.kept.value):
             return result
-        return result._replace(kept=super()._kept(run, value))
+        return result._replace(kept=super()._kept(run, value), error=None)  # it may have dealt with the error
 
     def _error_in(self, result: Any) -> BaseException | None:
         error: BaseException | None = result.error

@@ -7,11 +7,12 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from threading import RLock
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 from monque._values.errors import ConfigurationError, MiddlewareError
 from monque._values.job import Job
-from monque._workers.signature import is_async, name_of
+from monque._workers.signature import is_async, is_generator_function, name_of
 
 CallNext: TypeAlias = Callable[[], Awaitable[Any]]
 """Runs what is inside of a middleware, at last the handler; returns what that returns."""
@@ -121,6 +122,11 @@ def _check(middleware: Any) -> None:
             f"a middleware is an object or a function, and {name_of(middleware)} is a class; make one: "
             f"middleware=[{middleware.__name__}()]"
         )
+    if is_generator_function(middleware):
+        raise ConfigurationError(
+            f"{_name_of(middleware)} contains a yield, so calling it would run nothing of it; call "
+            "call_next() in its place, and wait for its end"
+        )
     try:
         inspect.signature(middleware).bind("the job", "call_next")
     except TypeError as error:
@@ -156,11 +162,11 @@ async def _pass(middleware: Middleware, job: Job[Any], inner: CallNext) -> Any:
     try:
         result = await middleware(job, call_next)
     finally:
-        if calls.are_running and running is not None:
+        calls.close()
+        if calls.was_left and running is not None:
             # Nothing of a run may go on behind it: the next run of its job may begin at once.
             running.cancel()
             await asyncio.wait({running})
-            calls.was_left = True
     calls.check(middleware)
     return result
 
@@ -173,53 +179,67 @@ def surround_blocking(middleware: Sequence[SyncMiddleware], job: Job[Any], handl
 
 
 def _pass_blocking(middleware: SyncMiddleware, job: Job[Any], inner: SyncCallNext) -> Any:
-    calls = _Calls()
+    calls, call = _Calls(), RLock()
 
     def call_next() -> Any:
-        with calls.one(middleware):
+        with call, calls.one(middleware):
             return inner()
 
-    result = middleware(job, call_next)
+    try:
+        result = middleware(job, call_next)
+    finally:
+        # As above. It may have given the call to another thread, and nothing ends a thread.
+        if not call.acquire(blocking=False):
+            calls.close()
+            call.acquire()
+        calls.close()
+        call.release()
     calls.check(middleware)
     return result
 
 
 class _Calls:
-    """The calls of one `call_next`: there must be one, and it must have ended."""
+    """The calls of one `call_next`: there must be one, and it must end before its middleware does."""
 
     def __init__(self) -> None:
         self._count = 0
-        self.are_running = False
+        self._is_running = self._is_closed = False
         self.was_left = False
         """The middleware has ended before its call did."""
 
     @contextmanager
     def one(self, middleware: object) -> Iterator[None]:
-        """Count a call and let it run, if it is the first one."""
-        self._count += 1
-        if self._count > 1:
-            self.check(middleware)
-        self.are_running = True
+        """Count a call and let it run, if it is the first one, and the middleware has not ended."""
+        self._count += not self._is_closed
+        if self._is_closed or self._count > 1:
+            raise self._error(middleware)
+        self._is_running = True
         try:
             yield
         finally:
-            self.are_running = False
+            self._is_running = False
+
+    def close(self) -> None:
+        """Let no call begin any more: the middleware has ended."""
+        self._is_closed = True
+        self.was_left = self.was_left or self._is_running
 
     def check(self, middleware: object) -> None:
         """Refuse a run whose handler was not called once, also if the middleware has swallowed that."""
-        if self._count == 1 and not self.was_left and not self.are_running:
-            return
-        name = _name_of(middleware)
+        if self._count != 1 or self.was_left:
+            raise self._error(middleware)
+
+    def _error(self, middleware: object) -> MiddlewareError:
         if self._count > 1:
             what = "called call_next again; a run calls its handler once, and a retry is a run of its own"
         elif self._count:
-            what = "returned before call_next had ended; await it"
+            what = "returned before call_next had ended; wait for its end"
         else:
             what = (
                 "returned without awaiting call_next(), so the handler was not called; to leave it out, "
                 "raise Cancel(), Snooze() or Fail()"
             )
-        raise MiddlewareError(f"the middleware {name} {what}")
+        return MiddlewareError(f"the middleware {_name_of(middleware)} {what}")
 
 
 def _name_of(middleware: Any) -> str:

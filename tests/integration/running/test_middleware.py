@@ -19,6 +19,7 @@ from monque import (
     ConfigurationError,
     Fail,
     Job,
+    JobFailed,
     JobStatus,
     MiddlewareError,
     Monque,
@@ -164,6 +165,29 @@ async def not_to_the_end(job: Job[Any], call_next: CallNext) -> Any:
 in_flight: list[Any] = []
 
 
+async def too_late(job: Job[Any], call_next: CallNext) -> Any:
+    in_flight.append(asyncio.ensure_future(call_next()))  # which begins in the next turn of the loop
+
+
+begun, given_up = threading.Event(), threading.Event()
+
+
+def in_another_thread(job: Job[Any], call_next: SyncCallNext) -> Any:
+    """It gives up waiting for the thread to which it gave the call."""
+    threading.Thread(target=call_next).start()
+    begun.wait()
+    given_up.set()
+
+
+async def yields(job: Job[Any], call_next: CallNext) -> Any:
+    """As a dependency of some web frameworks."""
+    yield
+
+
+def yields_in_thread(job: Job[Any], call_next: SyncCallNext) -> Any:
+    yield
+
+
 def never_in_thread(job: Job[Any], call_next: SyncCallNext) -> Any:
     return None
 
@@ -179,6 +203,8 @@ def twice_in_thread(job: Job[Any], call_next: SyncCallNext) -> Any:
         (twice, 1, "called call_next again"),
         (twice_and_swallow, 1, "called call_next again"),
         (not_to_the_end, 1, "before call_next had ended"),
+        (in_another_thread, 1, "before call_next had ended"),
+        (too_late, 0, "without awaiting call_next"),
         (never_in_thread, 0, "without awaiting call_next"),
         (twice_in_thread, 1, "called call_next again"),
     ],
@@ -188,7 +214,10 @@ async def test_call_next_is_called_exactly_once(
 ) -> None:
     called: list[str] = []
     cut: list[str] = []
+    is_over = threading.Event()
+    in_flight.clear()
     monque = await make_monque(options=ONE_TRY, middleware=[middleware]).open()
+    monque.on(JobFailed, lambda _: is_over.set())
 
     async def on_loop(job: Job[None]) -> None:
         called.append(job.name)
@@ -200,6 +229,11 @@ async def test_call_next_is_called_exactly_once(
 
     def in_thread(job: Job[None]) -> None:
         called.append(job.name)
+        if middleware is in_another_thread:
+            begun.set()
+            given_up.wait()
+            if not is_over.wait(0.3):
+                cut.append("has ended before the run is over")
 
     is_blocking = not asyncio.iscoroutinefunction(middleware)
     monque.worker("work", in_thread if is_blocking else on_loop, max_attempts=1)
@@ -209,8 +243,9 @@ async def test_call_next_is_called_exactly_once(
     assert job.status is JobStatus.FAILED
     assert says in str(job.fail_reason)
     assert middleware.__name__ in str(job.fail_reason)
+    await asyncio.gather(*in_flight, return_exceptions=True)
     assert len(called) == calls
-    assert len(cut) == (middleware is not_to_the_end)
+    assert len(cut) == (middleware in (not_to_the_end, in_another_thread))
 
 
 async def test_waits_of_steps_time_limits_and_snoozes_pass_a_middleware(make_monque: Make) -> None:
@@ -270,6 +305,24 @@ async def test_around_a_child_process_one_runs_here_and_one_there(make_monque: M
     assert said == ["a in", f"a {three.result}", "a in", "a RefusedError"]
 
 
+async def test_a_middleware_deals_with_the_error_of_a_child(make_monque: Make) -> None:
+    """As with that of any other handler: what it returns instead is the result."""
+
+    async def forgiving(job: Job[Any], call_next: CallNext) -> Any:
+        try:
+            return await call_next()
+        except ValueError as error:
+            return f"dealt with: {error}"
+
+    monque = make_monque(options=replace(ONE_TRY, child_processes=1), middleware=[forgiving])
+    monque.worker("refuse", in_child.refuse, mode="process", store_result=True)
+    await monque.start()
+
+    done = await ended(monque, "refuse")
+
+    assert (done.status, done.result) == (JobStatus.COMPLETED, "dealt with: not today")
+
+
 async def test_a_middleware_that_no_child_can_import_is_refused_at_the_start(make_monque: Make) -> None:
     monque = make_monque(middleware=[lambda job, call_next: call_next()])
     monque.worker("three", in_child.three, mode="process")
@@ -286,6 +339,8 @@ async def test_a_middleware_that_no_child_can_import_is_refused_at_the_start(mak
         (Noting("a", []), "middleware is a list"),
         ([Noting], "is a class; make one"),
         ([lambda job: None], "takes two arguments"),
+        ([yields], "yields contains a yield"),
+        ([yields_in_thread], "yields_in_thread contains a yield"),
         (["timing"], "called with a job and call_next"),
         ("timing", "middleware is a list"),
         (None, "middleware is a list"),
