@@ -43,8 +43,16 @@ __all__ = ["MonqueDurability"]
 # The run of an agent that goes on here: steps of runs beside it, in a `gather`, must not share its count.
 _run: ContextVar[str] = ContextVar("monque_agent_run", default="1")
 
+# Whether a step of an agent goes on here: an agent that a tool calls is part of the step of that tool.
+_is_in_step: ContextVar[bool] = ContextVar("monque_agent_step", default=False)
+
 # How often each name was used in one run of a job, by the identity of its `Job`: a later run begins anew.
 _used: dict[int, Counter[str]] = {}
+
+
+def _job() -> Job[Any] | None:
+    """The job whose handler runs here; None in a step of one of its agents."""
+    return None if _is_in_step.get() else current_job()
 
 
 def _count(job: Job[Any], name: str) -> int:
@@ -87,12 +95,12 @@ class MonqueDurability(BaseDurabilityCapability[AgentDepsT]):
 
     @property
     def in_durable_context(self) -> bool:
-        """True where a handler runs: the engine asks before each call."""
-        return current_job() is not None
+        """True in a handler, and not in a step of it: the engine asks before each call."""
+        return _job() is not None
 
     def get_default_run_id(self) -> str | None:
         """The id of a run of the agent: the same when the job runs again."""
-        if (job := current_job()) is None:
+        if (job := _job()) is None:
             return None
         return f"{job.id}:{_count(job, f'run of {self.name}')}"
 
@@ -102,13 +110,14 @@ class MonqueDurability(BaseDurabilityCapability[AgentDepsT]):
 
     async def get_run_start_time(self, run_id: str) -> datetime | None:
         """The time at which a run of the agent began first; it is a step, for limits of its time."""
-        if (job := current_job()) is None:
+        if (job := _job()) is None:
             return None
-        return await job.step(f"{self.name}__run_start_time:{_key(job, run_id)}", _now)
+        label = f"{self.name}__run_start_time:{_key(job, run_id)}"
+        return await job.step(f"{label}.{_count(job, label)}", _now)
 
     async def wrap_run(self, ctx: RunContext[AgentDepsT], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
         """Run the agent, and know meanwhile which of its runs this is."""
-        job = current_job()
+        job = _job()
         if job is None or ctx.run_id is None:
             return await super().wrap_run(ctx, handler=handler)
         token = _run.set(_key(job, ctx.run_id))
@@ -139,11 +148,15 @@ class _Steps(JournalCallableOperationBackend[None]):
         config: None,  # noqa: ARG002 - there is nothing to choose
     ) -> object:
         """Run *body*, unless an earlier run of the job has stored what it returned."""
-        if (job := current_job()) is None:
+        if (job := _job()) is None:
             return await body()
 
         async def call() -> str:
-            return json.dumps(await body())
+            token = _is_in_step.set(True)
+            try:
+                return json.dumps(await body())
+            finally:
+                _is_in_step.reset(token)
 
         label = f"{name}:{_run.get()}"
         return json.loads(await job.step(f"{label}.{_count(job, label)}", call))

@@ -46,6 +46,42 @@ async def test_a_process_that_dies_between_two_tool_calls_repeats_no_call(
     ]
 
 
+async def test_an_agent_that_a_tool_calls_is_part_of_the_step_of_that_tool(monque: Monque) -> None:
+    """A step inside of a step is refused, so it has none of its own."""
+    tools: FunctionToolset[None] = FunctionToolset(id="shop")
+    clerk = Agent(TestModel(custom_output_text="a receipt"), name="clerk", capabilities=[MonqueDurability()])
+
+    @tools.tool_plain
+    async def ask_clerk(question: str) -> str:
+        """Ask the clerk."""
+        return (await clerk.run(question, timeout=60)).output
+
+    agent = Agent(TestModel(), name="shop", toolsets=[tools], capabilities=[MonqueDurability()])
+
+    @monque.worker("buy", store_result=True)
+    async def buy(job: Job[str]) -> str:
+        return (await agent.run(job.data)).output
+
+    job = await monque.enqueue(buy, "a book")
+    await monque.run_until_idle()
+
+    assert await monque.result_of(job) == '{"ask_clerk":"a receipt"}'
+    assert [step.name for step in (await monque.wait_for(job)).steps] == [
+        "shop__model.request:1.1",
+        "shop__function_toolset__shop.call_tool:ask_clerk:1.1",
+        "shop__model.request:1.2",
+    ]
+
+
+async def test_runs_with_one_id_and_limits_of_time_have_steps_of_their_own() -> None:
+    agent = Agent(TestModel(custom_output_text="done"), name="shop", capabilities=[MonqueDurability()])
+
+    async def ask(job: Job[None]) -> list[str]:
+        return [(await agent.run(each, run_id="mine", timeout=60)).output for each in ("one", "two")]
+
+    assert await run_handler(ask) == ["done", "done"]
+
+
 async def test_runs_side_by_side_have_steps_of_their_own_and_outside_of_a_job_there_are_none() -> None:
     tools: FunctionToolset[None] = FunctionToolset(id="shop")
 
