@@ -265,7 +265,8 @@ async def _by_key(
 ) -> dict[bytes, Document]:
     # No `_id` is a pattern; in an `$in` it would match texts.
     these = [job_id for job_id in ids if not isinstance(job_id, Regex | re.Pattern)]
-    found = await decoding.find(collection, {"_id": {"$in": these}}, fields, hint="_id_")
+    among, size = {"_id": {"$in": these}}, len(these) + 1  # in one answer: by default the first has a hundred
+    found = await decoding.find(collection, among, fields, hint="_id_", batch_size=size)
     return {key_of(document["_id"]): document for document in found}
 
 

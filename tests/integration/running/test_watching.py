@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -22,6 +22,7 @@ from monque import (
     LogLine,
     LogUpdate,
     Monque,
+    NewJob,
     NotOpenError,
     ProgressUpdate,
     Snooze,
@@ -230,6 +231,49 @@ async def test_a_thousand_watchers_share_each_command(
     assert len(looks) <= 2 * len(states)
     # About four a second, whoever watches: a machine that needs minutes for this still stays below.
     assert len(looks) < 500
+
+
+async def test_a_look_at_many_jobs_is_one_command(
+    server: EmbeddedMongo, database: Database, make_monque: Make
+) -> None:
+    """Also for more of them than the server sends at once unless it is told how many."""
+    traffic = Traffic("find", "getMore")
+    async with AsyncMongoClient[dict[str, Any]](server.uri, event_listeners=[traffic]) as client:
+        watcher = await make_monque(client[database.name]).open()
+        jobs = await watcher.enqueue_many([NewJob("nobody")] * 300)
+        traffic.clear()
+        async with AsyncExitStack() as stack:
+            watches = [await stack.enter_async_context(aclosing(watcher.watch(job))) for job in jobs]
+            first = await asyncio.gather(*map(anext, watches))
+
+    assert {each.job_id for each in first} == {job.id for job in jobs}
+    assert len(traffic.commands[0]["filter"]["_id"]["$in"]) == 300
+    assert traffic.sent["getMore"] == 0
+
+
+async def test_a_watch_of_a_job_that_is_deleted_ends_and_one_that_is_left_leaves_nothing(
+    monque: Monque,
+) -> None:
+    deleted, left = await monque.enqueue("nobody"), await monque.enqueue("nobody")
+    seen: list[Any] = []
+
+    async def delete_at_once() -> None:
+        async for update in monque.watch(deleted, timeout=LONG):
+            seen.append(told(update))
+            await monque.delete_job(deleted)
+
+    with pytest.raises(JobNotFoundError, match="removed"):
+        await delete_at_once()
+    async for _ in monque.watch(left):
+        break
+    watching = asyncio.create_task(all_of(monque.watch(left)))
+    await asyncio.sleep(0)
+    watching.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await watching
+
+    assert seen == [("pending", 0)]
+    assert monque._context().waits.waiting == {}
 
 
 async def test_a_sync_monque_iterates(server: EmbeddedMongo, database: Database) -> None:
