@@ -145,6 +145,41 @@ SILENT = {
 }
 
 
+def refuses_the_trail_of_one_name(access: Access) -> bool:
+    return access.action is not Action.AUDIT or refuses_one_name(access)
+
+
+async def test_who_may_not_read_the_trail_of_a_name_is_told_nowhere_who_acted_on_its_jobs(
+    monque: Monque, jobs: Jobs
+) -> None:
+    about = [str(each["_id"]) for each in (jobs.failed, jobs.schedule)]
+    for each in about:
+        done = {"actor": "ada", "via": "web", "action": "retry", "outcome": "done"}
+        await monque.record_action(**done, job_id=each, name=NAME)
+    paths = [f"/api/ops/v1/{kind}/{each}" for kind, each in zip(("jobs", "schedules"), about, strict=True)]
+    quick = Limits(tick=timedelta(milliseconds=50))
+    async with (
+        board_of(monque, refuses_the_trail_of_one_name, limits=quick) as board,
+        board_of(monque, allows, limits=quick) as other,
+        client_of(board) as blind,
+        client_of(other) as client,
+        asgi_stream(board) as stream,
+    ):
+        for path in paths:
+            assert "audit" not in (await blind.get(path)).json(), path
+            assert [each["actor"] for each in (await client.get(path)).json()["audit"]] == ["ada"], path
+        await stream.until("snapshot")
+        for name in (NAME, "work"):
+            await client.post("/api/ops/v1/queue/resume", json={"name": name, "note": "a reason"})
+        told = [(await stream.until("action")).data for _ in range(2)]
+
+    assert [each["name"] for each in told] == [NAME, "work"]
+    assert [(each.get("actor"), each.get("note")) for each in told] == [
+        (None, None),
+        ("mallory", "a reason"),
+    ]
+
+
 async def test_the_stream_tells_no_name_that_the_hook_refuses(monque: Monque, jobs: Jobs) -> None:
     quick = Limits(tick=timedelta(milliseconds=50))
     async with (

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from monque.web.access.permissions import Action
+from monque import Job
+from monque.web.access.permissions import Action, Actor
 from monque.web.access.redaction import Redaction
 from monque.web.errors import ForbiddenError
 from monque.web.explain import OpsNameQuery
@@ -69,6 +70,19 @@ async def test_a_name_with_a_hook_shows_no_keys_of_lines(make_call: Any, line: l
     [shown] = (await call("opsLines", caller(), query=OpsNameQuery(name="work"))).dump()["lines"]
 
     assert "key" not in shown
+
+
+async def test_a_hook_is_asked_about_the_key_of_a_line_among_the_texts(
+    make_call: Any, line: list[dict[str, Any]]
+) -> None:
+    def hides_the_customer(job: Job[Any], value: Any, actor: Actor) -> Any:
+        return "" if isinstance(value, str) and KEY in value else value
+
+    call = make_call(redact=Redaction(by_name={"work": hides_the_customer}))
+
+    shown = [await whole(call, job) for job in line]
+
+    assert KEY not in str(shown)
 
 
 async def test_lines_need_the_right_to_read_the_name(call: Calls, line: list[dict[str, Any]]) -> None:

@@ -331,7 +331,7 @@ async def whole_job(desk: Desk, job: Job[Any]) -> OpsJobAnswer:
     if seen.texts:
         shown |= _written(desk, job)
     shown["related"] = await _related(desk, job, hidden=not seen.texts)
-    if await desk.may(Action.AUDIT):
+    if await desk.may(Action.AUDIT, job):
         shown["audit"] = await entries_of(desk, job.id, _MOST_ENTRIES)
     return OpsJobAnswer(**shown)
 

@@ -221,6 +221,7 @@ async def stream(desk: Desk, request: Any) -> Any:
     return desk.setup.streams.respond(
         may_read=may_read,
         sees_name=(lambda name: desk.may_now(Action.READ, name)) if desk.asks_by_name else None,
+        sees_actor=(lambda name: desk.may_now(Action.AUDIT, name)) if desk.asks_by_name else None,
         sees_audit=await desk.may_now(Action.AUDIT),
         last_event_id=request.headers.get("last-event-id"),
     )

@@ -225,7 +225,7 @@ async def whole_schedule(desk: Desk, found: tuple[Job[Any], Schedule]) -> OpsSch
         shown["payload"] = extended(seen.payload)
     if seen.reason is not None and "last_run" in shown:
         shown["last_run"] = shown["last_run"].model_copy(update={"reason": seen.reason})
-    if await desk.may(Action.AUDIT):
+    if await desk.may(Action.AUDIT, job):
         shown["audit"] = await entries_of(desk, job.id, _MOST_ENTRIES)
     actions = await _schedule_actions(desk, schedule)
     return OpsScheduleAnswer(actions=actions, **shown)

@@ -49,7 +49,7 @@ class Redaction:
             part words; case does not count, nor does a plural's s.
         hook: Decides what an actor may see of a payload. The keys are masked in what it returns.
         by_name: The same for single job names, in place of *hook*. It is asked about the payload, the result
-            and the texts (one text with the failures, log lines, progress, reasons and unique key of a job).
+            and the texts (one text with the failures, log lines, progress, reasons and keys of a job).
             Unless it returns all of them as they are, this actor sees what it made of the payload, and
             neither the result nor any of the texts.
         text: Applied to failure texts and tracebacks.
@@ -152,6 +152,7 @@ async def _ask(hook: RedactionHook, job: Job[Any], value: Any, actor: Actor) -> 
 def _texts_of(job: Job[Any]) -> str:
     progress = None if job.progress is None else job.progress.message
     texts = [job.fail_reason, job.unique_key, job.cancel_reason, job.result_error, progress]
+    texts += [each.line for each in (job.turn, job.waits_for) if each is not None]
     texts += [line.text for line in job.log]
     texts += [text for attempt in job.history for text in (attempt.message, attempt.traceback)]
     return "\n".join(filter(is_text, texts))

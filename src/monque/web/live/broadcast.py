@@ -141,6 +141,12 @@ def without_names(message: Message, refused: Collection[str]) -> Message | None:
     return replace(message, data=data)
 
 
+def without_actor(message: Message) -> Message:
+    """The message of an action for a client who may not know who acted, and why."""
+    told = {name: value for name, value in message.data.items() if name not in ("actor", "note")}
+    return replace(message, data=told)
+
+
 class Bulletin:
     """The messages for clients, by number of tick.
 

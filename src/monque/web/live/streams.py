@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from monque._signals import handler_besides_ours
 from monque.web.errors import TooBusyError
-from monque.web.live.broadcast import Message, names_in, without_names
+from monque.web.live.broadcast import Message, names_in, without_actor, without_names
 from monque.web.live.pulse import Listener, Pulse
 
 # A proxy or a network that drops idle connections does so after 30 s at the earliest.
@@ -77,6 +77,7 @@ class Streams:
         *,
         may_read: Callable[[], Awaitable[bool]],
         sees_name: SeesName | None,
+        sees_actor: SeesName | None,
         sees_audit: bool,
         last_event_id: str | None,
     ) -> Stream:
@@ -85,7 +86,8 @@ class Streams:
         Args:
             may_read: Asked again each minute; the stream ends when it says no.
             sees_name: Asked whether the client may know of a job name; None: they may know all of them.
-            sees_audit: Whether the client may know who acted.
+            sees_actor: Asked whether the client may know who acted on jobs of a name; None: on all of them.
+            sees_audit: Whether the client may know who acted at all.
             last_event_id: What it sent as `Last-Event-ID`.
 
         Raises:
@@ -95,7 +97,7 @@ class Streams:
             raise TooBusyError(
                 f"There are {self._most} live streams already; close some, or raise limits.streams."
             )
-        return Stream(self, may_read, sees_name, sees_audit, last_event_id)
+        return Stream(self, may_read, sees_name, sees_actor, sees_audit, last_event_id)
 
     async def close(self) -> None:
         """End all streams, and wait until their clients have been told."""
@@ -148,12 +150,14 @@ class Stream:
         streams: Streams,
         may_read: Callable[[], Awaitable[bool]],
         sees_name: SeesName | None,
+        sees_actor: SeesName | None,
         sees_audit: bool,
         last_event_id: str | None,
     ) -> None:
         self._streams = streams
         self._may_read = may_read
         self._sees_name = sees_name
+        self._sees_actor = sees_actor
         self._sees_audit = sees_audit
         self._last_event_id = last_event_id
 
@@ -195,8 +199,15 @@ class Stream:
         for message in messages:
             refused = {name for name in names_in(message) if not await self._sees_name(name)}
             shown = without_names(message, refused) if refused else message
-            seen += [] if shown is None else [shown]
+            seen += [] if shown is None else [await self._discreet(shown)]
         return seen
+
+    async def _discreet(self, message: Message) -> Message:
+        """The message without the actor if this client may not know who acts on jobs of its name."""
+        name = message.data.get("name") if message.event == "action" else None
+        if name is None or self._sees_actor is None or await self._sees_actor(name):
+            return message
+        return without_actor(message)
 
 
 def is_host_stopping() -> bool:
