@@ -15,7 +15,8 @@ try:
     import sentry_sdk
     from sentry_sdk.integrations.logging import ignore_logger
     from sentry_sdk.scope import Scope, use_isolation_scope
-    from sentry_sdk.utils import event_from_exception
+    from sentry_sdk.serializer import add_global_repr_processor
+    from sentry_sdk.utils import event_from_exception, safe_repr
 except ModuleNotFoundError as error:
     if error.name is None or not error.name.startswith("sentry_sdk"):
         raise
@@ -30,6 +31,7 @@ from monque import (
     JobError,
     JobFailed,
     Monque,
+    PayloadError,
     RetryAfter,
     SyncCallNext,
     SyncMonque,
@@ -128,7 +130,7 @@ class _Reports:
             return await call_next()
 
     def _describe(self, scope: Scope, job: Job[Any]) -> None:
-        _describe(scope, job)
+        _describe(scope, job, payload=self._payload)
         if self._payload:
             scope.set_context("payload", {"data": job.data})
 
@@ -171,7 +173,7 @@ def in_child(job: Job[Any], call_next: SyncCallNext) -> Any:
         return call_next()
 
 
-def _describe(scope: Scope, job: Job[Any]) -> None:
+def _describe(scope: Scope, job: Job[Any], *, payload: bool = False) -> None:
     """Let all events of a scope tell of a job, and of nothing that was before it or is not the program's."""
     scope.clear_breadcrumbs()
     scope.set_transaction_name(job.name, source="task")
@@ -181,6 +183,8 @@ def _describe(scope: Scope, job: Job[Any]) -> None:
     if job.unique_key is not None:
         scope.set_tag("monque.unique_key", job.unique_key)
     scope.add_event_processor(_cleaned)
+    if not payload:
+        scope.add_event_processor(_without_values)
 
 
 def _cleaned(event: Any, _hint: Any) -> Any:
@@ -190,10 +194,37 @@ def _cleaned(event: Any, _hint: Any) -> Any:
         crumbs["values"] = [crumb for crumb in crumbs.get("values", ()) if not _is_own(crumb)]
     for raised in (event.get("exception") or {}).get("values", ()):
         for frame in (raised.get("stacktrace") or {}).get("frames", ()):
-            if str(frame.get("module")).startswith("monque."):
+            if str(frame.get("module")).partition(".")[0] in _HOLD_PAYLOADS:
                 frame.pop("vars", None)
                 continue
             for name, value in (frame.get("vars") or {}).items():
-                if "Job(id=" in repr(value):  # the repr of a job has its payload
-                    frame["vars"][name] = "<a job>"
+                if _JOB in repr(value):
+                    frame["vars"][name] = _A_JOB
+    return event
+
+
+# Packages whose frames have payloads among their variables: Monque itself, and what rebuilds them for it.
+_HOLD_PAYLOADS = ("monque", "pydantic")
+
+# The repr of a job begins so, and has its payload.
+_JOB, _A_JOB = "Job(id=", "<a job>"
+
+
+def _hidden(value: Any, _hint: Any) -> Any:
+    """The text in the place of a job, or of what has one in its repr; NotImplemented for anything else."""
+    if isinstance(value, dict | list | tuple):  # the SDK looks into these itself
+        return NotImplemented
+    return _A_JOB if _JOB in (value if isinstance(value, str) else safe_repr(value)) else NotImplemented
+
+
+# For all stacks of the process: what `attach_stacktrace` adds passes no processor of events.
+add_global_repr_processor(_hidden)
+
+
+def _without_values(event: Any, _hint: Any) -> Any:
+    """An event that does not say which values of a payload do not fit."""
+    raised = (event.get("exception") or {}).get("values", ())
+    if any(each.get("type") == PayloadError.__name__ for each in raised):
+        for each in raised:
+            each["value"] = str(each.get("value")).partition(": ")[0].partition("\n")[0]
     return event

@@ -47,6 +47,7 @@ def test_each_failure_is_one_event_at_its_level_and_verdicts_are_none(events: li
         ("LookupError", "in a child", "error"),
         ("TypeError", "string indices must be integers, not 'str'", "info"),
         ("TypeError", "string indices must be integers, not 'str'", "error"),
+        ("PayloadError", "the payload of 'pay' does not fit Card", "error"),
         ("RuntimeError", "told 2", "error"),
     ]
     assert [event["message"] for event in events if "message" in event] == ["said in a run", "said outside"]

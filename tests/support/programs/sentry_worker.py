@@ -5,7 +5,7 @@ import json
 import logging
 import os
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +17,7 @@ from sentry_sdk.transport import Transport
 from monque import Cancel, Fail, Job, Monque, Options, RetryAfter, Snooze
 from monque.sentry import setup_sentry
 
+CARD = "4111-1111-1111"
 SOON = timedelta(seconds=0.02)
 monque = Monque(sys.argv[1], options=Options(base_retry_interval=SOON, max_retries=2))
 
@@ -65,6 +66,15 @@ def in_child(job: Job[str]) -> None:
     raise LookupError("in a child")
 
 
+@dataclass
+class Card:
+    number: int
+
+
+async def pay(job: Job[Card]) -> None:
+    raise AssertionError("its payload does not fit")
+
+
 async def told(job: Job[str]) -> None:
     raise RuntimeError(f"told {job.attempt}")
 
@@ -76,6 +86,7 @@ async def main() -> None:
         default_integrations=True,
         auto_enabling_integrations=False,
         integrations=[PyMongoIntegration()],
+        attach_stacktrace=True,  # a message has the variables of frames, too
     )
     logging.getLogger("monque").setLevel(logging.INFO)
     setup_sentry(monque, retries="info")
@@ -85,12 +96,13 @@ async def main() -> None:
     telling.worker("told", told)
     monque.worker("late", work, timeout=timedelta(seconds=0.1), max_attempts=1)
     monque.worker("thread", in_thread, max_attempts=1)
+    monque.worker("pay", pay, max_attempts=1)
     monque.worker("child", in_child, mode="process", max_attempts=1)
     async with monque:
         await monque.start()
         for name, data, key in (
-            ("work", {"do": "fail", "user": "ada", "card": "4111-1111-1111"}, "order-7"),
-            ("work", {"do": "message"}, None),
+            ("work", {"do": "fail", "user": "ada", "card": CARD}, "order-7"),
+            ("work", {"do": "message", "card": CARD}, None),
             *[("work", {"do": do}, None) for do in ("verdict", "cancel", "snooze", "sleep")],
             ("work", {"do": "again"}, None),
             ("late", {"do": "late"}, None),
@@ -100,6 +112,8 @@ async def main() -> None:
         ):
             job = await monque.enqueue(name, data, unique_key=key)
             await monque.wait_for(job)
+        async with Monque(sys.argv[1]) as elsewhere:  # which does not know what the handler takes
+            await monque.wait_for(await elsewhere.enqueue("pay", {"number": CARD}))
         async with telling:
             job = await telling.enqueue("told", "a payload")
             await telling.start()
