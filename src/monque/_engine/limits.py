@@ -213,7 +213,8 @@ class Limits:
         keyed: dict[Worker[Any], list[Claim]] = {}
         for claim in sorted(claims, key=lambda claim: -claim.priority):
             worker = self._workers.get(claim.name)
-            if worker is None or worker.limit is None or self._is_gated(worker, claim):
+            # A job that ends at its gate needs neither a turn nor a start.
+            if worker is None or worker.limit is None or gate(claim, worker.settings, self._store.clock.now):
                 admitted.append(claim)
             elif has_lines(worker):
                 keyed.setdefault(worker, []).append(claim)
@@ -240,10 +241,6 @@ class Limits:
         keys = {claim.key for claim in given}
         self._left = [known.get(each.key, each) for each in self._left if each.key not in keys] + refused
         return admitted
-
-    def _is_gated(self, worker: Worker[Any], claim: Claim) -> bool:
-        """Return whether the handler is not called: then the job needs neither a turn nor a start."""
-        return gate(claim, worker.settings, self._store.clock.now) is not None
 
     async def release(self) -> None:
         """Release what was claimed in vain."""

@@ -81,9 +81,9 @@ class Lines:
         with_turn: dict[str, list[Claim]] = {}
         wanting: list[Wanting] = []
         for claim in claims:
-            place = self._place_of(worker, claim)
+            place = lines.place_if_told(worker, claim.document)
             if place is None:
-                admitted.append(claim)
+                admitted.append(claim)  # where there should be one, `InLine` lets it fail
             elif place.line == line_of_turn(claim.document):
                 with_turn.setdefault(place.line, []).append(claim)
             else:
@@ -97,13 +97,6 @@ class Lines:
         if rate is None:
             return admitted + [claim for those in with_turn.values() for claim in those]
         return admitted + await self._ask(worker, rate, with_turn)
-
-    def _place_of(self, worker: Worker[Any], claim: Claim) -> Place | None:
-        """The place of a claimed job; None if it needs no turn."""
-        try:
-            return lines.place_of(worker, claim.document.get("data"))
-        except PayloadError:
-            return None  # `InLine` lets it fail
 
     async def _take(
         self, worker: Worker[Any], wanting: list[Wanting], with_turn: dict[str, list[Claim]]

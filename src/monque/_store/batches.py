@@ -22,7 +22,7 @@ from monque._store.children import cancel_children
 from monque._store.document import PARKED, Document, named, text_of, time_of
 from monque._store.flows import wait_of
 from monque._store.store import Store
-from monque._store.transitions.batches import cancel_after_batch, wake_batch
+from monque._store.transitions.batches import WAITING, cancel_after_batch, wake_batch
 from monque._store.transitions.transition import Transition
 from monque._values.errors import ConfigurationError
 from monque._values.flows import check_label
@@ -39,8 +39,6 @@ OnCancelled: TypeAlias = Callable[[Document], None]
 _ACTIVE = {"$gte": "pending", "$lte": "processing"}
 _INCOMPLETE = {"$in": ["cancelled", "failed"]}
 _ANY = {"$exists": True}
-
-_WAITING: Document = {"status": "pending", "parked.why": "batch"}
 
 # Jobs that one write wakes: as a rule one job waits for a batch. And batches of one round of the sweep: each
 # costs a find, so that a round takes a second at most.
@@ -113,7 +111,7 @@ async def _wake(
         return None
     names: list[str] = []
     while True:
-        jobs = {**_WAITING, "parked.key": label}
+        jobs = {**WAITING, "parked.key": label}
         fields = {"name": 1, "parked.since": 1}
         found = await decoding.find(store.collection, jobs, fields, limit=_AT_ONCE, hint="monque_parked")
         met = [name for job in found if (name := text_of(job, "name")) is not None]
@@ -166,7 +164,7 @@ async def sweep(
     """
     behind: Document = {"$type": "string"} if after is None else {"$type": "string", "$gt": after}
     keys: list[Document] = [
-        {"$match": {**_WAITING, "parked.key": behind}},
+        {"$match": {**WAITING, "parked.key": behind}},
         {"$group": {"_id": "$parked.key"}},
         {"$sort": {"_id": 1}},
         {"$limit": _AT_ONCE},

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from pymongo.errors import DuplicateKeyError
@@ -69,12 +70,16 @@ def place_of(worker: Worker[Any], data: Any) -> Place | None:
     return None if line is None else Place(line, running_of(limit, worker.name, decode))
 
 
+def place_if_told(worker: Worker[Any], document: Document) -> Place | None:
+    """The same, where it does not matter why there is none: a run of the job says what is wrong with it."""
+    with suppress(PayloadError):
+        return place_of(worker, document.get("data"))
+    return None
+
+
 def line_in(worker: Worker[Any], document: Document) -> str | None:
     """The line in which a job has or had its turn; None if nobody can tell."""
-    try:
-        place = place_of(worker, document.get("data"))
-    except PayloadError:
-        place = None
+    place = place_if_told(worker, document)
     return line_of_turn(document) or (None if place is None else place.line)
 
 
@@ -148,10 +153,7 @@ def _slots(worker: Worker[Any], first: Document) -> int:
     """The slots of the line in which this is the first job."""
     if worker.limit is not None and isinstance(worker.limit.running, int):
         return worker.limit.running
-    try:
-        place = place_of(worker, first.get("data"))
-    except PayloadError:
-        place = None
+    place = place_if_told(worker, first)
     return 1 if place is None else place.slots  # it does not belong here: let its run tell
 
 
@@ -230,10 +232,7 @@ async def _lines_behind(store: Store, name: str, after: str) -> list[Document]:
 
 
 def _belongs(worker: Worker[Any], line: str, first: Document) -> bool:
-    try:
-        place = place_of(worker, first.get("data"))
-    except PayloadError:
-        return False  # its run says what is wrong with it
+    place = place_if_told(worker, first)
     return place is not None and place.line == line
 
 

@@ -8,10 +8,11 @@ Doing them twice changes nothing: whoever comes second finds no job that waits.
 
 from __future__ import annotations
 
+from monque._store.document import Document
 from monque._store.transitions.transition import Transition, said_by
 from monque._values.status import JobStatus
 
-_WAITING = {"status": "pending", "parked.why": "batch"}
+WAITING: Document = {"status": "pending", "parked.why": "batch"}
 _REASON = "a job of the batch that it waited for did not complete"
 _DUE_AT = {"$cond": [{"$eq": [{"$type": "$parked.dueAt"}, "date"]}, "$parked.dueAt", "$$NOW"]}
 
@@ -20,7 +21,7 @@ def wake_batch(label: str) -> Transition:
     """pending and waiting for a batch -> pending, due now or at its own later time."""
     return Transition(
         to=JobStatus.PENDING,
-        when={**_WAITING, "parked.key": label},
+        when={**WAITING, "parked.key": label},
         then=[
             {"$set": {"nextRunAt": {"$max": [_DUE_AT, "$$NOW"]}, "updatedAt": "$$NOW"}},
             {"$unset": ["parked"]},
@@ -36,6 +37,6 @@ def cancel_after_batch(label: str) -> Transition:
     cancelled = {"status": "cancelled", "cancel": said_by("batch", _REASON), "updatedAt": "$$NOW"}
     return Transition(
         to=JobStatus.CANCELLED,
-        when={**_WAITING, "parked.key": label, "afterBatch": label, "ifFailed": {"$ne": "run"}},
+        when={**WAITING, "parked.key": label, "afterBatch": label, "ifFailed": {"$ne": "run"}},
         then=[{"$set": cancelled}, {"$unset": ["parked", "again", "signals"]}],
     )

@@ -16,10 +16,12 @@ from typing import Any
 from monque._store import document as history
 from monque._store.document import CLAIM_FIELDS, PARKED, TRACE_FIELDS, Claim, Document
 from monque._store.transitions.transition import (
+    AWAITS_BATCH,
+    AWAITS_TURN,
     CRASH_FIELDS,
     IS_NOTED,
+    NOT_REQUESTED,
     NOTED,
-    REQUESTED,
     FailedRun,
     Transition,
     counter,
@@ -44,11 +46,7 @@ _REDO: Document = {
     ]
 }
 
-_AWAITS_BATCH = {"$eq": ["$parked.why", "batch"]}
-
-# It waits for its turn in the line of a key.
-_IN_LINE = {"$eq": ["$parked.why", "turn"]}
-_HAS_TIME = {"$and": [_IN_LINE, {"$ne": ["$nextRunAt", PARKED]}]}
+_HAS_TIME = {"$and": [AWAITS_TURN, {"$ne": ["$nextRunAt", PARKED]}]}
 _NOT_IN_LINE = {"$set": {"parked": {"$cond": [_HAS_TIME, "$$REMOVE", "$parked"]}}}
 
 # It failed, and waits for its next try.
@@ -91,7 +89,7 @@ def replace_waiting(new: Document, terms: Terms) -> Transition:
     """
     first = {"$cond": [_WAITS_FOR_RETRY, "$$NOW", _date("$askedAt", _date("$createdAt"))]}
     # With the new payload, one that waits for its turn may have another line: it meets the gate again.
-    is_due = {"$or": [_WAITS_FOR_RETRY, _IN_LINE]} if "parked" in new else _WAITS_FOR_RETRY
+    is_due = {"$or": [_WAITS_FOR_RETRY, AWAITS_TURN]} if "parked" in new else _WAITS_FOR_RETRY
     due: Any = {"$cond": [is_due, "$$NOW", "$nextRunAt"]}
     if terms.wait is not None or terms.says_time:
         due = _due_of(new, "$$new.nextRunAt") if terms.wait is None else _debounced(terms, first)
@@ -124,8 +122,8 @@ def _moved(due: Any) -> Document:
     """The time of a job that is there; one that waits for a batch goes on with that."""
     later = {"$mergeObjects": ["$parked", {"dueAt": due}]}
     return {
-        "nextRunAt": {"$cond": [_AWAITS_BATCH, "$nextRunAt", due]},
-        "parked": {"$cond": [_AWAITS_BATCH, later, "$parked"]},
+        "nextRunAt": {"$cond": [AWAITS_BATCH, "$nextRunAt", due]},
+        "parked": {"$cond": [AWAITS_BATCH, later, "$parked"]},
     }
 
 
@@ -214,7 +212,7 @@ def run_again(
     stages = once_more({"settledAttempt": claim.attempt, **kept})
     return Transition(
         to=JobStatus.PENDING,
-        when={**owned(claim.claimed_by, claim.attempt), **NOTED, "$nor": [{"$expr": REQUESTED}]},
+        when={**owned(claim.claimed_by, claim.attempt), **NOTED, **NOT_REQUESTED},
         then=stages if entry is None else [history.append(entry, claim.document), *stages],
         beside=None if leaves is None else FailedRun(leaves),
     )

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from monque._store.document import PARKED, Claim, Document
 from monque._store.transitions.run import ALIVE
 from monque._store.transitions.transition import (
-    REQUESTED,
+    NOT_REQUESTED,
     Transition,
     counter,
     ending,
@@ -135,7 +135,7 @@ def _suspend(
         fields["parked"] = {"$cond": [is_there, "$$REMOVE", parked]}
     return Transition(
         to=JobStatus.PENDING,
-        when={**owned(claimed_by, attempt), "$nor": [{"$expr": REQUESTED}]},
+        when={**owned(claimed_by, attempt), **NOT_REQUESTED},
         then=ending(fields),
     )
 

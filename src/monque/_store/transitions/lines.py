@@ -16,7 +16,7 @@ from typing import Any
 
 from monque._store.document import PARKED, Claim, Document
 from monque._store.transitions.flows import LAST_CRASH
-from monque._store.transitions.transition import MOVE_COUNTS, REQUESTED, Transition, by_id, ending, owned
+from monque._store.transitions.transition import MOVE_COUNTS, NOT_REQUESTED, Transition, by_id, ending, owned
 from monque._values.status import JobStatus
 
 IN_LINE: Document = {"status": "pending", "nextRunAt": PARKED, "parked.why": "turn"}
@@ -43,7 +43,7 @@ def _park_in_line(claimed_by: str, attempt: int, key: str) -> Transition:
     }
     return Transition(
         to=JobStatus.PENDING,
-        when=_unless_requested(claimed_by, attempt),
+        when={**owned(claimed_by, attempt), **NOT_REQUESTED},
         then=ending(fields, ["turn"]),
     )
 
@@ -66,12 +66,8 @@ def _delay(claimed_by: str, attempt: int, until: datetime) -> Transition:
         "movedTo": moved,
         "lastCrash": LAST_CRASH,
     }
-    when = _unless_requested(claimed_by, attempt)
+    when = {**owned(claimed_by, attempt), **NOT_REQUESTED}
     return Transition(to=JobStatus.PENDING, when=when, then=ending(fields, ["parked"]))
-
-
-def _unless_requested(claimed_by: str, attempt: int) -> Document:
-    return {**owned(claimed_by, attempt), "$nor": [{"$expr": REQUESTED}]}
 
 
 def expose(ids: list[Any], turns: list[Document]) -> Transition:
@@ -79,18 +75,14 @@ def expose(ids: list[Any], turns: list[Document]) -> Transition:
 
     The index refuses a turn that somebody has taken meanwhile.
     """
-    fields = {"turn": by_id(ids, turns), "nextRunAt": "$$NOW", "updatedAt": "$$NOW"}
-    return Transition(
-        to=JobStatus.PENDING,
-        when=IN_LINE,
-        then=[{"$set": fields}, {"$unset": ["parked"]}],
-    )
+    return _out_of_line({"turn": by_id(ids, turns)})
 
 
 def unpark() -> Transition:
     """pending, in line -> pending, and due: its worker has no limit any more, or another key."""
-    return Transition(
-        to=JobStatus.PENDING,
-        when=IN_LINE,
-        then=[{"$set": {"nextRunAt": "$$NOW", "updatedAt": "$$NOW"}}, {"$unset": ["parked"]}],
-    )
+    return _out_of_line({})
+
+
+def _out_of_line(fields: Document) -> Transition:
+    changed = {**fields, "nextRunAt": "$$NOW", "updatedAt": "$$NOW"}
+    return Transition(to=JobStatus.PENDING, when=IN_LINE, then=[{"$set": changed}, {"$unset": ["parked"]}])

@@ -29,7 +29,7 @@ from monque._store.transitions.transition import (
     CRASH_FIELDS,
     NO_CLAIM,
     NO_CRASHES,
-    REQUESTED,
+    NOT_REQUESTED,
     RESULT_FIELDS,
     FailedRun,
     SpawnedJob,
@@ -181,7 +181,7 @@ def same_schedule(claim: Claim) -> Document:
     A schedule that is to end must not wait for its next time first, which may be a month away.
     """
     known = as_read(claim.document, ("repeatInterval", "timezone", "schedule"))
-    return {**owned(claim.claimed_by, claim.attempt), **known, "$nor": [{"$expr": REQUESTED}]}
+    return {**owned(claim.claimed_by, claim.attempt), **known, **NOT_REQUESTED}
 
 
 def next_time(schedule: Mapping[str, Any], run_at: datetime, fields: Document) -> Document:

@@ -19,9 +19,12 @@ from typing import Any
 from monque._store.document import CLAIM_FIELDS, EARLIEST, PARKED, Document, milliseconds, time_of
 from monque._store.flows import entries_of, wait_of
 from monque._store.transitions.transition import (
+    AWAITS_BATCH,
+    AWAITS_TURN,
     CRASH_FIELDS,
     FORGET_OLD_CRASHES,
     MOVE_COUNTS,
+    NOT_REQUESTED,
     REQUESTED,
     RESULT_FIELDS,
     Transition,
@@ -176,9 +179,8 @@ def edit(
     if run_at is not None:
         stages += _moved_to(run_at)
     elif data is not ...:
-        in_line = {"$eq": ["$parked.why", "turn"]}
         left = {"nextRunAt": "$$NOW", "parked": "$$REMOVE"}
-        out = {field: {"$cond": [in_line, value, f"${field}"]} for field, value in left.items()}
+        out = {field: {"$cond": [AWAITS_TURN, value, f"${field}"]} for field, value in left.items()}
         stages += [{"$set": out}, {"$unset": ["turn"]}]
     read = as_read(job, ("updatedAt", "nextRunAt", "attempt"))
     return Transition(
@@ -191,7 +193,7 @@ def edit(
 def run_now_by_operator() -> Transition:
     """pending, and not due yet -> pending, due now by the server's clock. A parked job waits for no time."""
     timed = {"$and": [{"$gt": ["$nextRunAt", "$$NOW"]}, {"$ne": ["$nextRunAt", PARKED]}]}
-    waits = {"$or": [timed, {"$and": [_AWAITS_BATCH, {"$gt": ["$parked.dueAt", "$$NOW"]}]}]}
+    waits = {"$or": [timed, {"$and": [AWAITS_BATCH, {"$gt": ["$parked.dueAt", "$$NOW"]}]}]}
     return Transition(
         to=JobStatus.PENDING,
         when={"status": "pending", "$expr": waits, **_MOVABLE},
@@ -214,7 +216,7 @@ def _moved_to(run_at: Any) -> list[Document]:
         FORGET_OLD_CRASHES,
         {
             "$set": {
-                "nextRunAt": {"$cond": [_AWAITS_BATCH, "$nextRunAt", run_at]},
+                "nextRunAt": {"$cond": [AWAITS_BATCH, "$nextRunAt", run_at]},
                 "parked": _waiting_until(run_at),
                 "movedTo": moved,
                 "steps": _ending_at(run_at),
@@ -225,15 +227,10 @@ def _moved_to(run_at: Any) -> list[Document]:
     ]
 
 
-# Its own time counts when the batch is over, and not before.
-_AWAITS_BATCH = {"$eq": ["$parked.why", "batch"]}
-
-
 def _waiting_until(run_at: Any) -> Document:
     """The wait of a job that is moved: it goes on for a batch. In a line it ends: the gate comes then."""
     later = {"$mergeObjects": ["$parked", {"dueAt": run_at}]}
-    in_line = {"$eq": ["$parked.why", "turn"]}
-    return {"$cond": [_AWAITS_BATCH, later, {"$cond": [in_line, "$$REMOVE", "$parked"]}]}
+    return {"$cond": [AWAITS_BATCH, later, {"$cond": [AWAITS_TURN, "$$REMOVE", "$parked"]}]}
 
 
 def _ending_at(run_at: Any) -> Document:
@@ -248,7 +245,7 @@ def _ending_at(run_at: Any) -> Document:
     }
     ended = {"$cond": [is_waited_for, {"$mergeObjects": ["$$this", {"until": run_at}]}, "$$this"]}
     is_it = {"$and": [{"$eq": [{"$type": "$parked"}, "object"]}, {"$isArray": "$steps"}]}
-    is_waiting = {"$and": [is_it, {"$not": [_AWAITS_BATCH]}]}
+    is_waiting = {"$and": [is_it, {"$not": [AWAITS_BATCH]}]}
     return {"$cond": [is_waiting, {"$map": {"input": "$steps", "in": ended}}, "$steps"]}
 
 
@@ -308,7 +305,7 @@ def end_after_run() -> Transition:
     said = {"$mergeObjects": [{"at": "$$NOW", "by": "operator", "afterRun": True}]}
     return Transition(
         to=JobStatus.PROCESSING,
-        when={"status": "processing", "$nor": [{"$expr": REQUESTED}]},
+        when={"status": "processing", **NOT_REQUESTED},
         then=[{"$set": {"cancel": said, "updatedAt": "$$NOW"}}],
     )
 

@@ -26,6 +26,7 @@ from monque._store.transitions.calls import once_more
 from monque._store.transitions.occurrences import ended_run, next_time, one_run_more, with_history
 from monque._store.transitions.transition import (
     IS_NOTED,
+    NOT_REQUESTED,
     NOTED,
     RAN_SINCE_CRASH,
     REQUESTED,
@@ -268,4 +269,4 @@ def abandon_schedule(
 def _untouched(schedule: Mapping[str, Any]) -> Document:
     """Match while nothing has happened to the claim since it was read."""
     claim = ("status", "claimedBy", "attempt", "lastHeartbeat", "repeatInterval", "timezone", "schedule")
-    return {**as_read(schedule, claim), "$nor": [{"$expr": REQUESTED}]}
+    return {**as_read(schedule, claim), **NOT_REQUESTED}

@@ -262,6 +262,11 @@ RESULT_FIELDS = ("result", "resultError")
 
 # An operator has asked for the end of the job. As an expression: a query would also match arrays.
 REQUESTED = {"$eq": ["$cancel.by", "operator"]}
+NOT_REQUESTED: Document = {"$nor": [{"$expr": REQUESTED}]}
+
+# A pending job waits for the end of a batch, or for its turn in the line of a key. As expressions.
+AWAITS_BATCH: Document = {"$eq": ["$parked.why", "batch"]}
+AWAITS_TURN: Document = {"$eq": ["$parked.why", "turn"]}
 
 
 def said_by(by: CancelledBy, reason: str | None, *, unless: Document = REQUESTED) -> Document:
