@@ -152,7 +152,7 @@ class Runner:
         self.callers = runs.callers = Callers(runs, threads, around)
         repair = IndexRepair(context, self._loops.spawn, lambda: self.is_running)
         self.claiming = Claiming(context, workers, runs, self.contact, repair)
-        self._upkeep = Upkeep(context, workers, runs, interrupts, self.contact, self.claiming.wake)
+        self._upkeep = Upkeep(context, workers, runs, interrupts, self.contact, self.claiming)
         self.claiming.on_cancel_hint = self._upkeep.requests.hint
         closing, over = self.claiming.closing, self._upkeep.over
         self._books = Bookkeeping(context.companions, context.tally, self._load, self.contact, closing, over)
@@ -177,7 +177,6 @@ class Runner:
         self.on_worker()
         self._context.waits.leaving = lambda: self._runs.leaving
         self._loops.start(self._begin_loops, lambda: self.claiming.end_idle_waits(self.failure))
-        self._upkeep.sweeps.append(("parked", self.claiming.lines.sweep))
         self._upkeep.start()
 
     def announce(self) -> None:

@@ -21,6 +21,7 @@ from pymongo.errors import PyMongoError
 from monque._connect.contact import Contact
 from monque._connect.deadlines import limited
 from monque._engine import complete_in
+from monque._engine.claim import Claiming
 from monque._engine.claimed import Completion, Held, Run
 from monque._engine.context import Context
 from monque._engine.follow_ups import sweep as sweep_follow_ups
@@ -29,6 +30,7 @@ from monque._engine.recovery import keeps_of, prune, recover
 from monque._engine.runs import Runs
 from monque._engine.substitute import Substitute
 from monque._ops import counts
+from monque._store.document import Document
 from monque._store.recover import time_to_return
 from monque._store.store import Store
 from monque._time.clock import Backoff, elapsed, happens
@@ -180,7 +182,7 @@ class Upkeep:
         runs: Runs,
         interrupts: Interrupts,
         contact: Contact,
-        on_recovered: Callable[[], None],
+        claiming: Claiming,
     ) -> None:
         self._context = context
         self._store = context.store
@@ -189,7 +191,7 @@ class Upkeep:
         self._interrupts = interrupts
         self.requests = Requests(context, runs, interrupts, contact)
         self._contact = contact
-        self._on_recovered = on_recovered
+        self._claiming = claiming
         options = context.store.options
         self._interval = options.heartbeat_interval.total_seconds()
         self._beat_now = asyncio.Event()
@@ -208,6 +210,7 @@ class Upkeep:
         self.sweeps: list[tuple[UseName, Callable[[], Awaitable[object]]]] = [
             ("parked", runs.batches.sweep),
             ("follow_up", partial(sweep_follow_ups, context.store, runs.owner.on_put_back)),
+            ("parked", claiming.lines.sweep),
         ]
         """Sweeps for what died between two writes, each with the use without which there is nothing."""
         self.over = asyncio.Event()
@@ -380,11 +383,16 @@ class Upkeep:
         if not self._may_recover():
             return
         # In pieces, so that a gap which begins meanwhile is noticed.
-        own, within, on_ended = self._runs.claims, self._store.silence / 4, self._runs.batches.look_after
-        recovered = await recover(self._context, own=own, within=within, on_ended=on_ended)
+        own, within = self._runs.claims, self._store.silence / 4
+        recovered = await recover(self._context, own=own, within=within, on_ended=self._look_after)
         if recovered.taken:
-            self._on_recovered()
+            self._claiming.wake()
         self._pause = 0.0 if recovered.is_cut_off else self._seconds_to_look(recovered.next_look)
+
+    def _look_after(self, ended: Document) -> None:
+        """A job of a dead owner does not run again: its batch may be over, and its turn is free."""
+        self._runs.batches.look_after(ended)
+        self._claiming.lines.on_changed(ended.get("name"), ended)
 
     def _seconds_to_look(self, due: datetime | None) -> float:
         """The pause until an owner may be dead that is alive now."""

@@ -382,6 +382,23 @@ class TestHandingOver:
         await eventually(check, within=30)
         assert set(seen) == {*ends, "last"}
 
+    @pytest.mark.parametrize(
+        "end",
+        [{"crashCount": 99}, {"cancel": {"by": "operator", "at": now()}}],
+        ids=["given up", "cancelled"],
+    )
+    async def test_a_job_that_recovery_ends_hands_its_turn_over(
+        self, make_monque: Make, collection: Collection, monkeypatch: pytest.MonkeyPatch, end: dict[str, Any]
+    ) -> None:
+        monkeypatch.setattr("monque._engine.upkeep.SWEEP_INTERVAL", 3600.0)
+        monque = await make_monque(options=WATCHFUL).open()
+        monque.worker("work", Watch(), limit=Limit(1, by="key"))
+        await monque.start()
+        silent, turn = now() - HOUR, {"line": "k:s:a", "slot": 0}
+        dead = claimed("dead", data=of("a"), turn=turn, lastHeartbeat=silent, lockedAt=silent, **end)
+        await collection.insert_many([dead, in_line()])
+        await completed(collection, 1, within=20)
+
 
 async def prepare(monque: Monque) -> None:
     for use in ("limit", "parked"):
