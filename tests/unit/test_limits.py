@@ -121,6 +121,8 @@ def test_a_function_gets_the_decoded_payload_and_its_error_is_named() -> None:
     assert running_of(limit, "sync", lambda: {"plan": 3}) == 3
     with pytest.raises(PayloadError, match=r"KeyError$"):
         line_of(limit, "sync", {}, dict)
+    with pytest.raises(PayloadError, match=r"ValueError$"):  # of more digits than Python writes
+        line_of(limit, "sync", {}, lambda: {"customer": 10**5000})
     with pytest.raises(PayloadError, match=r"ConfigurationError$"):
         running_of(limit, "sync", lambda: {"plan": "secret"})
 

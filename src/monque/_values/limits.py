@@ -167,6 +167,9 @@ def line_of(limit: Limit, name: str, data: Any, decode: Callable[[], Any]) -> st
     try:
         by = limit.by
         key = _at(data, by) if isinstance(by, str) else None if by is None else by(decode())
+        if type(key) is float and key.is_integer():  # JavaScript stores large whole numbers so
+            key = int(key)
+        text = str.__str__(key) if isinstance(key, str) else str(key)
     except PayloadError:
         raise
     except Exception as error:
@@ -175,14 +178,11 @@ def line_of(limit: Limit, name: str, data: Any, decode: Callable[[], Any]) -> st
         ) from error
     if key is None:
         return None
-    if type(key) is float and key.is_integer():  # JavaScript stores large whole numbers so
-        key = int(key)
     tag = (
         None
         if isinstance(key, bool)
         else next((_TAGS[each] for each in _TAGS if isinstance(key, each)), None)
     )
-    text = str.__str__(key) if isinstance(key, str) else str(key)
     if tag is None or not _is_text(text):
         raise PayloadError(
             f"the key of a {name!r} job must be text of 1 to {_LONGEST_KEY} characters, an int, an ObjectId "
