@@ -6,12 +6,13 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from pymongo import MongoClient
 
-from monque import ConnectionError, Monque
+from monque import ConnectionError, Limit, Monque, Rate
 from support.options import QUICK
 from support.servers import Servers
 from support.waiting import Events
@@ -83,6 +84,31 @@ async def test_who_may_not_write_there_cannot_pause(guarded: Servers, user: str)
         for attempt in (monque.pause("work"), monque.resume("work"), monque.pause()):
             with pytest.raises(ConnectionError, match="not authorized on shop"):
                 await attempt
+
+
+@pytest.mark.parametrize("by", [None, "key"], ids=["whole name", "by key"])
+async def test_who_may_not_write_there_starts_nothing_of_a_rate_and_everything_else(
+    guarded: Servers, caplog: pytest.LogCaptureFixture, by: str | None
+) -> None:
+    options = replace(QUICK, change_streams=False)
+    async with (
+        Monque(address(guarded, "admin", "admin")) as admin,
+        Monque(address(guarded, "reader"), options=options) as monque,
+    ):
+        await admin.begin_use("limit")
+        await admin.begin_use("parked")
+        monque.worker("rated", Work(), limit=Limit(5, by=by, rate=Rate(5, per=timedelta(seconds=1))))
+        monque.worker("plain", Work())
+        rated, plain = await monque.enqueue("rated", {"key": "ada"}), await monque.enqueue("plain")
+        await monque.start()
+        assert (await monque.wait_for(plain, timeout=timedelta(seconds=30))).status == "completed"
+        left = await monque.get_job(rated.id)
+        await monque.delete_job(rated)
+
+    assert left is not None
+    assert left.status in ("pending", "processing")
+    [told] = [record.getMessage() for record in caplog.records if "no job with Rate" in record.getMessage()]
+    assert "not authorized" in told
 
 
 async def test_who_may_not_read_there_is_told_so_when_asking_what_is_paused(guarded: Servers) -> None:

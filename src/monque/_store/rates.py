@@ -11,20 +11,25 @@ wastes starts, and adds none. Whoever meets late answers asks with more patience
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from bson import Int64
+from pymongo.errors import OperationFailure
 
 from monque._connect.deadlines import limited
 from monque._store import decoding
 from monque._store.document import Claim, Document, milliseconds
-from monque._store.pauses import SUFFIX
+from monque._store.pauses import SUFFIX, is_unreadable
 from monque._store.store import Store
 from monque._time.clock import elapsed
 from monque._values.limits import Rate
+from monque._values.words import driver_reason
+
+logger = logging.getLogger("monque")
 
 _PARTS = 60
 _SEPARATOR = "\x1f"
@@ -68,16 +73,23 @@ class Rates:
     ) -> tuple[Sequence[Claim], datetime | None]:
         """Ask for a start of each claim; return the first ones, which may start now, and when to ask again.
 
-        No time is returned if all may start. Starts whose answer is late are wasted.
+        No time is returned if all may start. Starts whose answer is late are wasted. Who may not write there
+        starts none, and asks once a minute.
         """
         late, sent = max(patience(rate), math.ceil(2000 * self._took)), elapsed()
-        with limited():
-            after: Any = await decoding.find_one_and_update(
-                self._store.beside(SUFFIX),
-                {"_id": {"kind": "rate", "line": line}},
-                _asked(rate, len(claims), late),
-                upsert=True,
-            )
+        try:
+            with limited():
+                after: Any = await decoding.find_one_and_update(
+                    self._store.beside(SUFFIX),
+                    {"_id": {"kind": "rate", "line": line}},
+                    _asked(rate, len(claims), late),
+                    upsert=True,
+                )
+        except OperationFailure as error:  # jobs without a rate go on
+            if not is_unreadable(error):
+                raise
+            logger.error("no job with %r starts here: %s", rate, driver_reason(error))
+            return [], self._store.clock.now() + _SPARED
         given = [Granted(claim, self, sent, late) for claim in claims[: after["given"]]]
         if given and given[0].is_late:
             return [], self._store.clock.now()
