@@ -145,6 +145,25 @@ async def test_twenty_processes_start_no_more_in_any_stretch_of_time_than_the_ra
     assert hasty(starts, 20, 1.0) == []
 
 
+async def test_a_rate_holds_over_processes_whose_clocks_are_an_hour_off(
+    uri: str, make_monque: Make, collection: Collection
+) -> None:
+    monque = await make_monque().open()
+    await monque.enqueue_many([NewJob("work") for _ in range(30)])
+    async with AsyncExitStack() as stack:
+        rated = [child("limited_worker", uri, "10/1.0", "0.001", "60", hours) for hours in ("1", "-1", "0")]
+        workers = [await stack.enter_async_context(each) for each in rated]
+
+        async def done() -> int:
+            return (await statuses(collection))["completed"]
+
+        await reaches(done, 30)
+        said = [line.split() for worker in workers for line in worker.said if line.startswith("starts")]
+    starts = [(float(claimed), float(line)) for _, claimed, line in said]
+    assert len(starts) >= 30
+    assert hasty(starts, 10, 1.0) == []
+
+
 async def test_an_ask_whose_answer_is_lost_wastes_starts_and_adds_none(
     proxy: Proxy, make_monque: Make, collection: Collection
 ) -> None:

@@ -21,6 +21,7 @@ from monque._store.store import wrong_shard_key
 from monque.embedded import EmbeddedMongo
 from support import in_child
 from support.aliases import Collection, Database, Make
+from support.clocks import ago
 from support.crowds import hasty
 from support.jobs import claimed, document, statuses
 from support.options import NEVER_POLLING, ONE_TRY, QUICK, WATCHFUL
@@ -534,6 +535,19 @@ async def test_of_two_counts_of_one_rate_the_smaller_one_counts(make_monque: Mak
         await monque.stop()
 
     assert len(ran) == 2
+
+
+async def test_a_rate_is_forgotten_when_its_starts_do_not_count_any_more(
+    monque: Monque, database: Database
+) -> None:
+    old, lately = ({"_id": {"kind": "rate", "line": line}} for line in ("old", "lately"))
+    other = {"_id": {"kind": "sweep", "of": "turns"}, "until": ago(days=1)}
+    control = database["monque_jobs_control"]
+    await control.insert_many([{**old, "until": ago(minutes=2)}, {**lately, "until": ago(seconds=2)}, other])
+    await rates.forget(monque._store())
+
+    assert await control.count_documents(old) == 0
+    assert await control.count_documents({}) == 2
 
 
 def _limits(monque: Monque) -> engine.Limits | None:

@@ -946,8 +946,9 @@ class TestRate:
 
 
 class TestCosts:
+    @pytest.mark.parametrize("slot", [0, 7], ids=["of its limit", "of a larger limit"])
     async def test_a_job_with_a_turn_costs_the_gate_no_command(
-        self, monque: Monque, collection: Collection, monkeypatch: pytest.MonkeyPatch
+        self, monque: Monque, collection: Collection, monkeypatch: pytest.MonkeyPatch, slot: int
     ) -> None:
         looks: list[object] = []
         look = lines.turns.used
@@ -957,7 +958,7 @@ class TestCosts:
             return await look(*args)
 
         await prepare(monque)
-        await collection.insert_one(document(data=of("a"), turn={"line": "k:s:a", "slot": 0}))
+        await collection.insert_one(document(data=of("a"), turn={"line": "k:s:a", "slot": slot}))
         monkeypatch.setattr(lines.turns, "used", used)
         monque.worker("work", Watch(), limit=Limit(1, by="key"))
         await monque.run_until_idle()
