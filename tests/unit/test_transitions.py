@@ -211,6 +211,10 @@ def date(field: str, otherwise: Any = "$$NOW") -> Document:
     return {"$cond": [{"$eq": [{"$type": field}, "date"]}, field, otherwise]}
 
 
+# The time of a job, also while it waits for a batch or a turn.
+STARTS_AT = date("$parked.dueAt", date("$parked.since", date("$nextRunAt")))
+
+
 def once_more(**fields: Any) -> list[Document]:
     return [
         {
@@ -1091,7 +1095,7 @@ TABLE: dict[str, Row] = {
             *replaced(
                 {**CALL, "policy": {"limit": 7}, "priority": 3}, "$$new.nextRunAt", "policy", "priority"
             ),
-            {"$set": {"policy.expiresAt": {"$add": [date("$nextRunAt"), 500]}}},
+            {"$set": {"policy.expiresAt": {"$add": [STARTS_AT, 500]}}},
         ],
     ),
     "replace_waiting until it is quiet": Row(

@@ -37,6 +37,7 @@ from support.jobs import claimed, document, find_one
 from support.options import NEVER_POLLING, ONE_TRY, QUICK, WATCHFUL
 from support.traffic import Traffic
 from support.waiting import Events, eventually
+from support.working import Pause
 
 HOUR = timedelta(hours=1)
 
@@ -828,3 +829,48 @@ class TestCosts:
         stored = await find_one(collection, {"_id": first.id})
         assert (stored["data"], stored["nextRunAt"]) == (2, PARKED)
         assert stored["parked"]["why"] == "batch"
+
+    @pytest.mark.parametrize(
+        "time", [{"delay": timedelta(0)}, {"run_at": ago(minutes=5)}], ids=["now", "past"]
+    )
+    @pytest.mark.parametrize("there", ["waits for it", "waits", "runs"])
+    async def test_a_call_for_a_keyed_callback_whose_time_has_come_strands_nothing(
+        self, monque: Monque, collection: Collection, time: dict[str, Any], there: str
+    ) -> None:
+        pause, ran = Pause(), list[int]()
+        if there == "runs":
+            await monque.start()
+        monque.worker("work", lambda job: None)
+
+        @monque.worker("report", unique=Unique("k", on_conflict="replace"))
+        async def report(job: Job[int]) -> None:
+            ran.append(job.data)
+            if there == "runs":
+                await pause()
+
+        await monque.enqueue("work", batch="import")
+        earlier: dict[str, Any] = {"waits for it": {"after_batch": "import"}, "waits": {"delay": HOUR}}
+        await report.enqueue(1, **earlier.get(there, {}))
+        if there == "runs":
+            await pause.wait()
+        await report.enqueue(2, after_batch="import", **time)
+        pause.go_on.set()
+
+        async def has_run() -> None:
+            await monque.run_until_idle()
+            assert await collection.count_documents({"name": "report", "status": "completed"}) == 1
+
+        await eventually(has_run, within=30)
+        assert ran == ([1, 2] if there == "runs" else [2])
+
+    @pytest.mark.parametrize("by", [{"after_batch": "import"}, {}], ids=["the call", "an earlier call"])
+    async def test_a_keyed_callback_expires_by_the_time_of_its_call(
+        self, monque: Monque, collection: Collection, by: dict[str, Any]
+    ) -> None:
+        await monque.enqueue("work", batch="import", delay=HOUR)
+        unique = Unique("k", on_conflict="replace")
+        job = await monque.enqueue("report", 1, after_batch="import", unique=unique)
+        await monque.enqueue("report", 2, unique=unique, expires=HOUR, **by)
+
+        stored = await find_one(collection, {"_id": job.id})
+        assert abs(stored["policy"]["expiresAt"] - stored["createdAt"] - HOUR) < timedelta(minutes=1)

@@ -102,7 +102,7 @@ def replace_waiting(new: Document, terms: Terms) -> Transition:
         "updatedAt": "$$NOW",
     }
     unsaid = [field for field in (*_OF_CALL, *_new_trace(new)) if field not in new]
-    is_new, due_at = {"$eq": [{"$type": "$_id"}, "missing"]}, _date("$nextRunAt")
+    is_new, due_at = {"$eq": [{"$type": "$_id"}, "missing"]}, _date("$parked.since", _date("$nextRunAt"))
     # The payload stands here once: twice, a large one would not fit into a command.
     stored = {"$cond": [is_new, "$$new", {"$mergeObjects": ["$$ROOT", changed]}]}
     return Transition(
@@ -113,7 +113,7 @@ def replace_waiting(new: Document, terms: Terms) -> Transition:
             {"$replaceWith": {"$let": {"vars": {"new": {"$literal": new}}, "in": stored}}},
             {"$unset": ["failReason", *CRASH_FIELDS, "again", "cancel", "turn", *unsaid]},
             *([_NOT_IN_LINE] if "parked" in new else []),
-            *_expiring("policy", _date("$parked.dueAt", due_at) if "parked" in new else due_at, terms),
+            *_expiring("policy", _date("$parked.dueAt", due_at), terms),
         ],
     )
 
@@ -129,7 +129,8 @@ def _moved(due: Any) -> Document:
 
 def _due_of(new: Document, stored: Any) -> Any:
     """The time of a call: the one that its job would have, unless that waits for something else first."""
-    return new.get("parked", {}).get("dueAt", stored)
+    parked = new.get("parked", {"since": stored})
+    return parked.get("dueAt", parked["since"])
 
 
 def _new_trace(new: Document) -> tuple[str, ...]:

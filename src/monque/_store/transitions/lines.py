@@ -58,12 +58,11 @@ def delay(claim: Claim, until: datetime) -> Transition:
 
 @lru_cache(maxsize=256)
 def _delay(claimed_by: str, attempt: int, until: datetime) -> Transition:
-    moved = {"$cond": [MOVE_COUNTS, until, "$$REMOVE"]}
     fields: Document = {
         "status": "pending",
         "settledAttempt": attempt,
         "nextRunAt": until,
-        "movedTo": moved,
+        "movedTo": {"$cond": [MOVE_COUNTS, until, "$$REMOVE"]},
         "lastCrash": LAST_CRASH,
     }
     when = {**owned(claimed_by, attempt), **NOT_REQUESTED}
