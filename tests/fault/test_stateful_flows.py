@@ -29,10 +29,10 @@ from monque._engine.decide import Outcome, decide
 from monque._engine.recovery import recover
 from monque._store.document import PARKED, Claim, Document
 from monque._store.flows import with_received
-from monque._store.settle import LOST, Settled, record_done
-from monque._store.signals import receive
+from monque._store.settle import LOST, Settled, end_wait, record_done
 from monque._store.transitions import run
 from monque._store.transitions.flows import Waiting
+from monque._store.transitions.signals import receive
 from monque.embedded import EmbeddedMongo
 from support.clocks import ago, ahead, now
 from support.invariants import violations
@@ -289,10 +289,8 @@ class Flows(RuleBasedStateMachine):
         entry = there or Entry(f"wait-{next(self.numbers)}", "signal", signal)
         assert entry.signal is not None
         how = {"is_new": there is None, "is_late": entry.is_late is True}
-        answers = [
-            self.run(receive(self.collection, claim, entry.name, entry.signal, **how))
-            for _ in range(1 + again)
-        ]
+        change = receive(claim, entry.name, entry.signal, **how)
+        answers = [self.run(end_wait(self.collection, claim, entry.name, change)) for _ in range(1 + again)]
         assert answers[0] == answers[-1]  # the first answer may be lost
         if not holds:
             assert answers[0] is False

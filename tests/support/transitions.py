@@ -35,5 +35,5 @@ def take(document: dict[str, Any], turn: dict[str, Any]) -> transition.Transitio
 
 
 end_jobs = of_document(flows.end_jobs)
-receive, receive_or_give_up = map(of_document, (signals.receive, signals.receive_or_give_up))
+receive = of_document(signals.receive)
 is_owned, was_settled = map(of_document, (transition.is_owned, transition.was_settled))

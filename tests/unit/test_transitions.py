@@ -69,7 +69,6 @@ from support.transitions import (
     park,
     park_in_line,
     receive,
-    receive_or_give_up,
     record_steps,
     release,
     remove,
@@ -1806,8 +1805,8 @@ TABLE: dict[str, Row] = {
         when={**OWNED, "steps.n": {"$ne": OWNER}, "signals.n": REASON},
         then=received({"$concatArrays": [STEPS, [MADE]]}, **{"failCount": 0, "lastCrash.failCount": -1}),
     ),
-    "receive_or_give_up": Row(
-        of=receive_or_give_up(CLAIM, OWNER, REASON, is_new=False),
+    "receive when the time is up": Row(
+        of=receive(CLAIM, OWNER, REASON, is_new=False, is_late=True),
         to=PROCESSING,
         when={**OWNED, "steps": {"$elemMatch": {"n": OWNER, "over": None}}},
         then=received({"$map": {"input": STEPS, "in": ENDED}}),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -23,7 +23,7 @@ from monque._store.job import attach
 from monque._values.errors import ConfigurationError, PayloadError, StepError, WaitTimeoutError
 from monque._values.flows import Step, StepKind, cannot_wait, check_label
 from monque._values.history import check_line, check_progress
-from monque._values.job import Durable, Job, JobCall
+from monque._values.job import Job, JobCall
 from monque._values.options import Options
 from monque._values.rules import check_count
 from monque._values.settings import (
@@ -74,11 +74,12 @@ class Rehearsed:
         if self.limit is not None:
             self.limit.extend(by)
 
-    def durable(self, method: str) -> Durable:
-        """The steps of the run, see `Job.step`; a `StepError` if its handler can have none."""
+    def durable(self, method: str, *args: Any) -> Coroutine[Any, Any, Any]:
+        """Call a method of the run's durable steps, see `Job.step`."""
         if not self.steps.worker.is_async:
             raise cannot_wait(method, self.steps.job.id, "it is a plain function, or runs in a child process")
-        return self.steps
+        call: Callable[..., Coroutine[Any, Any, Any]] = getattr(self.steps, method)
+        return call(*args)
 
 
 def check_interruption(interruption: object) -> Interruption | None:

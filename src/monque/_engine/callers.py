@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pymongo.errors import PyMongoError
 
 from monque._connect.deadlines import without_deadline
-from monque._engine.claimed import Caller, Landing, Run
+from monque._engine.claimed import Caller, Durable, Run
 from monque._engine.decide import Outcome, ended_by
 from monque._engine.gates import gate
 from monque._engine.lines import InLine
@@ -175,7 +175,7 @@ class Calling:
             return _outcome(run, seconds, error, why)
         return Outcome(seconds, kept=self._kept(run, result) if keeps_result else None)
 
-    async def _land(self, flow: Landing, task: asyncio.Task[None] | None) -> None:
+    async def _land(self, flow: Durable, task: asyncio.Task[None] | None) -> None:
         """Let the steps land that the handler has left in flight; what it did stands, whatever comes now."""
         try:
             await flow.landed()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -24,7 +24,7 @@ from monque._time.clock import elapsed
 from monque._values.errors import JobTimeoutError, StepError
 from monque._values.events import EventBus, JobCancelled, JobFailed, JobSnoozed, JobWaiting
 from monque._values.history import remote_trace_of, set_remote_trace
-from monque._values.job import Durable, Job
+from monque._values.job import Job
 from monque._values.state import State
 from monque._values.status import Interruption, JobStatus
 from monque._workers.results import Kept
@@ -33,6 +33,10 @@ from monque._workers.workers import Worker
 # The server ends a transaction after so many seconds, and the process does not know. From then on others may
 # take the job, so heartbeats are sent again.
 LONGEST_TRANSACTION = 60.0
+
+# Seconds for a heartbeat behind a transaction of the run. If the rollback did not arrive, the server holds
+# the document; that must delay neither the rest of a heartbeat round nor the next attempt, which ends it.
+HEARTBEAT_LIMIT = 1.0
 
 # Two threads may add finishers to one run: a handler, and the plain function of a step.
 _adding = threading.Lock()
@@ -128,8 +132,11 @@ class Completion:
         return self.session.in_transaction and elapsed() - self.began < LONGEST_TRANSACTION
 
 
-class Landing(Durable, Protocol):
-    """The durable steps of a run, as the caller of its handler sees them; see `_engine/steps.py`."""
+class Durable(Protocol):
+    """The durable steps of a run; see `_engine/steps.py`."""
+
+    def call(self, method: str, *args: Any) -> Coroutine[Any, Any, Any]:
+        """Call the method of this name, see `Job.step` and those behind it."""
 
     async def landed(self) -> None:
         """Wait until none of them is in flight: the handler has ended."""
@@ -194,7 +201,7 @@ class Run:
     more for the garbage collector to follow: about 0.5 µs of CPU a job."""
     over: asyncio.Future[None] | None = None
     """Resolved when nothing is left to do for this run, if somebody waits for that."""
-    flow: Landing | None = None
+    flow: Durable | None = None
     """The durable steps of the run, since its handler has asked for one."""
     in_transaction: int = 0
     """Transactions of durable steps that hold the document: heartbeats and reports would wait for them."""
@@ -219,9 +226,9 @@ class Run:
         """Complete the job inside its handler's own transaction, see `Job.complete_in`."""
         return self.services.complete_in(self, session, result)
 
-    def durable(self, method: str) -> Durable:
-        """The durable steps of the run, see `Job.step`."""
-        return self.flow or self.services.durable(self, method)
+    def durable(self, method: str, *args: Any) -> Coroutine[Any, Any, Any]:
+        """Call a method of the run's durable steps, see `Job.step`."""
+        return (self.flow or self.services.durable(self, method)).call(method, *args)
 
     def finish_with(self, finisher: Finisher, *, first: bool = False) -> None:
         """Have something done before the settlement, after or before what is there; called in any thread."""

@@ -15,7 +15,7 @@ from pymongo.errors import PyMongoError
 
 from monque._connect.deadlines import limited
 from monque._connect.sessions import here
-from monque._engine.claimed import Completion, Run, Settlement, check_outside_step
+from monque._engine.claimed import HEARTBEAT_LIMIT, Completion, Run, Settlement, check_outside_step
 from monque._engine.context import Context
 from monque._engine.decide import Outcome
 from monque._engine.insist import until_free
@@ -33,10 +33,6 @@ from monque._values.words import bounded
 from monque._workers.results import Kept, keep
 
 logger = logging.getLogger("monque")
-
-# A heartbeat may have to wait for a transaction that we believe to be over and the server does not yet. It
-# must not delay the rest of the heartbeat round for long.
-HEARTBEAT_LIMIT = 1.0
 
 Unwritten: TypeAlias = Callable[[Run], Report | None]
 """Returns what a run has reported and is not written yet."""

@@ -146,7 +146,9 @@ async def until_free(
     return await keep_trying(run, context, lambda: _once_free(context.store, run.claim, is_done))
 
 
-async def keep_trying(run: Run, context: Context, work: Callable[[], Coroutine[Any, Any, R]]) -> R | Lost:
+async def keep_trying(
+    run: Run, context: Context, work: Callable[[], Coroutine[Any, Any, R]], doing: str = "settling"
+) -> R | Lost:
     """Do *work* before a run is settled; again while the database fails, as long as a result is written."""
     tries = Tries(context)
     while True:
@@ -154,7 +156,7 @@ async def keep_trying(run: Run, context: Context, work: Callable[[], Coroutine[A
         try:
             return await work()
         except PyMongoError as error:
-            if gives_up(run, error, tries, context):
+            if gives_up(run, error, tries, context, doing):
                 return LOST
             await tries.rest()
 

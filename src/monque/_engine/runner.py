@@ -14,7 +14,7 @@ from monque._connect.contact import Contact
 from monque._connect.deadlines import without_deadline
 from monque._engine.callers import Callers
 from monque._engine.claim import Claiming
-from monque._engine.claimed import Gate, JobServices, Listener, Run
+from monque._engine.claimed import Durable, Gate, JobServices, Listener, Run
 from monque._engine.complete_in import complete_in
 from monque._engine.context import Context
 from monque._engine.follow_ups import note_on_failure
@@ -38,7 +38,6 @@ from monque._store.document import Key
 from monque._store.pauses import Settings
 from monque._store.store import Store
 from monque._values.events import JobError
-from monque._values.job import Durable
 from monque._values.records import InstanceWorker
 from monque._workers.middleware import Around
 from monque._workers.workers import Workers

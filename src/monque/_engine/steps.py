@@ -11,21 +11,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing, contextmanager, nullcontext
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache, partial
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
 import bson
 from pymongo.asynchronous.client_session import AsyncClientSession
-from pymongo.errors import OperationFailure, PyMongoError
+from pymongo.errors import OperationFailure
 
 from monque._engine.claimed import Run, inside_step
 from monque._engine.context import Context
 from monque._engine.decide import Outcome
-from monque._engine.insist import Tries, gives_up, to_the_end, until_free
+from monque._engine.insist import keep_trying, to_the_end, until_free
 from monque._engine.interrupts import Interrupts
 from monque._engine.threads import Begun, ThreadPool
 from monque._engine.transaction import Transaction
@@ -61,10 +61,10 @@ from monque._store.flows import (
     with_received,
 )
 from monque._store.job import to_job
-from monque._store.settle import end_wait, record_done
-from monque._store.signals import receive
+from monque._store.settle import Lost, end_wait, record_done
 from monque._store.transitions.flows import Waiting, end_jobs
-from monque._store.transitions.transition import was_settled
+from monque._store.transitions.signals import receive
+from monque._store.transitions.transition import Transition, was_settled
 from monque._time.clock import elapsed
 from monque._values.errors import (
     ClaimLostError,
@@ -128,9 +128,7 @@ class Steps:
 
     def slots(self, worker: Worker[Any]) -> asyncio.Semaphore:
         """The threads that the plain functions of a worker's steps may have at once: its concurrency."""
-        if worker not in self._slots:
-            self._slots[worker] = asyncio.Semaphore(self._slots_of(worker))
-        return self._slots[worker]
+        return self._slots.setdefault(worker, asyncio.Semaphore(self._slots_of(worker)))
 
 
 class Flow:
@@ -156,7 +154,6 @@ class Flow:
         self._wait: Waiting | None = None
         self._noted_in: asyncio.Task[Any] | None = None
         """The task that called the wait: the handler's own, or one of a `gather`."""
-        self._has_begun = False
         self._blocked: list[asyncio.Future[NoReturn]] = []
         """The calls that end with the cancellation of the handler."""
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -170,17 +167,24 @@ class Flow:
         # One write at a time: steps that end while one is under way share the next.
         self._writes: Batching[Document, None] = Batching(self._write, many=_MOST_STEPS, at_once=1)
 
+    def call(self, method: str, *args: Any) -> Coroutine[Any, Any, Any]:
+        """Call the method of this name."""
+        made: Coroutine[Any, Any, Any] = getattr(self, method)(*args)
+        return made
+
     async def step(
         self, name: object, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """See `Job.step`."""
         if not callable(fn):
             raise ConfigurationError(f"a step is given what it calls, and then the arguments; got {fn!r}")
-        codec = _codec_of(fn)  # before the call: a type that cannot be rebuilt is an error now
+        codec = _codec_for(
+            returned_type(fn)
+        )  # before the call: a type that cannot be rebuilt is an error now
         step = check_label("the name of a step", name)
         if (entry := await self._open(step, "step")) is None:
             call = partial(fn, *args, **kwargs)
-            with self._flying(step), self._span(step, "step"):
+            with self._flying(step, "step"):
                 if is_async(fn):
                     began = time.perf_counter()
                     result = await _marked(call)  # a cancellation ends it: then nothing is recorded
@@ -214,7 +218,7 @@ class Flow:
         """See `Job.transaction`."""
         if not callable(fn) or not is_async(fn):
             raise ConfigurationError(f"a transaction takes an `async def` that takes a session; got {fn!r}")
-        codec = _codec_of(fn)
+        codec = _codec_for(returned_type(fn))
         step = check_label("the name of a transaction", name)
         if (entry := await self._open(step, "transaction")) is None:
 
@@ -222,7 +226,7 @@ class Flow:
                 return await _marked(partial(fn, session, *args, **kwargs))
 
             todo = Transaction(self, self._run, self._context, self._interrupts, step, call)
-            with self._flying(step), self._span(step, "transaction"):
+            with self._flying(step, "transaction"):
                 async with self._holding:
                     entry = await todo.commit()
         return self.decoded(entry, codec)
@@ -246,32 +250,23 @@ class Flow:
 
         One that came since the claim is found by the very write with which the job begins to wait.
         """
-        is_late = entry is not None and "until" in entry and has_come(entry, self._run.claim)
-        if is_late or signal in names_of_signals(self._run.claim.document):
-            with self._flying(name), self._span(name, "signal"):
-                ended = await to_the_end(self._receive(name, signal, is_new=entry is None, is_late=is_late))
+        claim = self._run.claim
+        is_late = entry is not None and "until" in entry and has_come(entry, claim)
+        if is_late or signal in names_of_signals(claim.document):
+            change = receive(claim, name, signal, is_new=entry is None, is_late=is_late)
+            with self._flying(name, "signal"):
+                self._check_size("signal", name, 0)
+                ended = await to_the_end(self._end_wait(name, change, signal))
             if ended is not None:
                 return ended
-        delay = None if limit is None or entry is not None else milliseconds(limit)
-        until = None if entry is None else time_of(entry, "until")
-        wait = Waiting(name=name, kind="signal", delay=delay, until=until, signal=signal)
-        return await self._wait_for(wait if entry is None else replace(wait, is_new=False))
+        return await self._wait_for("signal", name, entry, limit, signal=signal)
 
-    async def _receive(self, name: str, signal: str, *, is_new: bool, is_late: bool) -> Document | None:
-        """End a wait in the database; None if there is no such signal."""
-        self._check_size("signal", name, 0)
-        claim, collection = self._run.claim, self._context.store.collection
-        return await self._end_wait(
-            partial(receive, collection, claim, name, signal, is_new=is_new, is_late=is_late), signal
-        )
-
-    async def _end_wait(
-        self, write: Callable[[], Awaitable[Document | bool]], signal: str = ""
-    ) -> Document | None:
-        """The entry of a wait that this write ends; None if it goes on."""
-        ended = await self._owned(write)
+    async def _end_wait(self, name: str, change: Transition, signal: str = "") -> Document | None:
+        """The entry of a wait that this change ends in the database; None if it goes on."""
+        run = self._run
+        ended = await self._owned(partial(end_wait, self._context.store.collection, run.claim, name, change))
         if isinstance(ended, dict):
-            self._run.claim, self._size = with_received(self._run.claim, ended, signal), None
+            run.claim, self._size = with_received(run.claim, ended, signal), None
             self._tell([ended])
             return ended
         return None
@@ -281,9 +276,10 @@ class Flow:
         step = check_label("the name of run_jobs", name)
         limit = None if timeout is None else check_duration("timeout", timeout, shortest=timedelta(0))
         store, found = self._context.store, list[Document]()
-        stored = entry = await self._open(step, "jobs")
-        with self._flying(step), self._span(step, "jobs"), driver_errors("run the jobs"):
-            if entry is None or "jobs" not in entry:
+        entry = await self._open(step, "jobs")
+        begins = entry is None or "jobs" not in entry
+        with self._flying(step, "jobs"), driver_errors("run the jobs"):
+            if entry is None or begins:
                 entry = await self._store_jobs(step, entry, jobs)
             elif entry.get("v") != "":  # else there were none, and there may be no index
                 # Before they are read: one that ends behind the cursor of that is not read at all.
@@ -292,10 +288,8 @@ class Flow:
                 if "over" not in entry:
                     entry = await to_the_end(self._end_jobs(entry, found, may_end=may_end))
         if "over" not in entry:
-            wait = Waiting(name=step, kind="jobs", is_new=False, until=time_of(entry, "until"))
-            if limit is not None and entry is not stored:
-                wait = replace(wait, delay=milliseconds(limit))
-            await self._wait_for(replace(wait, batch=entry["batch"], jobs=count_of(entry, "jobs")))
+            told = {"batch": entry["batch"], "jobs": count_of(entry, "jobs")}
+            await self._wait_for("jobs", step, None if begins else entry, limit, **told)
         if "v" not in entry:
             raise WaitTimeoutError(job_id=self._run.claim.id, timeout=limit or limit_of(entry), run_jobs=step)
         ended = ended_children(self._run.claim, entry, found)
@@ -334,32 +328,18 @@ class Flow:
             letters = letters_of(found, count_of(entry, "jobs"))
         elif "until" not in entry or not has_come(entry, claim):
             return entry
-        change = end_jobs(claim, entry["n"], letters)
-        ended = await self._end_wait(
-            partial(end_wait, self._context.store.collection, claim, entry["n"], change)
-        )
-        return ended or entry
+        return await self._end_wait(entry["n"], end_jobs(claim, entry["n"], letters)) or entry
 
     async def sleep(self, name: object, delay: object, until: object) -> None:
         """See `Job.sleep`."""
         step = check_label("the name of a sleep", name)
         if (delay is None) == (until is None):
             raise ConfigurationError("sleep needs either a delay or until=, and not both")
-        wait = Waiting(
-            name=step,
-            kind="sleep",
-            delay=None
-            if delay is None
-            else milliseconds(check_duration("delay", delay, shortest=timedelta(0))),
-            until=None if until is None else check_run_at("until", until),
-        )
+        limit = None if delay is None else check_duration("delay", delay, shortest=timedelta(0))
+        end = None if until is None else check_run_at("until", until)
         entry = await self._open(step, "sleep")
-        if entry is None:
-            await self._wait_for(wait)
-        elif not has_come(entry, self._run.claim):
-            await self._wait_for(
-                Waiting(name=step, kind="sleep", is_new=False, until=time_of(entry, "until"))
-            )
+        if entry is None or not has_come(entry, self._run.claim):
+            await self._wait_for("sleep", step, entry, limit, end)
 
     async def _open(self, name: str, kind: StepKind) -> Document | None:
         """The stored entry of this name, None if it is new. It ends with the cancellation if the run waits.
@@ -401,11 +381,13 @@ class Flow:
         return await until_free(run, self._context, is_done) is not None
 
     @contextmanager
-    def _flying(self, name: str) -> Iterator[None]:
+    def _flying(self, name: str, kind: StepKind) -> Iterator[None]:
         """Count what is in flight; the last to land lets a wait begin that was noted meanwhile."""
+        audience = self._run.audience
         self._in_flight += 1
         try:
-            yield
+            with nullcontext() if audience is None else audience.stepping(self._run.job, name, kind):
+                yield
         except BaseException:
             self._used.discard(name)
             raise
@@ -416,14 +398,9 @@ class Flow:
             if not self._in_flight and self._wait is not None:
                 self._begin()
 
-    def _span(self, name: str, kind: StepKind) -> Any:
-        audience = self._run.audience
-        return nullcontext() if audience is None else audience.stepping(self._run.job, name, kind)
-
     async def _record(self, name: str, kind: StepKind, began: float, result: Any) -> Document:
         """Store what a function returned; the entry as it is stored."""
-        entry = self.entry(name, kind, began, result)
-        await self._writes.add(entry)
+        await self._writes.add(entry := self.entry(name, kind, began, result))
         return entry
 
     def entry(self, name: str, kind: StepKind, began: float, result: Any) -> Document:
@@ -477,26 +454,26 @@ class Flow:
         Raises:
             ClaimLostError: The job is not this run's any more.
         """
-        run, context = self._run, self._context
-        tries = Tries(context)
-        while True:
-            tries.begin()
+        run = self._run
+
+        async def work() -> tuple[R, float]:
             sent = elapsed()
             try:
                 async with self._holding:
-                    answer = await write()
-                break
-            except PyMongoError as error:
-                if isinstance(error, OperationFailure) and error.code in TOO_LARGE:
+                    return await write(), sent
+            except OperationFailure as error:
+                if error.code in TOO_LARGE:
                     raise self.error("the document of this job has no room for one more step") from error
-                if gives_up(run, error, tries, context, "storing steps of"):
-                    self._interrupts.tell(run, "lost")
-                    raise self.lost() from error
-                await tries.rest()
-        if answer is False:
+                raise
+
+        done = await keep_trying(run, self._context, work, "storing steps of")
+        if isinstance(done, Lost):
+            self._interrupts.tell(run, "lost")
+            raise self.lost()
+        if done[0] is False:
             self._interrupts.lose(run)
             raise self.lost()
-        run.last_write = sent
+        answer, run.last_write = done
         return answer
 
     def done(self, entries: list[Document]) -> None:
@@ -530,15 +507,26 @@ class Flow:
     def lost(self) -> ClaimLostError:
         """The error of a run that does not own its job any more."""
         job = self._run.job
-        message = (
-            f"job {job.id} ({job.name!r}) does not belong to this run any more; its steps are not stored"
-        )
-        return ClaimLostError(message, job_id=job.id)
+        said = f"job {job.id} ({job.name!r}) does not belong to this run any more; its steps are not stored"
+        return ClaimLostError(said, job_id=job.id)
 
-    async def _wait_for(self, wait: Waiting) -> NoReturn:
-        """End the run in this wait, as soon as nothing is in flight."""
+    async def _wait_for(
+        self,
+        kind: Literal["sleep", "signal", "jobs"],
+        name: str,
+        entry: Document | None,
+        limit: timedelta | None,
+        until: datetime | None = None,
+        **of: Any,
+    ) -> NoReturn:
+        """End the run in this wait as soon as nothing is in flight. A stored *entry* knows when it ends."""
+        if entry is not None:
+            limit, until = None, time_of(entry, "until")
         if self._run.why_interrupted is None and self._wait is None:
-            self._wait, self._noted_in = wait, asyncio.current_task()
+            # That of a wait for jobs is stored before these are.
+            is_new, delay = entry is None and kind != "jobs", None if limit is None else milliseconds(limit)
+            self._wait = Waiting(name=name, kind=kind, is_new=is_new, delay=delay, until=until, **of)
+            self._noted_in = asyncio.current_task()
             if not self._in_flight:
                 self._begin()
         # Else another wait comes first, or the handler was told to stop for another reason: it ends by that.
@@ -546,7 +534,6 @@ class Flow:
 
     def _begin(self) -> None:
         """Cancel the handler, and every call that waits for that."""
-        self._has_begun = True
         self._interrupts.tell(self._run, "waiting")
         for blocked in self._blocked:
             blocked.cancel()
@@ -564,7 +551,7 @@ class Flow:
         loop = asyncio.get_running_loop()
         never: asyncio.Future[NoReturn] = loop.create_future()
         self._blocked.append(never)
-        if self._has_begun or self._run.why_interrupted is not None:
+        if self._run.why_interrupted is not None:
             loop.call_soon(never.cancel)
         await never
         raise AssertionError("nobody resolves it")
@@ -660,11 +647,6 @@ def copy_of(value: Any) -> Any:
 
 def _size(value: Any) -> int:
     return len(bson.encode({"v": value}))
-
-
-def _codec_of(fn: Callable[..., Any]) -> Codec[Any]:
-    """The codec of what a function returns."""
-    return _codec_for(returned_type(fn))
 
 
 def _codec_for(annotation: Any) -> Codec[Any]:

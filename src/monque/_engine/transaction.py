@@ -19,7 +19,7 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import PyMongoError
 
 from monque._connect.deadlines import limited
-from monque._engine.claimed import Run
+from monque._engine.claimed import HEARTBEAT_LIMIT, Run
 from monque._engine.context import Context
 from monque._engine.decide import Outcome
 from monque._engine.insist import to_the_end, until_free
@@ -39,10 +39,6 @@ _UNKNOWN = "UnknownTransactionCommitResult"
 # Seconds in which a transaction that was rolled back is done again: as many as the driver's own
 # `with_transaction` takes.
 _LONGEST = 120.0
-
-# Seconds for a heartbeat after an attempt. If the rollback did not arrive, it would wait for the document;
-# the next attempt ends that transaction, because it is of the same session.
-_HEARTBEAT_LIMIT = 1.0
 
 
 class Record(Protocol):
@@ -157,7 +153,7 @@ class Transaction:
         """
         sent, settler = elapsed(), self.context.store.settler
         try:
-            with limited(_HEARTBEAT_LIMIT):
+            with limited(HEARTBEAT_LIMIT):
                 lost = await settler.heartbeat([self.run.claim])
         except PyMongoError:
             return False

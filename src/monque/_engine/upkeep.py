@@ -22,7 +22,7 @@ from monque._connect.contact import Contact
 from monque._connect.deadlines import limited
 from monque._engine import complete_in
 from monque._engine.claim import Claiming
-from monque._engine.claimed import Completion, Held, Run
+from monque._engine.claimed import HEARTBEAT_LIMIT, Completion, Held, Run
 from monque._engine.context import Context
 from monque._engine.follow_ups import sweep as sweep_follow_ups
 from monque._engine.interrupts import Interrupts, Requests
@@ -360,7 +360,7 @@ class Upkeep:
 
     async def _beat_overdue(self, run: Run) -> None:
         sent = elapsed()
-        with suppress(PyMongoError), limited(complete_in.HEARTBEAT_LIMIT):  # the document may still be held
+        with suppress(PyMongoError), limited(HEARTBEAT_LIMIT):  # the document may still be held
             if await self._store.settler.heartbeat([run.claim]):
                 self._interrupts.lose(run)
             else:

@@ -21,7 +21,7 @@ from base64 import b64decode
 from collections.abc import Awaitable, Sequence
 from contextlib import nullcontext, suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 from monque._importing import importing
 from monque._observe.logs import JobLogHandler, running
@@ -32,7 +32,7 @@ from monque._unawaited import Noted, call_noting, refuse_unawaited
 from monque._values.errors import JobInterrupted, JobStateError
 from monque._values.flows import cannot_wait
 from monque._values.history import LogLine, Progress, Report, check_line, check_progress
-from monque._values.job import Durable, Job
+from monque._values.job import Job
 from monque._values.state import State
 from monque._values.status import Interruption, JobStatus
 from monque._workers.address import find
@@ -303,7 +303,7 @@ class ChildRun:
             "complete",
         )
 
-    def durable(self, method: str) -> Durable:
+    def durable(self, method: str, *_args: object) -> NoReturn:
         """Refuse: what records steps is in the instance."""
         raise cannot_wait(method, self.claim.id, "this one runs in a child process")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import fields
 from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 from functools import lru_cache
@@ -261,20 +262,28 @@ class Claim:
         """
         stored = self.document.get("steps")
         before = stored if isinstance(stored, list) else []
-        return Claim({**self.document, "steps": [*before, *entries], "failCount": 0})
+        return self.with_fields(steps=[*before, *entries], failCount=0)
 
     def with_turn(self, turn: Document) -> Claim:
         """The claim as it is since the job has a turn."""
-        return Claim({**self.document, "turn": turn})
+        return self.with_fields(turn=turn)
 
     def with_request(self, cancel: Any) -> Claim:
         """The claim as it is since an operator has asked for its end."""
-        return Claim({**self.document, "cancel": cancel})
+        claim = self.with_fields(cancel=cancel)
+        claim.cancel = _subdocument(cancel)
+        return claim
 
     def with_stuck(self, why: Interruption, since: datetime) -> Claim:
         """The claim as it is since its handler is stuck: told to stop at *since*, it still runs."""
         mark = {"why": why, "since": since, "by": self.claimed_by, "attempt": self.attempt}
-        return Claim({**self.document, "stuck": mark})
+        return self.with_fields(stuck=mark)
+
+    def with_fields(self, **fields: Any) -> Claim:
+        """The claim as it is since its document has these fields. Its attributes stay as they were."""
+        claim = copy(self)  # no second look at the payload, which may be large, for each of a thousand steps
+        claim.document = {**self.document, **fields}
+        return claim
 
 
 def _checked_attempt(name: object, attempt: object, due: object) -> int:

@@ -122,16 +122,15 @@ def with_received(claim: Claim, entry: Document, signal: str) -> Claim:
 
     Failures count from a new entry on, as in `Claim.with_steps`.
     """
-    steps = list(entries_of(claim.document))
-    if entry["n"] in [each["n"] for each in steps]:
-        steps = [entry if each["n"] == entry["n"] else each for each in steps]
-        claim = Claim({**claim.document, "steps": steps})
-    else:
+    steps = {each["n"]: each for each in entries_of(claim.document)}
+    if entry["n"] not in steps:
         claim = claim.with_steps([entry])
+    else:
+        claim = claim.with_fields(steps=[*{**steps, entry["n"]: entry}.values()])
     names, left = names_of_signals(claim.document), list(_list(claim.document, "signals"))
     if "v" in entry and signal in names:  # else it came since the claim
         del left[names.index(signal)]
-    return Claim({**claim.document, "signals": left})
+    return claim.with_fields(signals=left)
 
 
 def _list(document: Mapping[str, Any], field: str) -> list[Any]:

@@ -480,17 +480,12 @@ async def settle_in(
 ) -> bool:
     """Settle a claim as part of a transaction; False if the transaction sees that it does not apply."""
 
-    async def is_written(name: Any) -> bool:
-        query = {"_id": claim.id, "name": name, **transition.when}
-        result = await collection.update_one(query, transition.update(clock.now()), session=session)
-        return result.matched_count == 1
+    async def write(job: Document) -> int | None:
+        update = transition.update(clock.now())
+        result = await collection.update_one({**job, **transition.when}, update, session=session)
+        return result.matched_count or None
 
-    if await is_written(claim.name):
-        return True
-    fields = dict.fromkeys(("name", *owned(claim.claimed_by, claim.attempt)), 1)
-    seen = await decoding.find_one(collection, with_id(claim.id), fields, session=session)
-    name = None if seen is None else new_name(claim, seen)
-    return name is not None and await is_written(name)
+    return (await _while_owned(collection, claim, write, session=session))[0] is not None
 
 
 async def record_done(
@@ -498,30 +493,18 @@ async def record_done(
 ) -> bool:
     """Store steps that are done, each once; False if the job does not belong to this claim any more.
 
-    The answer to an earlier try may have been lost. Then names are there already, and they are ours: nobody
-    but the owner of the claim stores a step. What is missing is stored in the next round.
+    The answer to an earlier try may have been lost. Then their names are there already, and they are ours:
+    nobody but the owner of the claim stores a step.
     """
-    name: Any = claim.name
+    change = record_steps(claim, entries)
+
+    async def write(job: Document) -> int | None:
+        return (await collection.update_one({**job, **change.when}, change.then)).matched_count or None
+
     with limited():
-        while True:
-            change = record_steps(claim, entries)
-            query = {"_id": claim.id, "name": name, **change.when}
-            if (await collection.update_one(query, change.then)).matched_count:
-                return True
-            fields = {
-                **dict.fromkeys(owned(claim.claimed_by, claim.attempt), 1),
-                "name": 1,
-                "steps.n": 1,
-                "steps.k": 1,
-            }
-            seen = await decoding.find_one(collection, with_id(claim.id), fields)
-            if seen is None or not is_owned(claim, seen):
-                return False
-            there = {entry["n"] for entry in entries_of(seen)}
-            entries = [entry for entry in entries if entry["n"] not in there]
-            if not entries:
-                return True
-            name = {"$eq": seen.get("name")}  # somebody has renamed the job: it is still ours
+        written, seen = await _while_owned(collection, claim, write, {"steps.n": 1, "steps.k": 1})
+    there = {entry["n"] for entry in entries_of(seen or {})}
+    return written is not None or there.issuperset(entry["n"] for entry in entries)
 
 
 async def end_wait(
@@ -532,22 +515,41 @@ async def end_wait(
     False if the job is not this claim's any more. An answer may have been lost: then the entry has an end,
     and it is ours, because nobody but the owner of the claim writes one.
     """
-    entry: Document = {"steps": {"$elemMatch": {"n": name}}}
-    fields = {**dict.fromkeys(("name", *owned(claim.claimed_by, claim.attempt)), 1), **entry}
-    names: list[Any] = [claim.name]
+    wait: Document = {"steps": {"$elemMatch": {"n": name}}}
+
+    async def write(job: Document) -> Document | None:
+        return await decoding.find_one_and_update(collection, {**job, **change.when}, change.then, after=wait)
+
     with limited():
-        for job_name in names:
-            query = {"_id": claim.id, "name": job_name, **change.when}
-            seen = await decoding.find_one_and_update(collection, query, change.then, after=fields)
-            seen = seen or await decoding.find_one(collection, with_id(claim.id), fields)
-            if seen is None or not is_owned(claim, seen):
-                return False
-            for found in entries_of(seen):
-                if "over" in found:
-                    return found
-            if len(names) == 1 and (renamed := new_name(claim, seen)) is not None:
-                names.append(renamed)
-    return True
+        after, seen = await _while_owned(collection, claim, write, wait)
+    ended = (entry for entry in entries_of(after or seen or {}) if "over" in entry)
+    return next(ended, seen is not None)
+
+
+async def _while_owned(
+    collection: AsyncCollection[Document],
+    claim: Claim,
+    write: Callable[[Document], Awaitable[T | None]],
+    fields: Document | None = None,
+    *,
+    session: AsyncClientSession | None = None,
+) -> tuple[T | None, Document | None]:
+    """Let *write* change the job that its query matches; its answer, and the job if it was read.
+
+    It is read if the answer is None: *fields* of it if the claim still holds it, else None. If somebody has
+    renamed it since the claim, it is written once more, under its new name.
+    """
+    if (answer := await write({"_id": claim.id, "name": claim.name})) is not None:
+        return answer, None
+    proof = dict.fromkeys(("name", *owned(claim.claimed_by, claim.attempt)), 1)
+    seen = await decoding.find_one(
+        collection, with_id(claim.id), {**proof, **(fields or {})}, session=session
+    )
+    if seen is None or not is_owned(claim, seen):
+        return None, None
+    if (name := new_name(claim, seen)) is not None:
+        answer = await write({"_id": claim.id, "name": name})
+    return answer, seen
 
 
 async def leave(

@@ -9,9 +9,8 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
 
 from monque._store import decoding
-from monque._store.document import Claim, Document, status_of
+from monque._store.document import Document, status_of
 from monque._store.flows import wait_of
-from monque._store.settle import end_wait
 from monque._store.store import until_applied
 from monque._store.transitions import signals
 from monque._store.unique import holder_of
@@ -72,24 +71,6 @@ async def send(
         return (await until_applied(attempt))[0]
     except decoding.UnreadableError:
         return {}
-
-
-async def receive(
-    collection: AsyncCollection[Document],
-    claim: Claim,
-    name: str,
-    signal: str,
-    *,
-    is_new: bool,
-    is_late: bool,
-) -> Document | bool:
-    """Move the oldest such signal into the entry of the wait *name*, and return that.
-
-    True if there is no such signal, False if the job is not this claim's any more. If *is_late*, the
-    wait is over in any case.
-    """
-    transition = signals.receive_or_give_up if is_late else signals.receive
-    return await end_wait(collection, claim, name, transition(claim, name, signal, is_new=is_new))
 
 
 def _refused(name: str, seen: Document, why: str) -> JobStateError:

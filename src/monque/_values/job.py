@@ -53,31 +53,6 @@ class JobCall(Protocol):
         """The payload."""
 
 
-class Durable(Protocol):
-    """The durable steps and waits of a run: what is recorded when it ends, and never done again."""
-
-    def step(
-        self, name: object, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Coroutine[Any, Any, Any]:
-        """See `Job.step`."""
-
-    def transaction(
-        self, name: object, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Coroutine[Any, Any, Any]:
-        """See `Job.transaction`."""
-
-    def sleep(self, name: object, delay: object, until: object) -> Coroutine[Any, Any, None]:
-        """See `Job.sleep`."""
-
-    def receive(self, signal: object, kind: Any, name: object, timeout: object) -> Coroutine[Any, Any, Any]:
-        """See `Job.receive`."""
-
-    def run_jobs(
-        self, name: object, jobs: Sequence[JobCall], timeout: object
-    ) -> Coroutine[Any, Any, list[Job[Any] | None]]:
-        """See `Job.run_jobs`."""
-
-
 class Controls(Protocol):
     """The run of a job, as its handler may use it: `Job` asks the one that it was given."""
 
@@ -105,8 +80,8 @@ class Controls(Protocol):
     def complete_in(self, session: Any, result: Any) -> Coroutine[Any, Any, None] | None:
         """See `Job.complete_in`; *result* is `...` if none was given."""
 
-    def durable(self, method: str) -> Durable:
-        """The durable steps of the run; a `StepError` that names *method* if it can have none."""
+    def durable(self, method: str, *args: Any) -> Coroutine[Any, Any, Any]:
+        """Call a method of the run's durable steps, see `Job.step`; a `StepError` if it can have none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -468,7 +443,7 @@ class Job(Generic[T, R_co]):
         Examples:
             >>> payment = await job.step("charge", charge, job.data)
         """
-        return self._durable("step").step(name, fn, args, kwargs)
+        return self._durable("step", name, fn, args, kwargs)
 
     def transaction(
         self,
@@ -490,7 +465,7 @@ class Job(Generic[T, R_co]):
         Examples:
             >>> await job.transaction("book", book, job.data)
         """
-        return self._durable("transaction").transaction(name, fn, args, kwargs)
+        return self._durable("transaction", name, fn, args, kwargs)
 
     def sleep(
         self, name: str, delay: timedelta | None = None, *, until: datetime | None = None
@@ -507,7 +482,7 @@ class Job(Generic[T, R_co]):
         Examples:
             >>> await job.sleep("cool-off", timedelta(days=3))
         """
-        return self._durable("sleep").sleep(name, delay, until)
+        return self._durable("sleep", name, delay, until)
 
     @overload
     def receive(
@@ -538,7 +513,7 @@ class Job(Generic[T, R_co]):
         Examples:
             >>> decision = await job.receive("decision", Decision, timeout=timedelta(days=7))
         """
-        return self._durable("receive").receive(signal, kind, name, timeout)
+        return self._durable("receive", signal, kind, name, timeout)
 
     def run_jobs(
         self, name: str, jobs: Sequence[JobCall], *, timeout: timedelta | None = None
@@ -563,11 +538,11 @@ class Job(Generic[T, R_co]):
         Examples:
             >>> pages = await job.run_jobs("render", [NewJob(render, page) for page in job.data.pages])
         """
-        return self._durable("run_jobs").run_jobs(name, jobs, timeout)
+        return self._durable("run_jobs", name, jobs, timeout)
 
-    def _durable(self, method: str) -> Durable:
+    def _durable(self, method: str, *args: Any) -> Coroutine[Any, Any, Any]:
         if (run := self._controls) is not None:
-            return run.durable(method)
+            return run.durable(method, *args)
         raise StepError(
             f"{method} was used on job {self.id} ({self.name!r}), which no handler runs here and now; use it "
             "in the handler, before that ends, on the very job that the handler was given",

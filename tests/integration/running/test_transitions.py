@@ -62,7 +62,6 @@ from support.transitions import (
     park,
     park_in_line,
     receive,
-    receive_or_give_up,
     record_steps,
     release,
     repeat,
@@ -267,8 +266,8 @@ def received(job: Document) -> Transition:
     return receive(job, "$wait", "$go", is_new="steps" not in job)
 
 
-def received_or_given_up(job: Document) -> Transition:
-    return receive_or_give_up(job, "$wait", "$go", is_new="steps" not in job)
+def received_in_time_or_not(job: Document) -> Transition:
+    return receive(job, "$wait", "$go", is_new="steps" not in job, is_late=True)
 
 
 FIRST = {"n": "first", "k": "step", "at": OLD, "ms": 5, "v": 1}
@@ -340,14 +339,14 @@ TABLE: dict[str, Row] = {
         },
         not_with={"such an entry": {"steps": OPEN}},
     ),
-    "receive_or_give_up with a signal": Row(
-        of=received_or_given_up,
+    "receive a signal when the time is up": Row(
+        of=received_in_time_or_not,
         before={**CLAIM, "steps": OPEN, "signals": EARLY[1:]},
         after={"steps": [OPEN[0], {**OPEN[1], **TAKEN}], "signals": EARLY[2:], **BEATEN},
         not_with=NOT_OURS,
     ),
-    "receive_or_give_up": Row(
-        of=received_or_given_up,
+    "receive when the time is up": Row(
+        of=received_in_time_or_not,
         before={**CLAIM, "steps": OPEN, "signals": [OTHER]},
         after={"steps": [OPEN[0], {**OPEN[1], "over": STAMP}], **BEATEN},
         not_with={"an end": {"steps": [{**OPEN[1], "over": OLD}]}},

@@ -1,7 +1,7 @@
 """Transitions by those who signal a job, and by the run that receives a signal.
 
-    pending, processing ──signal──────────────────────► the same; one that waits for this signal is due
-    processing          ──receive, receive_or_give_up─► processing
+    pending, processing ──signal──► the same; one that waits for this signal is due
+    processing          ──receive─► processing
 
 Signals wait in the job's own document, and so does the entry of a job that waits for one. Each of these is
 one update with its condition inside: whichever comes first, no signal is lost and none is received twice.
@@ -58,21 +58,15 @@ def refusals(value: Any, id: str | None) -> dict[str, Document]:  # noqa: A002
     }
 
 
-def receive(claim: Claim, name: str, signal: str, *, is_new: bool) -> Transition:
+def receive(claim: Claim, name: str, signal: str, *, is_new: bool, is_late: bool = False) -> Transition:
     """processing -> processing, with the oldest such signal moved into the entry *name* that waits for it.
 
-    If *is_new*, the entry is made. If the answer to an earlier try was lost, nothing is received twice.
-    """
-    change = receive_or_give_up(claim, name, signal, is_new=is_new)
-    return Transition(change.to, {**change.when, "signals.n": signal}, change.then)
-
-
-def receive_or_give_up(claim: Claim, name: str, signal: str, *, is_new: bool) -> Transition:
-    """processing -> processing: as `receive`; if there is no such signal, the wait is over without one.
-
-    The time of the wait is up. A signal of the same moment is received or not, and that is stored for ever.
+    If *is_new*, the entry is made. If *is_late*, the time of the wait is up: it is over also without such a
+    signal. One of the same moment is received or not, and that is stored for ever. If the answer to an
+    earlier try was lost, nothing is received twice.
     """
     waiting = {"steps.n": {"$ne": name}} if is_new else {"steps": {"$elemMatch": {"n": name, "over": None}}}
+    there = {} if is_late else {"signals.n": signal}
     place = {"$indexOfArray": [{"$map": {"input": _SIGNALS, "in": "$$this.n"}}, {"$literal": signal}]}
     steps, rest = (
         {"$let": {"vars": {"place": place}, "in": each}} for each in (_over(name, is_new), _rest())
@@ -83,7 +77,7 @@ def receive_or_give_up(claim: Claim, name: str, signal: str, *, is_new: bool) ->
         counts["lastCrash.failCount"] = -1  # as `record_steps` does
     return Transition(
         to=JobStatus.PROCESSING,
-        when={**owned(claim.claimed_by, claim.attempt), **waiting},
+        when={**owned(claim.claimed_by, claim.attempt), **waiting, **there},
         # Two stages: the second one removes what the first one has received.
         then=[{"$set": {"steps": steps, **counts, **alive}}, {"$set": {"signals": rest}}],
     )
