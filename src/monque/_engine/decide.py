@@ -23,7 +23,7 @@ from monque._store.transitions import calls, flows, occurrences, run
 from monque._store.transitions.flows import Waiting
 from monque._store.transitions.transition import Transition, recent_run
 from monque._time.backoff import backoff
-from monque._values.errors import ConfigurationError, JobInterrupted, JobTimeoutError
+from monque._values.errors import ConfigurationError, JobInterrupted, JobTimeoutError, WaitTimeoutError
 from monque._values.history import AttemptOutcome, HistoryEntry, entry_of
 from monque._values.job import Job
 from monque._values.options import Options
@@ -259,8 +259,12 @@ def reason_of(error: BaseException) -> str:
 def wait_after(
     error: BaseException, failures: int, rules: Rules, options: Options, job: Job[Any]
 ) -> timedelta | None:
-    """The wait after this failure, one of so many; None if the job has failed for good."""
-    if isinstance(error, Fail) or failures >= rules.max_attempts:
+    """The wait after this failure, one of so many; None if the job has failed for good.
+
+    That a wait of the job itself took too long is stored: each later run would get the same answer.
+    """
+    is_stored = isinstance(error, WaitTimeoutError) and error.job_id == job.id
+    if isinstance(error, Fail) or is_stored or failures >= rules.max_attempts:
         return None
     if isinstance(error, RetryAfter):
         return error.delay

@@ -507,7 +507,8 @@ class Job(Generic[T, R_co]):
             timeout: How long to wait; None waits for ever.
 
         Raises:
-            WaitTimeoutError: No signal came in time. Later runs get the same answer.
+            WaitTimeoutError: No signal came in time. Later runs get the same answer, so it fails the job for
+                good if nobody catches it.
             StepError: As in `step`.
 
         Examples:
@@ -530,7 +531,7 @@ class Job(Generic[T, R_co]):
             timeout: How long to wait; None waits for ever.
 
         Raises:
-            WaitTimeoutError: Some had not ended in time; they go on. Later runs get the same answer.
+            WaitTimeoutError: Some had not ended in time; they go on. Otherwise as in `receive`.
             ConfigurationError: One of *jobs* is wrong; then none is stored. `PayloadError` likewise.
             ConnectionError: The database cannot be reached or refused.
             StepError: As in `step`.

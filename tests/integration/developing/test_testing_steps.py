@@ -179,6 +179,12 @@ async def test_what_a_worker_would_decide_about_a_handler_with_steps() -> None:
         ["charge", "cool-off", "picked-up"],
     )
 
+    async def wait(job: Job[None]) -> Any:
+        return await job.receive("go", timeout=DAY)
+
+    late = await rehearse(wait)
+    assert (late.outcome, late.delay) == ("failed", None)  # the next run would get the same answer
+
 
 async def test_wrong_steps_and_signals_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="steps"):

@@ -470,6 +470,21 @@ class TestReceiving:
 
 
 class TestTimeouts:
+    async def test_one_that_nobody_catches_fails_the_job_for_good(
+        self, monque: Monque, collection: Collection
+    ) -> None:
+        """It is stored: each later run would get the same answer."""
+        approve = monque.worker("approve", receiving_within_an_hour, max_attempts=5)
+        job = await approve.enqueue()
+        await monque.run_until_idle()
+        await let_time_pass(collection)
+        await monque.run_until_idle()
+
+        failed = await monque.get_job(job.id)
+        assert failed is not None
+        assert (failed.status, failed.fail_count) == (JobStatus.FAILED, 1)
+        assert "no signal 'go' came" in (failed.fail_reason or "")
+
     async def test_a_wait_that_took_too_long_ends_and_a_late_signal_does_not_change_the_way(
         self, monque: Monque, collection: Collection
     ) -> None:
