@@ -436,7 +436,7 @@ def snoozed(run_at: Any) -> list[Document]:
 
 def cancelled(reason: Document, by: str = "handler") -> list[Document]:
     said = {"$mergeObjects": [{"at": "$$NOW", "by": by, **reason}]}
-    removed = () if by == "expiry" else ("again",)
+    removed = ("signals",) if by == "expiry" else ("again", "signals")
     return ended(*removed, status="cancelled", cancel={"$cond": [REQUESTED, "$cancel", said]})
 
 
@@ -812,7 +812,7 @@ TABLE: dict[str, Row] = {
         then={
             "$set": {"status": "cancelled", "settledAttempt": 3},
             "$push": {"recentRuns": {"$each": [RUN], "$slice": -10}},
-            "$unset": {**NO_CLAIM, "again": ""},
+            "$unset": {**NO_CLAIM, "again": "", "signals": ""},
             "$currentDate": STAMPED,
         },
     ),
@@ -1007,7 +1007,7 @@ TABLE: dict[str, Row] = {
         when=OWNED,
         then={
             "$set": {"status": "cancelled", "settledAttempt": 3},
-            "$unset": {**NO_CLAIM, "again": ""},
+            "$unset": {**NO_CLAIM, "again": "", "signals": ""},
             "$currentDate": STAMPED,
         },
     ),
@@ -1529,7 +1529,7 @@ TABLE: dict[str, Row] = {
         when={**OWNED, "$expr": REQUESTED},
         then={
             "$set": {"status": "cancelled", "settledAttempt": 3},
-            "$unset": {**NO_CLAIM, "again": ""},
+            "$unset": {**NO_CLAIM, "again": "", "signals": ""},
             "$currentDate": STAMPED,
         },
     ),

@@ -14,6 +14,7 @@ from bson import ObjectId
 from pymongo import AsyncMongoClient
 
 from monque import (
+    Cancel,
     ConfigurationError,
     Job,
     JobStateError,
@@ -467,6 +468,24 @@ class TestReceiving:
 
         stored = await find_one(collection)
         assert not {"signals", "parked"} & stored.keys()
+
+    @pytest.mark.parametrize("by", ["operator", "handler"])
+    async def test_a_job_that_is_cancelled_in_its_first_run_loses_what_came_in_it(
+        self, monque: Monque, collection: Collection, by: str
+    ) -> None:
+        @monque.worker("approve")
+        async def approve(job: Job[None]) -> None:
+            await monque.signal(job, "go", 1)
+            if by == "handler":
+                raise Cancel("not needed")
+            await monque.cancel_job(job, running=True)
+            await asyncio.Event().wait()
+
+        job = await approve.enqueue()
+        await monque.run_until_idle()
+
+        assert (await monque.wait_for(job)).status is JobStatus.CANCELLED
+        assert "signals" not in await find_one(collection)
 
 
 class TestTimeouts:

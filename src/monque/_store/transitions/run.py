@@ -350,7 +350,7 @@ def cancel_run(
     if by == "operator" and entry is None:
         return _cancel_asked(claim.claimed_by, claim.attempt).keeping(claim.document, ended)
     cancelled = {"status": "cancelled", "settledAttempt": claim.attempt, "cancel": said_by(by, reason)}
-    stages = ending(cancelled, ["again"])
+    stages = ending(cancelled, ["again", "signals"])
     run = Transition(
         to=JobStatus.CANCELLED,
         when=owned(claim.claimed_by, claim.attempt),
@@ -366,7 +366,7 @@ def _cancel_asked(claimed_by: str, attempt: int) -> Transition:
         when=owned(claimed_by, attempt),
         then={
             "$set": {"status": "cancelled", "settledAttempt": attempt},
-            "$unset": {**NO_CLAIM, "again": ""},
+            "$unset": {**NO_CLAIM, "again": "", "signals": ""},
             "$currentDate": {"updatedAt": True},
         },
     )
@@ -388,5 +388,5 @@ def _expire(claimed_by: str, attempt: int, keyed: bool) -> Transition:
     return Transition(
         to=JobStatus.CANCELLED,
         when=may_end(claimed_by, attempt, keyed),
-        then=ending(cancelled),
+        then=ending(cancelled, ["signals"]),
     )

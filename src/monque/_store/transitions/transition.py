@@ -108,11 +108,11 @@ class Transition:
 
         Only for a job that has waited, has steps or is limited: a plain one has none of these fields, and
         removing what is not there costs the server time. So a job that never had a step and gets a signal in
-        its only run keeps that; nobody reads it.
+        its only run keeps that when it is completed; nobody reads it.
         """
-        document, ends = claim.document, self.to in (JobStatus.COMPLETED, JobStatus.CANCELLED)
+        document = claim.document
         gone = ["parked"] if "parked" in document and not _says_wait(self.then) else []
-        if ends and ("signals" in document or "steps" in document):
+        if self.to is JobStatus.COMPLETED and ("signals" in document or "steps" in document):
             gone.append("signals")
         if "turn" in document and not (keeps_turn and line_of_turn(document)):
             gone.append("turn")
