@@ -36,6 +36,10 @@ def weigh(order: Order) -> float:
     return float(len(order.id))
 
 
+async def greet(*, name: str) -> str:
+    return name
+
+
 async def book(session: AsyncClientSession, order: Order, *, payment: Payment) -> int:
     return len(order.id + payment.id)
 
@@ -57,6 +61,7 @@ async def fulfil(job: Job[Order]) -> str:
     assert_type(payment, Payment)
     assert_type(await job.step("charge-more", charge, job.data, 5, note="tip"), Payment)
     assert_type(await job.step("charge-named", charge, order=job.data), Payment)
+    assert_type(await job.step("greet", greet, name="Ada"), str)
     assert_type(await job.step("weigh", weigh, job.data), float)
     assert_type(await job.step("now", lambda: datetime.now(UTC)), datetime)
     assert_type(

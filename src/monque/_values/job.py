@@ -418,13 +418,15 @@ class Job(Generic[T, R_co]):
     # `async def` here, so that mypy knows the types of a `gather` over steps of both kinds.
     @overload
     async def step(
-        self, name: str, fn: Callable[P, Coroutine[Any, Any, S]], *args: P.args, **kwargs: P.kwargs
+        self, name: str, fn: Callable[P, Coroutine[Any, Any, S]], /, *args: P.args, **kwargs: P.kwargs
     ) -> S: ...
 
     @overload
-    async def step(self, name: str, fn: Callable[P, S], *args: P.args, **kwargs: P.kwargs) -> S: ...
+    async def step(self, name: str, fn: Callable[P, S], /, *args: P.args, **kwargs: P.kwargs) -> S: ...
 
-    def step(self, name: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+    def step(
+        self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Coroutine[Any, Any, Any]:
         """Call *fn* once: what it returns is stored under *name*, and later runs of the job get that.
 
         What comes back is always what is stored, rebuilt in the type that *fn* says it returns. A plain
@@ -449,6 +451,7 @@ class Job(Generic[T, R_co]):
         self,
         name: str,
         fn: Callable[Concatenate[AsyncClientSession, P], Awaitable[S]],
+        /,
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> Coroutine[Any, Any, S]:
