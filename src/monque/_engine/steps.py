@@ -16,6 +16,7 @@ from contextlib import aclosing, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
+from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any, Literal, NoReturn, TypeVar
 
 import bson
@@ -88,6 +89,8 @@ R = TypeVar("R")
 
 # Names are looked for in all of them, and the server rewrites them with each step.
 _MOST_STEPS = 1_000
+# Seconds until a cancellation has reached the tasks in which the handler waits: some turns of the event loop.
+_PASSED_ON = 0.01
 _WAITS = ("sleep", "signal", "jobs")
 
 
@@ -154,6 +157,8 @@ class Flow:
         self._wait: Waiting | None = None
         self._noted_in: asyncio.Task[Any] | None = None
         """The task that called the wait: the handler's own, or one of a `gather`."""
+        self._calls: list[tuple[str, object, Coroutine[Any, Any, Any]]] = []
+        """Each with the names of its method and its step."""
         self._blocked: list[asyncio.Future[NoReturn]] = []
         """The calls that end with the cancellation of the handler."""
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -168,8 +173,9 @@ class Flow:
         self._writes: Batching[Document, None] = Batching(self._write, many=_MOST_STEPS, at_once=1)
 
     def call(self, method: str, *args: Any) -> Coroutine[Any, Any, Any]:
-        """Call the method of this name."""
+        """Call the method of this name, and note the call: one that nobody awaits has done nothing."""
         made: Coroutine[Any, Any, Any] = getattr(self, method)(*args)
+        self._calls.append((method, args[0], made))
         return made
 
     async def step(
@@ -360,6 +366,8 @@ class Flow:
             self._tasks.add(task)
         if self._wait is not None:
             await self._until_cancelled()
+        if self._run.is_lost:
+            raise self.lost()
         if name in self._used:
             apart = "name= tells several receives of one signal apart"
             hint = apart if kind == "signal" else "give each step its own"
@@ -536,14 +544,14 @@ class Flow:
         """Cancel the handler, and every call that waits for that."""
         self._interrupts.tell(self._run, "waiting")
         for blocked in self._blocked:
-            blocked.cancel()
+            asyncio.get_running_loop().call_later(_PASSED_ON, blocked.cancel)
 
     async def _until_cancelled(self) -> NoReturn:
         """Wait for the cancellation; if it has come before, it comes once more.
 
         It must come once for each call, not twice: a second one would end the `finally` block that the first
         one began. So nothing is raised here. The cancellation of the task, if there is one under way, cancels
-        this future; else we do, in the next turn of the loop.
+        this future; else we do, a little later: task groups pass it on one level in each turn of the loop.
 
         A call between the moment at which a wait is noted and the one at which it begins blocks here. If it
         raised, a `gather` would end the handler while a step is in flight.
@@ -552,17 +560,23 @@ class Flow:
         never: asyncio.Future[NoReturn] = loop.create_future()
         self._blocked.append(never)
         if self._run.why_interrupted is not None:
-            loop.call_soon(never.cancel)
+            loop.call_later(_PASSED_ON, never.cancel)
         await never
         raise AssertionError("nobody resolves it")
 
     async def finish(self, outcome: Outcome) -> Outcome:
         """Turn the end of a handler that waits into that wait: the finisher of the run."""
-        why = self._run.why_interrupted
-        if self._blocked and outcome.error is None and why in ("shutdown", "requested"):
+        run, why, error = self._run, self._run.why_interrupted, outcome.error
+        waits = why == "waiting" and self._wait is not None and self._waits(error)
+        if (error is None or waits) and (forgotten := self._forgotten()) is not None:
+            return Outcome(outcome.seconds, forgotten, ended=outcome.ended)
+        if self._blocked and error is None and why not in (None, "waiting"):
             # The handler has swallowed this reason and the wait: it is not done, whatever it returned.
-            return Outcome(outcome.seconds, asyncio.CancelledError(), why, outcome.ended)
-        if self._wait is None or why != "waiting" or not self._waits(outcome.error):
+            error = asyncio.CancelledError()
+            if why == "timeout" and run.limit is not None:
+                error = run.limit.passed(run.job.id, error)
+            return Outcome(outcome.seconds, error, why, outcome.ended)
+        if not waits:
             return self._ended(outcome)
         if not isinstance(outcome.error, asyncio.CancelledError):
             self._warn(outcome.error)
@@ -596,6 +610,15 @@ class Flow:
         if error is None or self._noted_in is self._task:
             return True
         return any(isinstance(each, asyncio.CancelledError) for each in _chain(error))
+
+    def _forgotten(self) -> StepError | None:
+        """The error of a handler that has not awaited one of its calls. Tasks have begun theirs by now."""
+        error = None
+        for method, name, call in self._calls:
+            if getcoroutinestate(call) == CORO_CREATED:
+                call.close()  # else Python warns of it, too
+                error = error or self.error(f"{method} {name!r} was never awaited, so it has done nothing")
+        return error
 
     def _ended(self, outcome: Outcome) -> Outcome:
         """The end of a run that does not wait. The run time of a success is that of all runs together."""

@@ -440,7 +440,8 @@ class Job(Generic[T, R_co]):
 
         Raises:
             StepError: The name was used before, there are too many steps, the value is too large, or this
-                handler can have no steps.
+                handler can have no steps. One that nobody awaits is the error of the whole attempt.
+            ClaimLostError: The job does not belong to this run any more.
 
         Examples:
             >>> payment = await job.step("charge", charge, job.data)

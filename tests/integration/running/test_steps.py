@@ -19,8 +19,10 @@ import pytest
 from bson import ObjectId
 from pydantic import BaseModel
 from pymongo import AsyncMongoClient
+from pymongo.asynchronous.client_session import AsyncClientSession
 
 from monque import (
+    ClaimLostError,
     ConfigurationError,
     Fail,
     Job,
@@ -429,6 +431,61 @@ class TestNames:
         await monque.run_until_idle()
 
         assert len(told) == 2
+
+    @pytest.mark.parametrize("then", ["return", "sleep"])
+    async def test_a_call_that_nobody_awaits_is_a_failed_attempt_that_names_it(
+        self, monque: Monque, collection: Collection, then: str
+    ) -> None:
+        calls = Calls()
+
+        @monque.worker("work", max_attempts=1)
+        async def work(job: Job[None]) -> None:
+            await job.step("before", calls.one, "before")
+            forgotten = job.step("charge", calls.one, "charge")
+            if then == "sleep":
+                await job.sleep("nap", HOUR)
+            assert forgotten is not None
+
+        await work.enqueue()
+        await monque.run_until_idle()
+
+        job = await only(collection)
+        assert (job["status"], names(job), calls) == ("failed", ["before"], {"before": 1})
+        assert "StepError: step 'charge' was never awaited, so it has done nothing" in job["failReason"]
+
+    async def test_a_call_that_is_closed_or_left_to_a_task_is_not_forgotten(self, monque: Monque) -> None:
+        left: list[asyncio.Task[Any]] = []
+
+        @monque.worker("work", max_attempts=1)
+        async def work(job: Job[None]) -> None:
+            job.step("closed", asyncio.sleep, 0).close()
+            left.append(asyncio.create_task(job.step("late", asyncio.sleep, 0)))
+
+        job = await work.enqueue()
+        await monque.run_until_idle()
+
+        assert (await monque.wait_for(job)).status is JobStatus.COMPLETED
+
+    async def test_a_function_may_have_arguments_that_are_called_like_those_of_step(
+        self, monque: Monque
+    ) -> None:
+        async def greet(*, name: str, fn: int, self: str) -> str:
+            return f"{name} {fn} {self}"
+
+        async def store(_session: AsyncClientSession, *, name: str, fn: int, self: str) -> str:
+            return f"{name} {fn} {self}"
+
+        @monque.worker("work", store_result=True)
+        async def work(job: Job[None]) -> list[str]:
+            return [
+                await job.step("greet", greet, name="Ada", fn=1, self="me"),
+                await job.transaction("store", store, name="Ada", fn=1, self="me"),
+            ]
+
+        job = await work.enqueue()
+        await monque.run_until_idle()
+
+        assert await monque.result_of(job) == ["Ada 1 me"] * 2
 
     @pytest.mark.parametrize("place", ["coroutine", "thread", "task"])
     async def test_no_step_begins_inside_of_a_step(self, monque: Monque, place: str) -> None:
@@ -873,6 +930,32 @@ class TestOwnership:
         job = await only(collection)
         assert (job["claimedBy"], job["status"]) == ("other", "processing")
         assert "steps" not in job
+        await collection.delete_many({})
+
+    async def test_a_run_that_lost_its_job_calls_no_function_any_more(
+        self, monque: Monque, collection: Collection
+    ) -> None:
+        """It cleans up in a step: that is left to the run that has the job by now."""
+        calls, told = Calls(), list[Exception]()
+
+        @monque.worker("work")
+        async def work(job: Job[None]) -> None:
+            async def slow() -> None:
+                other = {"$set": {"claimedBy": "other"}, "$inc": {"attempt": 1}}
+                await collection.update_one({"_id": job.id}, other)
+
+            try:
+                await job.step("slow", slow)
+            finally:
+                with pytest.raises(ClaimLostError) as lost:
+                    await job.step("clean-up", calls.one, "clean-up")
+                told.append(lost.value)
+
+        await monque.start()
+        await work.enqueue()
+        await eventually(lambda: _assert(bool(told)))
+
+        assert calls == {}
         await collection.delete_many({})
 
     async def test_a_step_is_a_sign_of_life(self, make_monque: Make, collection: Collection) -> None:

@@ -485,12 +485,18 @@ class TestShapesOfHandlers:
         assert ended.fail_count == 0
         assert ended.attempt == 2
 
+    @pytest.mark.parametrize("levels", [0, 1, 3])
     async def test_the_cancellation_comes_once_so_that_cleaning_up_is_not_cut(
-        self, monque: Monque, collection: Collection
+        self, monque: Monque, collection: Collection, levels: int
     ) -> None:
+        """Groups pass the cancellation of the handler on, each a turn of the event loop later."""
         cleaned: list[Any] = []
 
-        async def work(job: Job[None]) -> None:
+        async def work(job: Job[None], left: int = levels) -> None:
+            if left:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(work(job, left - 1))
+                return
             try:
                 await job.sleep("nap", HOUR)
             finally:
@@ -706,6 +712,24 @@ class TestOtherReasonsToStop:
         stored = await only(collection)
 
         assert (stored["status"], "parked" in stored) == ("cancelled", False)
+
+    async def test_a_handler_that_swallows_its_time_limit_and_then_a_wait_has_not_completed_the_job(
+        self, monque: Monque, collection: Collection
+    ) -> None:
+        """Told to stop, it cannot wait any more, so what stands behind the wait came too early."""
+
+        async def work(job: Job[None]) -> None:
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            with suppress(asyncio.CancelledError):
+                await job.sleep("nap", HOUR)
+
+        job = await run(monque, work, timeout=timedelta(milliseconds=50), max_attempts=1)
+        ended = await monque.wait_for(job, timeout=timedelta(seconds=20))
+
+        assert (ended.status, [each.outcome for each in ended.history]) == (JobStatus.FAILED, ["timed_out"])
+        assert "ran longer than" in (ended.fail_reason or "")
+        assert ended.steps == ()
 
     @pytest.mark.parametrize("why", ["shutdown", "requested"])
     async def test_a_handler_that_swallows_the_wait_and_this_reason_has_not_completed_the_job(
