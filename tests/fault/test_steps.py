@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections import Counter
 from dataclasses import replace
@@ -258,3 +259,41 @@ class TestThreeNodes:
             assert [step["n"] for step in job["steps"]] == ["first", "book", "last"]
         # One process lived through it all, so no effect was repeated by a death.
         assert set(runs.values()) == {1}
+
+    @pytest.mark.timeout(240)
+    async def test_jobs_that_sleep_and_wait_while_the_primary_dies_go_on(
+        self, host: Servers, collection: Collection, make_monque: Make
+    ) -> None:
+        monque = await make_monque(host.uri(collection.database.name)).open()
+        sleeping, waiting = asyncio.Event(), asyncio.Event()
+
+        @monque.worker("work", store_result=True)
+        async def work(job: Job[None]) -> object:
+            try:
+                await job.sleep("nap", timedelta(seconds=5))
+                return await job.receive("go", timeout=timedelta(hours=1))
+            finally:
+                (waiting if job.steps else sleeping).set()
+
+        await monque.start()
+        job = await work.enqueue()
+        await asyncio.wait_for(sleeping.wait(), 30)
+        await eventually(lambda: is_waiting(collection, "time"))
+        primary = host.primary()
+        primary.kill()
+        try:
+            await asyncio.wait_for(waiting.wait(), 90)
+            await eventually(lambda: is_waiting(collection, "signal"), within=60)
+            assert await monque.signal(job, "go", 7)
+            assert await monque.result_of(job, timeout=timedelta(seconds=60)) == 7
+        finally:
+            primary.start()
+            host.heal()
+
+        stored = await only(collection)
+        assert [step["n"] for step in stored["steps"]] == ["nap", "go"]
+
+
+async def is_waiting(collection: Collection, why: str) -> None:
+    job = await only(collection)
+    assert (job["status"], job.get("parked", {}).get("why")) == ("pending", why)

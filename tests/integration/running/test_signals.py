@@ -35,6 +35,7 @@ from support.clocks import ago
 from support.jobs import claimed, document, find_one
 from support.options import NEVER_POLLING, QUICK
 from support.programs.child import child, uri_of
+from support.scale import at_scale
 from support.traffic import Traffic
 from support.waiting import start
 
@@ -593,8 +594,8 @@ class TestTimeouts:
 async def test_no_wake_up_is_lost_whoever_signals_whenever(
     make_monque: Make, server: EmbeddedMongo, database: Database, collection: Collection
 ) -> None:
-    """Three processes signal 15 jobs, once or twice under the same id, while two instances run them."""
-    signals = ("a", "b", "c")
+    """Several processes signal 15 jobs, once or twice under the same id, while two instances run them."""
+    signals = "abcdefghij"[: at_scale(10, 3)]
     running = [await make_monque().open() for _ in range(2)]
     received: dict[int, list[Any]] = defaultdict(list)
 
@@ -620,7 +621,7 @@ async def test_no_wake_up_is_lost_whoever_signals_whenever(
         for job in jobs:
             await running[0].wait_for(job, timeout=timedelta(seconds=30))
 
-    assert received == {number: [number] * 3 for number in range(15)}
+    assert received == {number: [number] * len(signals) for number in range(15)}
     assert await collection.count_documents({"status": "completed", "signals": None, "parked": None}) == 15
 
 

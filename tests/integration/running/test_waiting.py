@@ -509,6 +509,31 @@ class TestShapesOfHandlers:
 
         assert cleaned == ["waiting"]
 
+    async def test_cleaning_up_for_longer_than_the_tolerance_keeps_the_job(
+        self, make_monque: Make, collection: Collection
+    ) -> None:
+        """Another instance would take a job whose owner is silent for a second."""
+        monque, other = [await make_monque(options=WATCHFUL).open() for _ in range(2)]
+        begun: list[int] = []
+
+        async def beats() -> None:
+            stored = await only(collection)
+            assert stored["lastHeartbeat"] - stored["claimedAt"] > 1.2 * WATCHFUL.tolerance
+
+        async def work(job: Job[None]) -> None:
+            begun.append(job.attempt)
+            try:
+                await job.sleep("nap", HOUR)
+            finally:
+                await eventually(beats)
+
+        other.worker("work", work)
+        await run(monque, work)
+        await start(other)
+        found = await suspended(collection)
+
+        assert (begun, found["attempt"], "crashCount" in found) == ([1], 1, False)
+
     async def test_two_waits_of_one_gather_are_taken_one_after_the_other(
         self, monque: Monque, collection: Collection
     ) -> None:
