@@ -127,9 +127,12 @@ async def live(uri: str, name: str, steps: int, life: int, death: Death, *, ever
     # All earlier lives are over: the server gives up their transactions, and their jobs are free.
     await client.admin.command("killAllSessions", [])
     await jobs.update_many({"status": "processing"}, {"$set": {"lastHeartbeat": LONG_AGO}})
-    async for job in jobs.find({"steps": {"$exists": True}}, {"steps.n": 1}):
-        seen = {"job": job["_id"], "steps": [step["n"] for step in job["steps"]], "life": life}
-        await database["seen"].insert_one(seen)
+    seen = [
+        {"job": job["_id"], "steps": [step["n"] for step in job["steps"]], "life": life}
+        async for job in jobs.find({"steps": {"$exists": True}}, {"steps.n": 1})
+    ]
+    if seen:
+        await database["seen"].insert_many(seen)
     async with monque:
         if every:
             stored.append((await monque.enqueue(name)).id)
