@@ -1,7 +1,8 @@
 """The operations on jobs, described once: states, rights, words, transitions and options.
 
 `Monque.act` and `Monque.bulk` perform them. The management API, the command line and the dashboard are made
-from the same table: to add an operation is to add its row here.
+from the same table: to add an operation is to add its row here. A signal is none: it has data and an answer
+of its own, and goes to one job.
 """
 
 from __future__ import annotations
