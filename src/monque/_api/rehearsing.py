@@ -13,7 +13,7 @@ import bson
 
 from monque._api.enqueue import build
 from monque._api.enqueue_many import check_children
-from monque._engine.claimed import Limit, check_outside_step, inside_step
+from monque._engine.claimed import Call, Limit, check_outside_step, forgotten, inside_step
 from monque._engine.decide import ended_by, wait_after
 from monque._engine.threads import ThreadPool
 from monque._observe.logs import running
@@ -78,8 +78,9 @@ class Rehearsed:
         """Call a method of the run's durable steps, see `Job.step`."""
         if not self.steps.worker.is_async:
             raise cannot_wait(method, self.steps.job.id, "it is a plain function, or runs in a child process")
-        call: Callable[..., Coroutine[Any, Any, Any]] = getattr(self.steps, method)
-        return call(*args)
+        made: Coroutine[Any, Any, Any] = getattr(self.steps, method)(*args)
+        self.steps.calls.append((method, args[0], made))
+        return made
 
 
 def check_interruption(interruption: object) -> Interruption | None:
@@ -128,6 +129,10 @@ async def call(worker: Worker[Any], job: Job[Any], around: Around = UNSURROUNDED
             inside = partial(worker.handler, job)
             result = await _threads.call(surround_blocking, around.beside_handler, job, inside)
         refuse_generator(result)
+        if isinstance(run := vars(job).get("_run"), Rehearsed) and run.steps.calls:
+            await asyncio.sleep(0)  # tasks begin
+            if (problem := forgotten(run.steps.calls)) is not None:
+                raise StepError(problem, job_id=job.id)
         return result
 
     before = running.set(job)
@@ -168,6 +173,7 @@ class RehearsedSteps:
     def begin(self, *, dies: bool) -> None:
         """Let a run begin; if it *dies*, it ends behind its first new step."""
         self.used: list[str] = []
+        self.calls: list[Call] = []
         self.has_died, self._dies = False, dies
         self.in_flight: set[asyncio.Task[Any] | None] = set()
 

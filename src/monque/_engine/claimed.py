@@ -8,6 +8,7 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import timedelta
+from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from pymongo.asynchronous.client_session import AsyncClientSession
@@ -52,6 +53,18 @@ def check_outside_step(method: str, job_id: Any) -> None:
             f"{method} was called inside of a step; call it in the handler itself (job {job_id})",
             job_id=job_id,
         )
+
+
+Call: TypeAlias = tuple[str, object, Coroutine[Any, Any, Any]]
+"""A call of `Job.step` or of those behind it: the names of the method and of the step."""
+
+
+def forgotten(calls: list[Call]) -> str | None:
+    """The problem of calls that nobody has awaited; None if all were. Those of tasks have begun by now."""
+    left = [each for each in calls if getcoroutinestate(each[2]) == CORO_CREATED]
+    for _, _, call in left:
+        call.close()  # else Python warns of it, too
+    return f"{left[0][0]} {left[0][1]!r} was never awaited, so it has done nothing" if left else None
 
 
 @dataclass(slots=True, eq=False)

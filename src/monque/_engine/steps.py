@@ -16,14 +16,13 @@ from contextlib import aclosing, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
-from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any, Literal, NoReturn, TypeVar
 
 import bson
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import OperationFailure
 
-from monque._engine.claimed import Run, inside_step
+from monque._engine.claimed import Call, Run, forgotten, inside_step
 from monque._engine.context import Context
 from monque._engine.decide import Outcome
 from monque._engine.insist import keep_trying, to_the_end, until_free
@@ -157,8 +156,7 @@ class Flow:
         self._wait: Waiting | None = None
         self._noted_in: asyncio.Task[Any] | None = None
         """The task that called the wait: the handler's own, or one of a `gather`."""
-        self._calls: list[tuple[str, object, Coroutine[Any, Any, Any]]] = []
-        """Each with the names of its method and its step."""
+        self._calls: list[Call] = []
         self._blocked: list[asyncio.Future[NoReturn]] = []
         """The calls that end with the cancellation of the handler."""
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -568,8 +566,8 @@ class Flow:
         """Turn the end of a handler that waits into that wait: the finisher of the run."""
         run, why, error = self._run, self._run.why_interrupted, outcome.error
         waits = why == "waiting" and self._wait is not None and self._waits(error)
-        if (error is None or waits) and (forgotten := self._forgotten()) is not None:
-            return Outcome(outcome.seconds, forgotten, ended=outcome.ended)
+        if (error is None or waits) and (problem := forgotten(self._calls)) is not None:
+            return Outcome(outcome.seconds, self.error(problem), ended=outcome.ended)
         if self._blocked and error is None and why not in (None, "waiting"):
             # The handler has swallowed this reason and the wait: it is not done, whatever it returned.
             error = asyncio.CancelledError()
@@ -610,15 +608,6 @@ class Flow:
         if error is None or self._noted_in is self._task:
             return True
         return any(isinstance(each, asyncio.CancelledError) for each in _chain(error))
-
-    def _forgotten(self) -> StepError | None:
-        """The error of a handler that has not awaited one of its calls. Tasks have begun theirs by now."""
-        error = None
-        for method, name, call in self._calls:
-            if getcoroutinestate(call) == CORO_CREATED:
-                call.close()  # else Python warns of it, too
-                error = error or self.error(f"{method} {name!r} was never awaited, so it has done nothing")
-        return error
 
     def _ended(self, outcome: Outcome) -> Outcome:
         """The end of a run that does not wait. The run time of a success is that of all runs together."""

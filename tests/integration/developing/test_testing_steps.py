@@ -186,6 +186,15 @@ async def test_what_a_worker_would_decide_about_a_handler_with_steps() -> None:
     assert (late.outcome, late.delay) == ("failed", None)  # the next run would get the same answer
 
 
+async def test_a_call_that_nobody_awaits_is_an_error_that_names_it() -> None:
+    async def handle(job: Job[None]) -> None:
+        await job.step("before", asyncio.sleep, 0)
+        job.step("charge", asyncio.sleep, 0)
+
+    with pytest.raises(StepError, match="step 'charge' was never awaited"):
+        await run_handler(handle)
+
+
 async def test_wrong_steps_and_signals_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="steps"):
         await run_handler(_twice, steps=["a"])  # type: ignore[arg-type]
