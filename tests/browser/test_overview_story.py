@@ -44,7 +44,7 @@ async def test_what_is_wrong_stands_on_top_with_its_button_and_all_of_it_in_one_
             [
                 re.compile("Nobody serves send-mail: 3 due, the oldest for 10 min"),
                 re.compile("box:1 is silent; last known: 3 runs"),
-                re.compile(r"charge-card is paused .*\(the bank is away\): 4 due"),
+                re.compile(r"charge-card has been paused for .*\(the bank is away\): 4 due"),
             ]
         )
         assert "monque " not in await problems.inner_text()

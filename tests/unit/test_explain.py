@@ -501,6 +501,12 @@ def test_an_instance_with_a_random_id_is_called_by_its_machine() -> None:
     assert "on host (process 7)," in explain(running, facts(instance(owner))).sentence
 
 
+def test_an_owner_that_is_silent_is_not_called_running() -> None:
+    owned = job(status=JobStatus.PROCESSING, claimed_by="web-3", last_heartbeat=ago(minutes=2))
+    found = explain(owned, facts(instance("web-3", alive=False), instance()))
+    assert ("owner", "web-3: silent") in [(each.label, each.value) for each in found.evidence]
+
+
 def test_remedies_can_be_pasted_into_a_shell() -> None:
     found = explain(job(name="it's; rm"), facts())
     assert found.remedies[0].command == "monque worker MODULE:ATTR --only 'it'\"'\"'s; rm'"

@@ -67,7 +67,7 @@ def test_a_queue_has_one_problem_the_worst_first() -> None:
         ("unserved", "Nobody serves alone: 3 due, the oldest for 10 min"),
         ("standing", "stands stands still: 1 due, the oldest for 60 s"),
         ("late", "late is late: 5 due, the oldest for 9 min, 4 running"),
-        ("paused", "rests is paused for 2 h (the bank is away): 8 due"),
+        ("paused", "rests has been paused for 2 h (the bank is away): 8 due"),
     ]
     assert [(each.name, each.resumes) for each in found][-1] == ("rests", True)
 

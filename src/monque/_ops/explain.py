@@ -244,7 +244,9 @@ def owner_evidence(job: Job[Any], facts: Facts) -> tuple[Evidence, ...]:
     if job.claimed_by is None:
         return ()
     instance = facts.registered(job.claimed_by)
-    told = "reports nothing (TypeScript, or an older version)" if instance is None else instance.state
+    told = "reports nothing (TypeScript, or an older version)"
+    if instance is not None:  # one that is silent said last that it runs
+        told = instance.state if instance.alive or instance.state == "stopped" else "silent"
     value = f"{who(job.claimed_by, facts)}: {told}"
     return (Evidence(label="owner", value=value, link=f"instance:{job.claimed_by}"),)
 

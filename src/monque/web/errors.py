@@ -138,12 +138,12 @@ class ForbiddenError(Problem):
 
 
 class ReadOnlyError(ForbiddenError):
-    """Nobody may change anything through this surface."""
+    """Nobody may change anything here."""
 
     slug = "read-only"
 
     def __init__(self) -> None:
-        super().__init__("This surface is read-only.", v1_text="Management surface is read-only")
+        super().__init__("Nothing may change: it is read-only.", v1_text="Management surface is read-only")
 
 
 class NotFoundError(Problem):
@@ -254,7 +254,7 @@ def _quicker(error: ReadTimeoutError) -> str:
 def _refused_or_away(error: ConnectionError) -> Problem:
     """Tell a missing right of the database user, which no retry helps, from an outage."""
     if isinstance(error.__cause__, OperationFailure) and error.__cause__.code == _UNAUTHORIZED:
-        return NotOfferedError(f"The database user of this surface may not do this. {_sentence(error)}")
+        return NotOfferedError(f"The database user that is used here may not do this. {_sentence(error)}")
     return DatabaseAwayError(_sentence(error))
 
 

@@ -39,7 +39,7 @@ class OpsEvidence(Dto):
 
 
 class OpsRemedy(Dto):
-    """A remedy: an action of this surface, a command, or a place to go."""
+    """A remedy: an action of this API, a command, or a place to go."""
 
     label: str
     action: str | None = None

@@ -149,11 +149,12 @@ def _paused(facts: Diagnosis, rows: Mapping[str, Row]) -> Iterator[OpsTroubled]:
 
 
 def _pause(pause: Pause, facts: Diagnosis, rows: Mapping[str, Row]) -> str:
-    what = "All queues are" if pause.name is None else f"{pause.name} is"
-    since = "" if pause.since is None else f" for {about(facts.taken_at - pause.since)}"
+    what, verb, has = ("All queues", "are", "have") if pause.name is None else (pause.name, "is", "has")
+    since = None if pause.since is None else about(facts.taken_at - pause.since)
+    paused = f"{verb} paused" if since is None else f"{has} been paused for {since}"
     why = "" if pause.reason is None else f" ({pause.reason})"
     due = sum(row.due for row in rows.values() if pause.name in (None, row.name))
-    return f"{what} paused{since}{why}: {due:,} due"
+    return f"{what} {paused}{why}: {due:,} due"
 
 
 def _of_jobs(facts: Diagnosis, silent: Iterable[str]) -> Iterator[OpsTroubled]:
