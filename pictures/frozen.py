@@ -17,6 +17,7 @@ from examples.shop.past import Past, day_before, failed_job, recent_runs
 from examples.shop.replay import Document, made_up_id
 from monque import Monque
 from monque._ops import facts
+from monque._store.document import PARKED, SEPARATOR
 from monque._store.store import Server
 from monque._time.clock import Clock
 from monque.web import schedule_times
@@ -72,7 +73,7 @@ async def store(monque: Monque) -> None:
     past, jobs = day_before(SEED, NOW), monque.options.collection
     database = monque.database
     new, running = list(_new_failures(dice)), list(_running(past, dice))
-    waiting = [job for job in past.waiting if job["_id"] not in past.running]
+    waiting = [_in_line(job) for job in past.waiting if job["_id"] not in past.running]
     await database[jobs].insert_many([*past.jobs, *new, *waiting, *running])
     await database[f"{jobs}_trends"].insert_many(past.trends)
     for job in new:
@@ -104,6 +105,19 @@ async def _schedule(monque: Monque, each: Any, dice: Random) -> None:
     await collection.insert_one(document)
 
 
+def _in_line(job: Document) -> Document:
+    """The job, parked if its customer is at the limit: those have as many running as they may."""
+    if not BY_NAME[job["name"]].limit:
+        return job
+    key = f"{job['name']}{SEPARATOR}{_line(job)}"
+    waits = {"why": "turn", "key": key, "since": job["createdAt"], "order": job["createdAt"]}
+    return {**job, "nextRunAt": PARKED, "parked": waits}
+
+
+def _line(job: Document) -> str:
+    return f"k:s:{job['data']['customer']}"
+
+
 def _new_failures(dice: Random) -> Iterator[Document]:
     """The jobs that failed since the release."""
     for number in range(214):
@@ -122,6 +136,7 @@ def _running(past: Past, dice: Random) -> Iterator[Document]:
         yield job | {
             "_id": made_up_id(min(job["createdAt"], claimed), dice),
             "createdAt": min(job["createdAt"], claimed),
+            "nextRunAt": min(job["nextRunAt"], claimed),
             "status": "processing",
             "attempt": job.get("attempt", 0) + 1,
             "claimedBy": f"shop-{owner}",
@@ -130,15 +145,16 @@ def _running(past: Past, dice: Random) -> Iterator[Document]:
             "lastHeartbeat": seen,
             "heartbeatInterval": 1000,
             "updatedAt": seen,
-            **_progress(BY_NAME[job["name"]], dice),
+            **_progress(BY_NAME[job["name"]], seen, dice),
+            **({"turn": {"line": _line(job), "slot": number}} if BY_NAME[job["name"]].limit else {}),
         }
 
 
-def _progress(work: Work, dice: Random) -> Document:
+def _progress(work: Work, seen: datetime, dice: Random) -> Document:
     if not work.steps:
         return {}
     done = dice.randint(1, work.steps - 1)
-    said = {"done": done, "total": work.steps, "message": "writing pages", "at": _ago(seconds=0.4)}
+    said = {"done": done, "total": work.steps, "message": "writing pages", "at": seen}
     return {"progress": said}
 
 

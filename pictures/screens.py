@@ -35,6 +35,11 @@ async def _bulk(page: Page) -> None:
     await page.get_by_role("dialog").wait_for()
 
 
+async def _lines(page: Page) -> None:
+    table = page.get_by_role("table", name="Lines of its limit")
+    await table.evaluate("element => element.scrollIntoView({ block: 'center' })")
+
+
 @dataclass(frozen=True, slots=True)
 class Screen:
     """A picture: its file name, the path of the page, what is done there, and how high and wide it is."""
@@ -76,6 +81,6 @@ async def screens(monque: Monque) -> list[Screen]:
         Screen("audit", "audit"),
         Screen("palette", "", _palette),
         Screen("flow", f"jobs/{order.jobs[0].id}"),
-        Screen("lines", "queue?name=export-orders"),
+        Screen("lines", "queue?name=export-orders", _lines),
         Screen("phone", "jobs?status=failed", width=390, height=844),
     ]

@@ -66,6 +66,7 @@ class Work:
         key: Makes the unique key of a job, out of its payload.
         keeps_result: Whether what the handler returns is stored.
         steps: How many steps of its progress a run reports.
+        limit: How many jobs of one customer run at once; 0 if as many as there are slots.
         is_flow: Whether its handler stands in `orders.py`.
     """
 
@@ -80,6 +81,7 @@ class Work:
     key: Callable[[Payload], str] | None = None
     keeps_result: bool = False
     steps: int = 0
+    limit: int = 0
     is_flow: bool = False
 
 
@@ -195,7 +197,7 @@ WORKS = (
         trouble=Trouble(0.0, 1.0, _no_lamp),
         is_flow=True,
     ),
-    Work(name="export-orders", rate=0.15, seconds=(2.0, 2.0), slots=4, is_flow=True),  # some come in bursts
+    Work(name="export-orders", rate=0.15, seconds=(2.0, 2.0), slots=4, limit=2, is_flow=True),  # bursts
     Work(name="push-offer", rate=0.0, seconds=(0.05, 0.25), slots=4),  # all of it comes in bursts
     Work(name="daily-report", rate=0.0, seconds=(1.0, 3.0), slots=1),  # these two have schedules alone
     Work(name="close-till", rate=0.0, seconds=(0.5, 1.5), slots=1),

@@ -15,10 +15,11 @@ BURST_EVERY = 120
 _BURST = 150
 _FIRST_BURST = 3
 
-# One customer exports all its orders at once, again and again: more than its limit lets run.
+# One customer exports all its orders at once, again and again: more than its limit lets run. Some of them
+# wait when the shop opens.
 EXPORTS_EVERY = 30
 _EXPORTS = 16
-_FIRST_EXPORTS = 4
+_FIRST_EXPORTS = 22
 EXPORTER = "globex"
 
 PICKED_UP_AFTER, PICKED_UP_LATE = 12, 75

@@ -15,7 +15,7 @@ from bson import Int64, ObjectId
 
 from monque import Histogram
 
-from .catalog import BEFORE, BY_NAME, INSTANCES, OPTIONS, PAST, WORKS, Payload, Work
+from .catalog import BEFORE, BY_NAME, INSTANCES, OPTIONS, PAST, Payload, Work
 from .plan import Arrival, Fate, arrivals, courier_of, fate, picked_up_after
 
 Document: TypeAlias = dict[str, Any]
@@ -70,8 +70,8 @@ class Depth:
 class Replay:
     """The shop in the minutes before *now*: its jobs, and the numbers of each minute.
 
-    Each name has as many slots as the instances have together. A job runs when it is due and a slot is free,
-    for the time and to the end that the plan has for it.
+    Each name has as many slots as the instances have together; one with a limit, as many for each customer.
+    A job runs when it is due and a slot is free, for the time and to the end that the plan has for it.
 
     Attributes:
         ended: The jobs that have ended.
@@ -90,7 +90,7 @@ class Replay:
         self.begin = minute_of(now) - PAST
         self._seed, self._now = seed, now
         self._dice = Random(f"{seed}/replay")  # noqa: S311 - made up, not a secret
-        self._free = {work.name: [self.begin - _WARM_UP] * (work.slots * INSTANCES) for work in WORKS}
+        self._free: dict[tuple[str, str | None], list[datetime]] = {}
         self._taken: dict[str, datetime] = {}
         for due, came, arrival in sorted(self._arrivals(), key=itemgetter(0)):
             if arrival.key is None or self._taken.get(arrival.key, came) <= came:
@@ -111,6 +111,7 @@ class Replay:
         job = stored_job(work, arrival.payload, due, self._dice) | {
             "_id": made_up_id(came, self._dice),
             "createdAt": came,
+            "updatedAt": came,
             **({"uniqueKey": arrival.key} if arrival.key else {}),
             **({"priority": arrival.priority} if arrival.priority else {}),
         }
@@ -126,15 +127,16 @@ class Replay:
 
     def _work_off(self, work: Work, job: Document, due: datetime, fates: Fates) -> datetime | None:
         """Run a job until it has ended; the time of its end, None if it is not there yet."""
-        while due <= self._now and self._free[work.name]:
-            began = max(due, self._free[work.name][0]) + _PICK_UP
+        free = self._slots(work, job)
+        while due <= self._now and free:
+            began = max(due, free[0]) + _PICK_UP
             self._count_depths(work.name, due, began, "due")
             if began > self._now:
                 break
             attempt = job.get("attempt", 0) + 1
             what = fates(attempt)
             ended = began + timedelta(seconds=what.seconds)
-            heapreplace(self._free[work.name], ended)
+            heapreplace(free, ended)
             self._count_depths(work.name, began, ended, "processing")
             if ended > self._now:
                 self.running[job["_id"]] = began
@@ -152,13 +154,21 @@ class Replay:
                 self.ended.append(job)
                 return ended
             due = job["nextRunAt"] = ended + OPTIONS.base_retry_interval * 2**attempt
+        if not free:
+            self._count_depths(work.name, due, self._now, "due")
         self.open.append(job)
         return None
 
+    def _slots(self, work: Work, job: Document) -> list[datetime]:
+        """The slots that a job may take, as the times from which they are free."""
+        count, customer = work.slots * INSTANCES, None
+        if work.limit:
+            count, customer = work.limit, job["data"]["customer"]
+        return self._free.setdefault((work.name, customer), [self.begin - _WARM_UP] * count)
+
     def _fulfil(self, job: Document, came: datetime) -> datetime | None:
         """Let an order go as far as it is: what `orders.py` does with it."""
-        order, steps = job["data"], []
-        work, ran = BY_NAME["fulfil-order"], timedelta(milliseconds=420)
+        order, steps, work = job["data"], [], BY_NAME["fulfil-order"]
         charged = came + timedelta(milliseconds=310)
         if charged > self._now:
             self.open.append(job)
@@ -166,7 +176,7 @@ class Replay:
         steps.append(_step("charge", charged, 300, f"payment-{order['number']}"))
         label = f"{job['_id']}/0/pack"
         items = [self._packed(job["_id"], label, at, item, charged) for at, item in enumerate(order["items"])]
-        packing = {"n": "pack", "k": "jobs", "at": charged, "batch": label, "ms": 20, "jobs": len(items)}
+        packing = {"n": "pack", "k": "jobs", "at": charged, "batch": label, "ms": 306, "jobs": len(items)}
         if None in items:
             self._wait(job, [*steps, packing], charged, "batch", label)
             return None
@@ -177,13 +187,13 @@ class Replay:
         if not is_whole:
             ended = packed + timedelta(milliseconds=210)
             steps.append(_step("refund", ended, 200, f"payment-{order['number']} is returned"))
-            return self._end(work, job, steps, ended, ran, "refunded")
+            return self._end(work, job, steps, ended, "refunded")
         picked_up = came + timedelta(seconds=picked_up_after(order))
         if (reminded := packed + timedelta(seconds=45)) < picked_up:
             steps.append(_signal("picked-up", packed, reminded, reminded))
             said = f"asked where the courier of {order['number']} is"
             steps.append(_step("remind", reminded + timedelta(milliseconds=110), 100, said))
-            waits = _signal("picked up late", reminded + timedelta(milliseconds=120), None)
+            waits = _signal("picked up late", reminded + timedelta(milliseconds=120), None) | {"ms": 116}
         else:
             waits = _signal("picked-up", packed, reminded)
         if picked_up > self._now:
@@ -199,7 +209,7 @@ class Replay:
             return None
         ended = cooled + timedelta(milliseconds=110)
         steps += [rest, _step("ask for a review", ended, 100, f"mail to {order['customer']}")]
-        return self._end(work, job, steps, ended, ran, f"taken by {courier_of(order)}")
+        return self._end(work, job, steps, ended, f"taken by {courier_of(order)}")
 
     def _packed(self, order: ObjectId, label: str, at: int, item: str, stored: datetime) -> datetime | None:
         work = BY_NAME["pack-item"]
@@ -231,18 +241,21 @@ class Replay:
         )
 
     def _end(
-        self, work: Work, job: Document, steps: list[Document], ended: datetime, ran: timedelta, result: str
+        self, work: Work, job: Document, steps: list[Document], ended: datetime, result: str
     ) -> datetime | None:
         if ended > self._now:
             self.open.append(job | {"steps": steps[:-1], "nextRunAt": steps[-2].get("until", ended)})
             return None
         self._count_depths(work.name, job["createdAt"], ended, "later")
+        waits = [step for step in steps if step["k"] != "step"]
+        # The time of all its runs together: those that ended in a wait, and the last one.
+        last = timedelta(milliseconds=steps[-1]["ms"] + 10)
+        ran = last + timedelta(milliseconds=sum(step["ms"] for step in waits))
         self.numbers[minute_of(ended), work.name].add("completed", ran, _PICK_UP)
-        waits = sum(step["k"] != "step" for step in steps)
         self.ended.append(
             job
-            | {"status": "completed", "steps": steps, "attempt": 1 + waits, "result": result}
-            | {"startedAt": ended - timedelta(milliseconds=120), "finishedAt": ended, "updatedAt": ended}
+            | {"status": "completed", "steps": steps, "attempt": 1 + len(waits), "result": result}
+            | {"nextRunAt": ended - last, "startedAt": ended - ran, "finishedAt": ended, "updatedAt": ended}
         )
         return ended
 

@@ -16,6 +16,7 @@ from examples.shop.past import Past, day_before, recent_runs
 from examples.shop.plan import (
     BURST_EVERY,
     DEATH_EVERY,
+    EXPORTER,
     Incident,
     arrivals,
     fate,
@@ -171,6 +172,25 @@ def test_orders_wait_for_their_courier_when_the_shop_opens_and_every_courier_com
     assert len(waiting) >= 5
     assert waiting <= comes.keys()
     assert set(comes.values()) == {1}
+
+
+def test_orders_of_the_past_ran_as_long_as_their_steps_took() -> None:
+    orders = [job for job in past(7).jobs if job["name"] == "fulfil-order"]
+
+    assert orders
+    for job in orders:
+        worked = sum(step["ms"] for step in job["steps"] if step["k"] == "step")
+        assert 0 <= (job["finishedAt"] - job["startedAt"]).total_seconds() * 1000 - worked < 50
+
+
+def test_a_customer_at_its_limit_waits_when_the_shop_opens() -> None:
+    running = past(7).running.keys()
+    exports = [job for job in past(7).waiting if job["name"] == "export-orders"]
+    runs = Counter(job["data"]["customer"] for job in exports if job["_id"] in running)
+    waits = Counter(job["data"]["customer"] for job in exports if job["_id"] not in running)
+
+    assert runs[EXPORTER] == max(runs.values()) == BY_NAME["export-orders"].limit
+    assert waits[EXPORTER] >= 3
 
 
 def test_the_guide_shows_the_order_as_it_is() -> None:
