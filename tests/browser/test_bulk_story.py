@@ -90,7 +90,7 @@ async def test_retry_many_failed_jobs_with_a_spread_and_stop_half_way(
     await hand.press(page.locator("tbody").get_by_role("link", name="charge-card").first)
     timeline = page.get_by_role("region", name="Time line")
     await expect(timeline.get_by_role("img", name="retry many by ada: the bank is back")).to_be_visible()
-    await expect(page.get_by_role("table", name="Actions on this job")).to_contain_text("ada")
+    await expect(page.get_by_role("table", name="Audit")).to_contain_text("ada")
 
 
 async def test_every_operation_is_offered_for_many_jobs_and_asks_for_what_it_needs(

@@ -70,12 +70,17 @@ function Whole({ job, path, again }: { job: OpsJobAnswer; path: string; again: (
         <Status display={job.display} recurring={job.recurring != null} />
         <span class="grow" />
         <SendSignal job={job} done={again} />
-        <ActionButtons actions={job.actions} busy={busy} press={press} verbs={verbsOf(job)} />
+        <ActionButtons
+          actions={job.actions.filter((each) => each !== "delete")}
+          busy={busy}
+          press={press}
+          verbs={verbsOf(job)}
+        />
         {mayEdit(job) && (
           <Opener label="Edit…">
             {(close) => (
               <Later load={() => import("./enqueue/edit")}>
-                {({ EditJob }) => <EditJob job={job} close={close} done={again} />}
+                {({ EditJob }) => <EditJob job={job} withPayload={mayChange(job)} close={close} done={again} />}
               </Later>
             )}
           </Opener>
@@ -90,6 +95,7 @@ function Whole({ job, path, again }: { job: OpsJobAnswer; path: string; again: (
           </Opener>
         )}
         <EnqueueAgain job={job} />
+        <ActionButtons actions={job.actions.filter((each) => each === "delete")} busy={busy} press={press} />
         <CopyAs ways={() => waysOf(job)} />
       </div>
       {dialog}
@@ -101,12 +107,7 @@ function Whole({ job, path, again }: { job: OpsJobAnswer; path: string; again: (
       <Written job={job} />
       <Payload job={job} />
       <Facts job={job} />
-      {job.audit != null && job.audit.length > 0 && (
-        <section>
-          <h2>Audit</h2>
-          <Trail entries={job.audit} caption="Actions on this job" />
-        </section>
-      )}
+      {job.audit != null && job.audit.length > 0 && <Trail entries={job.audit} caption={<h2>Audit</h2>} />}
     </>
   );
 }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import type { OpsJobAnswer } from "../api.gen";
-import { axisOf, timeLine } from "../screens/job/timeline";
+import { axisOf, meaningsOf, timeLine } from "../screens/job/timeline";
 
 const T = Date.parse("2026-01-01T00:00:00.000Z");
 const at = (ms: number) => new Date(T + ms).toISOString();
@@ -104,6 +104,16 @@ test("a run goes on until now, or until its owner was last heard of", () => {
   ]);
 });
 
+test("the key explains what is drawn, and no more", () => {
+  const meanings = (parts: Partial<OpsJobAnswer>, now: number) => [...meaningsOf(timeLine(job(parts), T + now)).keys()];
+  assert.deepEqual(meanings({ status: "pending", nextRunAt: at(50) }, 20), ["not due"]);
+  const attempts = [
+    { number: 1, outcome: "timed_out", startedAt: at(5), finishedAt: at(10) },
+    { number: 2, outcome: "snoozed", startedAt: at(30), finishedAt: at(40) },
+  ];
+  assert.deepEqual(meanings({ attempts, attemptsTotal: 2 }, 200), ["due", "failed", "not due", "runs"]);
+});
+
 test("a clock that stepped back makes no negative wait", () => {
   const found = kinds(
     { attempts: [{ number: 1, outcome: "completed", startedAt: at(-5), finishedAt: at(3) }], attemptsTotal: 1 },
@@ -178,4 +188,24 @@ test("a handler that waits is drawn as suspended, and the runs before it as runs
     line.marks.map((mark) => [mark.at - T, mark.isSignal]),
     [[65, true]],
   );
+});
+
+test("the runs of a job that waited count as one, and the last is drawn behind the last wait", () => {
+  const steps = [{ name: "nap", kind: "sleep", at: at(30), durationMs: 15, until: at(50), over: at(52) }];
+  const attempts = [{ number: 2, outcome: "completed", startedAt: at(35), finishedAt: at(60) }];
+  assert.deepEqual(kinds({ steps, attempts, attemptsTotal: 1 }, 99), [
+    [
+      ["wait", 0, 15],
+      ["run", 15, 30],
+      ["suspended", 30, 52],
+      ["run", 52, 60],
+    ],
+  ]);
+});
+
+test("a job that waits for its turn is not due, and one that was cancelled before it ran had no attempt", () => {
+  const waitsFor = { why: "turn", since: at(5) };
+  assert.deepEqual(kinds({ status: "pending", display: "waiting", attempt: 0, waitsFor }, 20), [[["planned", 0, 20]]]);
+  const [lane] = timeLine(job({ status: "cancelled", attempt: 0, updatedAt: at(9) }), T + 99).lanes;
+  assert.equal(lane?.number, 1);
 });

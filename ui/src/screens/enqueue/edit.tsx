@@ -6,17 +6,18 @@ import { Confirm } from "../../parts/confirm";
 import { jobHref } from "../../parts/joblink";
 import { may, say } from "../../store";
 import { shortId, visible } from "../../text";
-import { mayChange } from "./may";
 import { DueField, PayloadField, Urgency } from "./fields";
 import { payloadOf, textOf } from "./payload";
 
 interface Props {
   job: OpsJobAnswer;
+  /** Whether this reader may change the payload. */
+  withPayload: boolean;
   close: () => void;
   done: () => void;
 }
 
-export function EditJob({ job: now, close, done }: Props) {
+export function EditJob({ job: now, withPayload, close, done }: Props) {
   const job = useSignal(now).value; // as it was when the dialog was opened
   const { id, name } = job;
   const before = textOf(job.payload);
@@ -50,7 +51,7 @@ export function EditJob({ job: now, close, done }: Props) {
       {hasSteps ? (
         <p class="faint">It has steps, which began with its payload: that stays.</p>
       ) : (
-        mayChange(job) && <PayloadField text={text} />
+        withPayload && <PayloadField text={text} />
       )}
       <DueField first="as it is" at={due} />
       {may("prioritize") && <Urgency value={priority} />}

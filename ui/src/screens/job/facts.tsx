@@ -48,6 +48,7 @@ const ELSEWHERE = [
   "cancelRequested",
   "cancelRequestedAt",
   "lockedAt",
+  "stale",
 ];
 
 function shownAs(key: string, value: unknown, job: OpsJobAnswer): Value {
@@ -73,6 +74,7 @@ const KNOWN: Record<string, (text: string, job: OpsJobAnswer) => Value> = {
       <Copy text={text} what="the id" />
     </>
   ),
+  status: (text) => (text === "processing" ? "running" : visible(text)),
   name: (text) => <a href={href("/queue", { name: text })}>{visible(text)}</a>,
   claimedBy: (text) => <a href={href("/instance", { id: text })}>{visible(text)}</a>,
   uniqueKey: (text, job) => (

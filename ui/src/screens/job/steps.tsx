@@ -173,13 +173,15 @@ function Children({ step, batch }: { step: OpsStep; batch: string }) {
       ) : (
         <StateBar states={found.states} />
       )}
-      <ul class="children">
-        {jobs.answer?.jobs.map((each) => (
-          <li key={each.id}>
-            <Status display={each.display} /> <JobLink id={each.id} name={each.name} />
-          </li>
-        ))}
-      </ul>
+      {found !== undefined && (
+        <ul class="children">
+          {jobs.answer?.jobs.map((each) => (
+            <li key={each.id}>
+              <Status display={each.display} /> <JobLink id={each.id} name={each.name} />
+            </li>
+          ))}
+        </ul>
+      )}
     </Card>
   );
 }

@@ -50,7 +50,7 @@ export interface TimeLine {
 export function timeLine(job: OpsJobAnswer, now: number): TimeLine {
   const steps = stepsOf(job, now);
   const pauses = pausesOf(job, steps);
-  const lanes = lanesOf(job, now).map((lane) => ({
+  const lanes = lanesOf(job, now, pauses).map((lane) => ({
     ...lane,
     segments: lane.segments.flatMap((each) => carved(each, pauses)),
   }));
@@ -108,18 +108,23 @@ function carved(segment: Segment, pauses: readonly Pause[]): Segment[] {
   return [...found, { ...segment, from: at }].filter((each) => each.to > each.from);
 }
 
-function lanesOf(job: OpsJobAnswer, now: number): Lane[] {
+/** When a run began, of a job whose runs count as one: after the last wait. */
+function begun(started: number, ended: number, pauses: readonly Pause[]): number {
+  return Math.max(started, ...pauses.map(({ to }) => to).filter((to) => to <= ended));
+}
+
+function lanesOf(job: OpsJobAnswer, now: number, pauses: readonly Pause[]): Lane[] {
   const attempts = (job.attempts ?? []).filter((each) => each.finishedAt != null);
   const whole = (job.attemptsTotal ?? 0) <= attempts.length;
   let before: Before = { at: whole ? beginOf(job) : undefined, outcome: undefined };
   const lanes: Lane[] = [];
   for (const [index, attempt] of attempts.entries()) {
     const isLast = index === attempts.length - 1 && job.status !== "pending" && job.status !== "processing";
-    const run = runOf(attempt);
+    const run = runOf(attempt, pauses);
     lanes.push({ number: attempt.number, attempt, segments: [...gap(before, run.from, job, isLast), run] });
     before = { at: run.to, outcome: attempt.outcome };
   }
-  const last = openLane(job, before, now);
+  const last = openLane(job, before, now, pauses);
   return last === undefined ? lanes : [...lanes, last];
 }
 
@@ -133,11 +138,12 @@ function beginOf(job: OpsJobAnswer): number | undefined {
   return time(job.recurring == null ? job.createdAt : job.updatedAt);
 }
 
-function runOf(attempt: OpsAttempt): Segment {
-  const to = time(attempt.finishedAt) as number;
-  const from = Math.min(time(attempt.startedAt) ?? to, to);
+function runOf({ startedAt, finishedAt, outcome }: OpsAttempt, pauses: readonly Pause[]): Segment {
+  const to = time(finishedAt) as number;
+  const from = Math.min(time(startedAt) ?? to, to);
   // Of a lost run we know when its owner was last alive, and when others noticed.
-  return { kind: attempt.outcome === "lost" ? "silent" : "run", from, to, outcome: attempt.outcome };
+  if (outcome === "lost") return { kind: "silent", from, to, outcome };
+  return { kind: "run", from: begun(from, to, pauses), to, outcome };
 }
 
 /** What was between the end of a run (or the beginning) and the next run. The due time is stored for the last run only. */
@@ -169,20 +175,18 @@ function retriedAt(entries: readonly OpsAuditEntry[], from: number, to: number):
 }
 
 /** The lane of a run that goes on, or has not begun. */
-function openLane(job: OpsJobAnswer, before: Before, now: number): Lane | undefined {
+function openLane(job: OpsJobAnswer, before: Before, now: number, pauses: readonly Pause[]): Lane | undefined {
   if (job.status === "processing") return { number: job.attempt, segments: runningOf(job, before, now) };
   if (job.status === "pending") return { number: job.attempt + 1, segments: waitingOf(job, before, now) };
   // Ended without a run that was stored: all we know is when it was created and when it ended.
   const end = time(job.finishedAt ?? job.updatedAt);
   if (before.outcome !== undefined || before.at === undefined || end === undefined || end <= before.at)
     return undefined;
-  const begun = time(job.startedAt);
-  return begun === undefined
-    ? { number: job.attempt, segments: pieces([["wait", before.at, end]]) }
-    : {
-        number: job.attempt,
-        segments: [...gap(before, begun, job, true), { kind: "run", from: begun, to: end, outcome: job.status }],
-      };
+  const number = Math.max(1, job.attempt); // one that was cancelled before it ran has had none
+  const started = time(job.startedAt);
+  if (started === undefined) return { number, segments: pieces([["wait", before.at, end]]) };
+  const from = begun(started, end, pauses);
+  return { number, segments: [...gap(before, from, job, true), { kind: "run", from, to: end, outcome: job.status }] };
 }
 
 function runningOf(job: OpsJobAnswer, before: Before, now: number): Segment[] {
@@ -197,7 +201,7 @@ function waitingOf(job: OpsJobAnswer, before: Before, now: number): Segment[] {
   const begin = before.at ?? time(job.updatedAt) ?? now;
   const due = time(job.nextRunAt);
   const kind = before.outcome === undefined ? "planned" : "backoff";
-  if (due === undefined) return pieces([["wait", begin, now]]);
+  if (due === undefined) return pieces([[job.waitsFor == null ? "wait" : "planned", begin, now]]);
   return pieces([
     [kind, begin, due],
     ["wait", Math.max(due, begin), now],
@@ -234,6 +238,37 @@ function signalsOf(job: OpsJobAnswer): Mark[] {
 
 function time(text: string | null | undefined): number | undefined {
   return text == null ? undefined : Date.parse(text);
+}
+
+/** The look of a segment, as classes. */
+export function lookOf({ kind, outcome }: Segment): string {
+  return kind === "run" ? `run ended-${outcome}` : kind;
+}
+
+const MEANINGS: Partial<Record<string, string>> = {
+  planned: "not due",
+  backoff: "not due",
+  rest: "not due",
+  wait: "due",
+  suspended: "handler waits",
+  silent: "owner silent",
+  "run ended-completed": "completed",
+  "run ended-retried": "retried",
+  "run ended-failed": "failed",
+  "run ended-timed_out": "failed",
+  "run ended-cancelled": "cancelled",
+};
+
+/** What a look means. */
+export function meaningOf(look: string): string {
+  return MEANINGS[look] ?? "runs";
+}
+
+/** What the looks mean that a time line has, each with one of them. */
+export function meaningsOf({ lanes, steps }: TimeLine): Map<string, string> {
+  const looks = lanes.flatMap(({ segments }) => segments.map(lookOf));
+  const all = [...looks, ...steps.map(({ waits }) => (waits ? "suspended" : "run"))];
+  return new Map(all.map((look) => [meaningOf(look), look]));
 }
 
 // ---- the axis

@@ -12,6 +12,9 @@ import { STEP_WORDS } from "./steps";
 import { absolute, duration, exact } from "../../time";
 import {
   axisOf,
+  lookOf,
+  meaningOf,
+  meaningsOf,
   timeLine,
   type Axis,
   type Kind,
@@ -29,6 +32,8 @@ const STEP = 22;
 const MOST_STEPS = 30;
 // The room of a letter beside a bar.
 const LETTER = 6.5;
+// The mark of a break takes half of it, on the right: it stands on no text.
+const BREAK = 40;
 
 const WORDS: Record<Kind, string> = {
   planned: "was not due yet for",
@@ -58,7 +63,7 @@ export function TimeLineView({ job, older }: { job: OpsJobAnswer; older?: Compon
         {said.value ?? `From ${exact(line.from, zone.value)}, ${duration(line.to - line.from)} in all.`}
       </p>
       <div class="bar">
-        <Key />
+        <Key line={line} />
       </div>
       <details>
         <summary>The same as a table</summary>
@@ -125,6 +130,15 @@ function Picture({ line, width, picture, said, job }: PictureProps) {
         {line.lanes.map((lane, index) => (
           <LaneView key={lane.number} lane={lane} axis={axis} y={TOP + index * LANE} first={index === 0} said={said} />
         ))}
+        {(job.status === "pending" || job.status === "processing") && (
+          <line
+            class="now-line"
+            x1={axis.x(Math.min(now.value, line.to))}
+            x2={axis.x(Math.min(now.value, line.to))}
+            y1={TOP - 6}
+            y2={height - 4}
+          />
+        )}
         {steps.map((step, index) => (
           <StepView
             key={step.name}
@@ -151,15 +165,6 @@ function Picture({ line, width, picture, said, job }: PictureProps) {
               <path d={mark.isSignal ? "M0 -6l5 5-5 5-5-5z" : "M-5 -5h10l-5 8z"} />
             </g>
           ))}
-        {(job.status === "pending" || job.status === "processing") && (
-          <line
-            class="now-line"
-            x1={axis.x(Math.min(now.value, line.to))}
-            x2={axis.x(Math.min(now.value, line.to))}
-            y1={TOP - 6}
-            y2={height - 4}
-          />
-        )}
       </g>
     </svg>
   );
@@ -220,18 +225,18 @@ function SegmentView({ lane, segment, axis, y, tabIndex, said }: SegmentProps) {
   const what =
     kind === "run" ? (outcome === "waited" ? "ran" : outcome?.replace("_", " ")) : step && visible(shortened(step, 20));
   const label = what !== undefined && room > 8 * (what.length + length.length + 1) + 24 ? `${what} ${length}` : length;
-  const broken = room > 60 && axis.breaks.some((each) => each.from >= from && each.to <= to);
+  const broken = room > BREAK && axis.breaks.some((each) => each.from >= from && each.to <= to);
   return (
     <g
       role="img"
       tabIndex={tabIndex}
-      class={`segment ${kind} ${kind === "run" ? `ended-${outcome}` : ""}`}
+      class={`segment ${lookOf(segment)}`}
       aria-label={sentence(lane, segment)}
       {...telling(said, sentence(lane, segment))}
     >
       <rect x={left} y={y + 3} width={Math.max(room, 2)} height={LANE - 8} rx="2" />
-      {broken && <path class="break" d={`M${left + room / 2 - 3} ${y + 1}l-3 8 6 6-3 8m6-22-3 8 6 6-3 8`} />}
-      {room > 8 * label.length + 8 && (
+      {broken && <path class="break" d={`M${right - 14} ${y + 1}l-3 8 6 6-3 8m6-22-3 8 6 6-3 8`} />}
+      {room > LETTER * label.length + 8 + (broken ? BREAK / 2 : 0) && (
         <text x={broken ? left + 6 : left + room / 2} y={y + 17} text-anchor={broken ? "start" : "middle"}>
           {label}
         </text>
@@ -279,24 +284,14 @@ function sentence(lane: Lane, { kind, from, to, outcome, step }: Segment): strin
   return `Attempt ${lane.number} ${WORDS[kind]} ${duration(to - from)}${inStep}${where}${end}${error}. ${exact(from, zone.value)} to ${exact(to, zone.value)}`;
 }
 
-const KEYS: readonly [Kind, string, string][] = [
-  ["wait", "", "due"],
-  ["run", "", "runs"],
-  ["suspended", "", "handler waits"],
-  ["run", "ended-completed", "completed"],
-  ["run", "ended-retried", "retried"],
-  ["run", "ended-failed", "failed"],
-  ["backoff", "", "pauses"],
-  ["silent", "", "owner silent"],
-];
-
-function Key() {
+/** What the colours and hatches mean that are there. */
+function Key({ line }: { line: TimeLine }) {
   return (
     <span class="key faint">
-      {KEYS.map(([kind, ended, words]) => (
+      {[...meaningsOf(line)].map(([words, look]) => (
         <span key={words} class="nowrap">
           <svg width="18" height="12" aria-hidden="true">
-            <g class={`segment ${kind} ${ended}`}>
+            <g class={`segment ${look}`}>
               <rect width="18" height="12" rx="2" />
             </g>
           </svg>{" "}
@@ -311,7 +306,10 @@ type Part = [lane: Lane, segment: Segment];
 
 const COLUMNS: readonly Column<Part>[] = [
   { title: "Attempt", cell: ([lane]) => lane.number },
-  { title: "What", cell: ([, { kind, outcome }]) => (kind === "run" ? (outcome ?? "run").replace("_", " ") : kind) },
+  {
+    title: "What",
+    cell: ([, each]) => `${meaningOf(lookOf(each))}${each.step === undefined ? "" : ` in “${visible(each.step)}”`}`,
+  },
   { title: "From", cell: ([, { from }]) => <When at={new Date(from).toISOString()} as="absolute" /> },
   { title: "For", numeric: true, cell: ([, { from, to }]) => <Took ms={to - from} /> },
   { title: "Instance", cell: ([lane, { kind }]) => (kind === "run" ? visible(lane.attempt?.instance ?? "") : "") },
@@ -320,6 +318,11 @@ const COLUMNS: readonly Column<Part>[] = [
 function Attempts({ line }: { line: TimeLine }) {
   const rows = line.lanes.flatMap((lane) => lane.segments.map((segment): Part => [lane, segment]));
   return (
-    <Table caption="Attempts" columns={COLUMNS} rows={rows} keyOf={([lane, { kind }]) => `${lane.number} ${kind}`} />
+    <Table
+      caption="Attempts"
+      columns={COLUMNS}
+      rows={rows}
+      keyOf={([lane, { kind, from }]) => `${lane.number} ${kind} ${from}`}
+    />
   );
 }
