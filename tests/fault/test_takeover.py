@@ -166,6 +166,23 @@ async def test_an_instance_that_opens_gives_owners_the_time_to_come_back_after_a
 
 
 @on_linux
+@pytest.mark.parametrize("silent", [5, 35, 60], ids="silent for {} s".format)
+async def test_a_process_that_starts_takes_over_at_once_however_long_ago_one_was_killed_here(
+    collection: Collection,
+    register: Collection,
+    make_monque: Make,
+    ended: subprocess.Popen[bytes],
+    silent: float,
+) -> None:
+    """No outage makes a process that is gone look so: it needs no time to come back."""
+    await register.insert_one(row(ended.pid, seenAt=ago(seconds=silent)))
+    await collection.insert_one(claimed("dead", lastHeartbeat=ago(seconds=silent), heartbeatInterval=10_000))
+    await make_monque().open()
+
+    assert (await find_one(collection))["status"] == "pending"
+
+
+@on_linux
 async def test_a_process_that_lives_loses_nothing(
     collection: Collection, register: Collection, make_monque: Make
 ) -> None:

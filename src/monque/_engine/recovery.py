@@ -111,8 +111,8 @@ async def recover(
     hang, and transactions may hold them. It ends soon after *within* seconds and leaves the rest for the next
     time. *is_opening*: this instance has claimed nothing yet, so claims under its id are of an earlier
     process. It does not know either whether the database was away a moment ago, so it leaves owners alone
-    that would have to reconnect first. *on_ended* hears of jobs that do not run again, and looks at what they
-    concern; without it, that is done here, and may take longer.
+    that would have to reconnect first, unless their process is gone. *on_ended* hears of jobs that do not run
+    again, and looks at what they concern; without it, that is done here, and may take longer.
     """
     taken, until = _Taken(), elapsed() + within
     try:
@@ -136,10 +136,10 @@ async def _take_some(
 ) -> datetime | None:
     """Take the jobs that one read finds; `_MORE` if there are more, else when the next owner may be dead."""
     claims, before = await recovering.read_claims(context.store), taken.total()
-    stale = [claim for claim in claims if recovering.is_stale(claim)]
-    others = claims[len(stale) :]
-    if is_opening:
-        stale = [claim for claim in stale if recovering.is_long_stale(claim, context.store)]
+    stale, others = list[Document](), list[Document]()
+    for claim in claims:
+        may_return = is_opening and not recovering.is_long_stale(claim, context.store)
+        (stale if recovering.is_stale(claim) and not may_return else others).append(claim)
     # They are judged after their claims were read: what the same id claims from now on is not among these.
     owners = {owner for claim in others if type(owner := recovering.owner_of(claim)) is str}
     gone = tuple(await _gone_owners(owners - (set() if is_opening else {context.store.instance_id}), context))
