@@ -27,7 +27,7 @@ from monque._time.clock import elapsed
 from support.aliases import Collection, Make
 from support.clocks import ago, ahead
 from support.jobs import claimed, document, find_one
-from support.options import QUICK
+from support.options import BEATING, QUICK
 from support.programs.child import child
 from support.proxy import Proxy, command
 from support.register import in_the_register
@@ -338,6 +338,34 @@ async def test_a_thread_sends_the_heartbeats_of_an_event_loop_that_a_handler_blo
     assert (len(beaten[0]) > 1) is allowed
     assert ("a thread sends the heartbeats" in caplog.text) is allowed
     assert "blocking (job " in caplog.text
+
+
+async def test_a_thread_sends_the_heartbeats_of_a_job_whose_end_a_blocked_loop_cannot_store(
+    host: Servers, collection: Collection, make_monque: Make
+) -> None:
+    """Otherwise others would take it for that of a dead process, and run it again."""
+    options = replace(BEATING, heartbeat_interval=timedelta(milliseconds=200))
+    uri = host.uri(collection.database.name)
+    monque = await make_monque(uri, options=options).open()
+    watching = Watching(uri)
+    beaten: list[set[Any]] = []
+
+    def block() -> None:
+        watching.start()
+        time.sleep(2)
+        beaten.append(watching.end())
+
+    @monque.worker("ends")
+    async def end(job: Job[Any]) -> None:
+        asyncio.get_running_loop().call_soon(block)  # before what follows from its end
+
+    events = Events(monque)
+    await monque.start()
+    await monque.enqueue("ends")
+    [done] = await events.wait("job:complete")
+
+    assert done.job.attempt == 1
+    assert len(beaten[0]) > 1
 
 
 async def test_heartbeats_of_a_blocked_loop_are_tried_again_soon_after_a_failure(

@@ -93,10 +93,11 @@ class Substitute:
 
     def _beat(self, still: float) -> None:
         # The loop may go on at any moment: this takes what there is in one step.
-        claimed = [
-            each for each in list(self._claimed.values()) if isinstance(each, Held) or each.needs_heartbeat
-        ]
-        if not claimed:
+        every = list(self._claimed.values())
+        claimed = [each for each in every if isinstance(each, Held) or each.needs_heartbeat]
+        # The loop does not store these ends now. Where one is stored, its claim matches nothing any more.
+        ended = [each for each in every if isinstance(each, Run) and each.outcome and not each.completion]
+        if not claimed and not ended:
             return
         first, sent = self.last_beat < self._ticked(), elapsed()
         is_whole = True
@@ -108,6 +109,8 @@ class Substitute:
                     result = collection.update_many(group.query, group.transition.then, hint="_id_")
                     if result.matched_count < len(group.claims):
                         is_whole = False  # the loop finds out which of them are lost
+                for group in heartbeats_of([each.claim for each in ended]):
+                    collection.update_many(group.query, group.transition.then, hint="_id_")
         except PyMongoError as error:
             logger.warning("the event loop is blocked, and no heartbeat is sent: %s", driver_reason(error))
             return  # and tried again soon
