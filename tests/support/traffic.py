@@ -22,6 +22,9 @@ _ENVELOPE = ("lsid", "txnNumber", "$clusterTime", "$db", "$readPreference", "max
 READS_CONTROL = "find the control document"
 """How `Traffic.sent` counts a find of the control document, which is no poll."""
 
+LOOKS_FOR_REQUESTS = "find requests to cancel"
+"""How it counts a find of requests to cancel what runs: each heartbeat has one."""
+
 
 class Traffic(CommandListener):
     """Records the commands that a client sends.
@@ -37,8 +40,7 @@ class Traffic(CommandListener):
 
     def started(self, event: CommandStartedEvent) -> None:
         if not self._names or event.command_name in self._names:
-            is_control = str(event.command.get("find")).endswith("_control")
-            self.sent[READS_CONTROL if is_control else event.command_name] += 1
+            self.sent[_kind_of(event)] += 1
             self.commands.append(dict(event.command))
 
     def succeeded(self, event: object) -> None: ...
@@ -56,6 +58,12 @@ class Traffic(CommandListener):
             for command in self.commands
             if next(iter(command)) in names
         ]
+
+
+def _kind_of(event: CommandStartedEvent) -> str:
+    if str(event.command.get("find")).endswith("_control"):
+        return READS_CONTROL
+    return LOOKS_FOR_REQUESTS if "cancel.by" in event.command.get("filter", ()) else event.command_name
 
 
 @asynccontextmanager
