@@ -75,10 +75,6 @@ class Requests:
                 self._contact.failed(error)
                 self._context.report_failure("looking for requests to cancel", error)
 
-    async def look(self) -> None:
-        """Look for requests to cancel whatever is claimed here."""
-        await self._look_for(self._runs.all.values())
-
     def _suspects(self, relies_on_stream: bool) -> list[Held | Run]:
         """The claims to look at: those that hints are about; without a stream, handlers that run for long."""
         hinted, now = self._hinted, time.perf_counter()

@@ -323,6 +323,7 @@ class Upkeep:
     async def _beat(self) -> bool:
         # Heartbeats first: after the process stood still, what was lost meanwhile must not continue.
         is_sent = await self._beat_runs()
+        self.requests.hint(None)  # whatever the change stream has missed
         await self._beat_completing()
         return is_sent
 
@@ -377,7 +378,6 @@ class Upkeep:
     async def _recover(self) -> None:
         await self._store.server.refresh_clock()
         self._contact.worked()  # so that a gap is known before anything is taken
-        await self.requests.look()
         if not self._store.options.recover_stale_jobs:
             return
         if not self._may_recover():

@@ -34,7 +34,7 @@ from support.completing import Accounts, Deposit, Depositing
 from support.jobs import claimed, document, find_one, statuses
 from support.options import BEATING, QUICK, WATCHFUL
 from support.programs.child import child, uri_of
-from support.traffic import Traffic
+from support.traffic import LOOKS_FOR_REQUESTS, Traffic, counted_instance
 from support.typescript import TypeScript
 from support.waiting import Events, eventually, start
 from support.working import Pause, Work, prefetch, start_with
@@ -473,6 +473,23 @@ async def test_a_heartbeat_finds_a_request_that_no_hint_told_of(
     [cancelled] = await events.wait("job:cancelled")
 
     assert cancelled.job.status is JobStatus.CANCELLED
+
+
+async def test_each_heartbeat_looks_for_requests(server: EmbeddedMongo, database: Database) -> None:
+    """Looks for dead owners are rarer."""
+    options = replace(BEATING, heartbeat_interval=timedelta(milliseconds=200))
+    async with counted_instance(server, database, options) as (monque, sent):
+        monque.worker("work", work := Work(waits=True))
+        await monque.enqueue("work")
+
+        async def beaten() -> None:
+            assert sent["update"] >= 10
+
+        await eventually(beaten)
+        beats, looks = sent["update"], sent[LOOKS_FOR_REQUESTS]
+        work.done.set()
+
+    assert looks > beats / 2
 
 
 async def test_a_request_for_a_newer_claim_does_not_stop_an_older_run(
