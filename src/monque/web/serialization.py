@@ -114,9 +114,7 @@ Note = Annotated[
 ]
 """An operator's note about an action, or None; a blank one, as forms send it, is none."""
 
-
 Window: TypeAlias = Literal["15m", "1h", "6h", "24h", "7d", "30d"]
-
 
 Dto = base.View
 
