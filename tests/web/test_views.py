@@ -109,6 +109,29 @@ async def test_the_minute_that_has_just_begun_is_in_every_answer(
     assert (latency.times[-1], latency.run.percentiles.count, queue.run.count) == (newest, 1, 1)
 
 
+async def test_a_minute_that_ends_while_it_is_read_is_not_whole(
+    make_monque: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The minute is read, then it ends: what ended in it in between is not among the numbers."""
+    monque = await make_monque(options=KEEPING, companions=True).open()
+    times = [ago(minutes=2).replace(second=59, microsecond=900_000)]
+    monkeypatch.setattr(monque, "server_time", lambda: times[-1])
+    read = monque.trends
+
+    async def trends(**how: Any) -> Any:
+        points = await read(**how)
+        times.append(times[0] + timedelta(milliseconds=200))
+        return points
+
+    monkeypatch.setattr(monque, "trends", trends)
+    call = Calls(monque)
+    series = await call("opsTrends", caller(), query=OpsTrendsQuery())
+    await call.close()
+
+    assert len(times) == 2
+    assert series.partial
+
+
 async def test_a_series_ends_before_the_minute_that_begins_at_its_end(looking: Calls) -> None:
     end = ago(minutes=5).replace(second=0)
     series = await looking("opsTrends", caller(), query=OpsTrendsQuery.model_validate({"to": iso(end)}))

@@ -295,6 +295,7 @@ async def series_of(desk: Desk, name: str | None, window: Window) -> OpsSeries:
 async def _series(
     desk: Desk, name: str | None, since: datetime, until: datetime, step: timedelta | None
 ) -> OpsSeries:
+    asked = desk.now()  # before the read: what ended in a step that is over by now may not be counted yet
     points = await _points(desk, name, since, until, step)
     step = points[0].step if points else step or timedelta(minutes=1)
     marks = [mark for mark in await release_marks(desk) if iso(since) <= mark.at <= iso(until)]
@@ -305,7 +306,7 @@ async def _series(
         columns=list(_COLUMNS),
         rows=[[value(point) for value in _COLUMNS.values()] for point in points],
         marks=marks,
-        partial=bool(points) and points[-1].at + step > desk.now(),
+        partial=bool(points) and points[-1].at + step > asked,
     )
 
 
