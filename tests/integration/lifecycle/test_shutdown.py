@@ -20,6 +20,7 @@ from pymongo.monitoring import CommandStartedEvent
 from monque import ConfigurationError, Job, JobStatus, Monque, NewJob, ShutdownTimeoutError
 from monque.embedded import EmbeddedMongo
 from support.aliases import Collection, Make
+from support.logged import lines
 from support.options import BEATING, ONE_TRY, QUICK
 from support.programs.child import child, uri_of
 from support.proxy import Proxy, command
@@ -867,10 +868,6 @@ async def test_a_handler_cannot_wait_until_its_own_instance_is_idle(monque: Monq
 # What is logged
 
 
-def _lines(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.levelno == level]
-
-
 async def test_a_stop_is_logged_with_what_it_waits_for_and_how_long(
     monque: Monque, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -881,12 +878,12 @@ async def test_a_stop_is_logged_with_what_it_waits_for_and_how_long(
     await eventually(_begun(monque))
     gate.open.set()
     await stopping
-    began, ended = _lines(caplog, logging.INFO)[-2:]  # the line about the start may come late
+    began, ended = lines(caplog, logging.INFO)[-2:]  # the line about the start may come late
 
     about = f"instance {monque.instance_id}"
     assert began == f"{about} stops and waits at most 7.5 s for 1 running job(s) (1 work)"
     assert re.fullmatch(rf"{about} stopped after \d+\.\d s", ended)
-    assert _lines(caplog, logging.WARNING) == []
+    assert lines(caplog, logging.WARNING) == []
 
 
 async def test_a_stop_by_a_signal_says_what_a_second_one_does(
@@ -903,7 +900,7 @@ async def test_a_stop_by_a_signal_says_what_a_second_one_does(
     gate.open.set()
     await running
 
-    [began] = [line for line in _lines(caplog, logging.INFO) if " stops " in line]
+    [began] = [line for line in lines(caplog, logging.INFO) if " stops " in line]
     assert began.endswith(
         "stops and waits at most 10 s for 1 running job(s) (1 work); a second signal gives them back at once"
     )
@@ -919,7 +916,7 @@ async def test_the_warning_names_the_jobs_that_were_left(
     first, _ = await _running(monque, "stuck", stuck)
     second, events = await _running(monque, "endless", Gate())
     await monque.stop(timeout=timeout)
-    [warning] = _lines(caplog, logging.WARNING)
+    [warning] = lines(caplog, logging.WARNING)
     stuck.let_go.set()
     await events.wait("job:complete")
 

@@ -18,6 +18,7 @@ from monque import InstanceConflictError, Job, JobStatus, Monque, Observer, Proc
 from support.aliases import Collection, Make
 from support.clocks import ago, ahead, now
 from support.jobs import claimed, document, find_one
+from support.logged import lines
 from support.options import QUICK, WATCHFUL
 from support.sharding import NOT_THROUGH_MONGOS
 from support.waiting import Events, eventually, start
@@ -462,10 +463,6 @@ async def has_beaten(
 
 
 # What recovery emits and logs
-
-
-def lines(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.levelno == level]
 
 
 async def test_a_job_that_recovery_gives_up_is_emitted_logged_and_counted_as_failed(

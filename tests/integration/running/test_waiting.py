@@ -26,6 +26,7 @@ from monque._engine import interrupts
 from support.aliases import Collection, Make
 from support.clocks import ago, ahead, now
 from support.jobs import claimed, document, only
+from support.logged import lines
 from support.options import BEATING, QUICK, WATCHFUL
 from support.waiting import Events, eventually, start
 from support.working import Pause
@@ -357,9 +358,9 @@ class TestReports:
             await suspended(collection)
             await monque.stop()
 
-        lines = [each.getMessage() for each in caplog.records if " waits in " in each.getMessage()]
-        assert lines == [f"job {job.id} (work) waits in 'nap'"]
-        assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
+        told = [each.getMessage() for each in caplog.records if " waits in " in each.getMessage()]
+        assert told == [f"job {job.id} (work) waits in 'nap'"]
+        assert lines(caplog, logging.WARNING) == lines(caplog, logging.ERROR) == []
 
 
 def shapes() -> dict[str, Body]:
@@ -606,7 +607,7 @@ class TestShapesOfHandlers:
         job = await run(monque, shapes()["swallowed"])
         await suspended(collection)
 
-        [line] = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+        [line] = lines(caplog, logging.WARNING)
         assert f"the handler of job {job.id} (work) returned when its job was to wait" in line
 
 
