@@ -22,9 +22,10 @@ R = TypeVar("R")
 
 
 class Noted(NamedTuple):
-    """A coroutine, and the line that made it."""
+    """A coroutine, its method as users know it, and the line that made it."""
 
     coroutine: CoroutineType[Any, Any, Any]
+    method: str
     place: str
 
 
@@ -40,27 +41,30 @@ def noting_calls(cls: type[C]) -> type[C]:
     """Note the calls of the public async methods of a class, in the threads of handlers and hooks."""
     for name, _ in inspect.getmembers(cls, inspect.iscoroutinefunction):
         if not name.startswith("_"):
-            setattr(cls, name, _NotedMethod(inspect.getattr_static(cls, name)))
+            setattr(cls, name, _NotedMethod(inspect.getattr_static(cls, name), f"{cls.__name__}.{name}"))
     return cls
 
 
 class _NotedMethod:
     """An async method. In all other threads it is found as it is, so that others see that it is one."""
 
-    def __init__(self, method: Any) -> None:
+    def __init__(self, method: Any, name: str) -> None:
         self._method = method
+        self._name = name
         self.__doc__ = method.__doc__
 
     def __get__(self, owner: object, kind: type | None = None) -> Any:
         method = self._method.__get__(owner, kind)
-        return method if _here.calls is None else partial(_call, method)
+        return method if _here.calls is None else partial(_call, method, self._name)
 
 
-def _call(method: Callable[..., CoroutineType[Any, Any, Any]], /, *args: Any, **kwargs: Any) -> Any:
+def _call(
+    method: Callable[..., CoroutineType[Any, Any, Any]], name: str, /, *args: Any, **kwargs: Any
+) -> Any:
     coroutine = method(*args, **kwargs)
     if _here.calls is not None:
         caller = sys._getframe(1)
-        _here.calls.append(Noted(coroutine, f"{caller.f_code.co_filename}, line {caller.f_lineno}"))
+        _here.calls.append(Noted(coroutine, name, f"{caller.f_code.co_filename}, line {caller.f_lineno}"))
     return coroutine
 
 
@@ -83,9 +87,9 @@ def refuse_unawaited(calls: list[Noted], error: BaseException | None = None) -> 
     for call in forgotten:
         call.coroutine.close()
     if forgotten:
-        coroutine, place = forgotten[0]
+        _, method, place = forgotten[0]
         raise ConfigurationError(
-            f"{coroutine.__qualname__}() was called in {place}, and never awaited, so it has done nothing: a "
+            f"{method}() was called in {place}, and never awaited, so it has done nothing: a "
             "`def` handler or hook cannot await. Make it an `async def`, or call the method of the same name "
             "of SyncMonque(monque), which blocks"
         ) from error

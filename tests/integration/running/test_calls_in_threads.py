@@ -36,8 +36,11 @@ FORGOTTEN: dict[str, Callable[[Monque, Worker[int]], object]] = {
     "Monque.enqueue": lambda monque, _second: monque.enqueue("second", 1),
     "Monque.enqueue_many": lambda monque, _second: monque.enqueue_many([NewJob("second", 1)]),
     "Monque.now": lambda monque, _second: monque.now("second", 1),
-    "Looking.get_jobs": lambda monque, _second: monque.get_jobs(),
+    "Monque.get_jobs": lambda monque, _second: monque.get_jobs(),
     "Monque.stop": lambda monque, _second: monque.stop(),
+    "Monque.signal": lambda monque, _second: monque.signal("second", "go", unique_key="k"),
+    "Monque.pause_schedule": lambda monque, _second: monque.pause_schedule("second"),
+    "Monque.wait_for": lambda monque, _second: monque.wait_for("0" * 24),
 }
 
 
