@@ -98,7 +98,7 @@ async def test_a_block_of_little_more_than_a_second_is_logged_whenever_it_begins
         def is_logged(times: int = times) -> None:
             assert len(logged(caplog)) == times
 
-        await eventually(is_logged, within=2)
+        await eventually(is_logged)
         await monque.stop()
 
 
