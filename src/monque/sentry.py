@@ -45,8 +45,10 @@ Level: TypeAlias = Literal["fatal", "error", "warning", "info", "debug"]
 # Set for the whole run and never reset: those who listen to its end see the variables of the run, too.
 _of_run: ContextVar[Scope | None] = ContextVar("monque_sentry_scope", default=None)
 
-# The collections of each Monque that was set up: what it sends there itself is no breadcrumb.
+# The collections of each Monque that was set up: what it sends there itself is no breadcrumb. Names of a
+# program's own collections may begin in the same way.
 _collections: set[str] = set()
+_SUFFIXES = ("", "_control", "_instances", "_trends", "_audit")
 
 # Commands that name no collection: the driver and the checks of the connection send them.
 _NAMES_NONE = ("ping", "hello", "killCursors", "endSessions")
@@ -83,7 +85,7 @@ def setup_sentry(
     if not isinstance(payload, bool):
         raise ConfigurationError(f"payload is True or False, got {payload!r}")
     reports = _Reports(retries, payload=payload)
-    _collections.add(monque.options.collection)
+    _collections.update(f"{monque.options.collection}{suffix}" for suffix in _SUFFIXES)
     ignore_logger("monque")  # it logs each failure, too, and an event of that has no job
     monque.add_middleware(in_child)
     monque.add_middleware(reports.run)
@@ -107,7 +109,7 @@ def _is_own(crumb: Any) -> bool:
     data = crumb.get("data") or {}
     collection = data.get("db.mongodb.collection", data.get("db.collection.name"))
     if isinstance(collection, str):
-        return any(collection == own or collection.startswith(f"{own}_") for own in _collections)
+        return collection in _collections
     command, message = data.get("db.operation", data.get("db.operation.name")), str(crumb.get("message"))
     if command == "getMore":
         # Without `send_default_pii`, the integration leaves names out: most of these are the change stream's.
@@ -141,21 +143,28 @@ class _Reports:
         is_verdict = isinstance(event.error, Verdict) and not isinstance(event.error, RetryAfter)
         if level is None or is_verdict or (isinstance(event.error, RetryAfter) and event.will_retry):
             return
+        self._send(event.error, level, event.job)
+
+    def went_wrong(self, event: JobError) -> None:
+        """Send what is wrong beside the handlers. An outage of the database is for the logs."""
+        if not isinstance(event.error, PyMongoError):
+            self._send(event.error, "error", event.job)
+
+    def _send(self, error: BaseException, level: str, job: Job[Any] | None) -> None:
+        """Send an error: of a job in the scope of its run."""
         scope = _of_run.get()
         if scope is not None:
             with use_isolation_scope(scope):
-                self._send(event.error, level)
-        else:  # its handler was never called: its payload does not fit, or the processes that ran it died
-            with sentry_sdk.isolation_scope() as new:
-                self._describe(new, event.job)
-                self._send(event.error, level)
+                self._capture(error, level)
+            return
+        with sentry_sdk.isolation_scope() as new:
+            if (
+                job is not None
+            ):  # its handler was never called: the payload does not fit, or its processes died
+                self._describe(new, job)
+            self._capture(error, level)
 
-    def went_wrong(self, event: JobError) -> None:
-        """Send what is wrong with the scheduler itself. An outage of the database is for the logs."""
-        if not isinstance(event.error, PyMongoError):
-            self._send(event.error, "error")
-
-    def _send(self, error: BaseException, level: str) -> None:
+    def _capture(self, error: BaseException, level: str) -> None:
         options = sentry_sdk.get_client().options
         found, hint = event_from_exception(
             error, client_options=options, mechanism={"type": "monque", "handled": False}

@@ -13,8 +13,10 @@ from bson import ObjectId
 
 import support.programs
 from monque import ConfigurationError, Monque, Options
+from monque._ops import audit, register, trends
+from monque._store import pauses
 from monque.embedded import EmbeddedMongo
-from monque.sentry import setup_sentry, without_polls
+from monque.sentry import _SUFFIXES, setup_sentry, without_polls
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -34,7 +36,7 @@ def events(server: EmbeddedMongo) -> list[dict[str, Any]]:
 
 def error_of(event: dict[str, Any]) -> tuple[str, str]:
     raised = event["exception"]["values"][-1]
-    return raised["type"], raised["value"].partition("\n")[0]
+    return raised["type"], raised["value"].partition("\n")[0].partition(";")[0]
 
 
 def test_each_failure_is_one_event_at_its_level_and_verdicts_are_none(events: list[dict[str, Any]]) -> None:
@@ -44,6 +46,7 @@ def test_each_failure_is_one_event_at_its_level_and_verdicts_are_none(events: li
         ("RetryAfter", "again in 0:00:00", "error"),  # the last attempt: the job has failed for good
         ("JobTimeoutError", "ran longer than 0.1 s", "error"),
         ("KeyError", "'in a thread'", "error"),
+        ("ResultError", "the result of 'odd' has 70,018 bytes as BSON", "error"),
         ("LookupError", "in a child", "error"),
         ("TypeError", "string indices must be integers, not 'str'", "info"),
         ("TypeError", "string indices must be integers, not 'str'", "error"),
@@ -71,13 +74,15 @@ def test_an_event_tells_of_its_job_and_has_no_payload(events: list[dict[str, Any
     assert ["payload" in event.get("contexts", {}) for event in events[-2:]] == [True, False]
     assert events[-2]["contexts"]["payload"]["data"] == "a payload"
     assert ", in in_child" in child["exception"]["values"][-1]["value"]
+    (odd,) = [event for event in events if event.get("transaction") == "odd"]
+    assert odd["tags"]["monque.job"] == "odd"
 
 
 def test_what_one_run_sets_is_in_its_own_events_alone(events: list[dict[str, Any]]) -> None:
     users = [(event.get("user") or {}).get("id") for event in events]
 
     assert users[:3] == ["ada", "ada", None]
-    assert [user for user in users if user is not None] == ["ada", "ada", "bob"]
+    assert [user for user in users if user is not None] == ["ada", "ada", "bob", "cy"]
     for event in events[2:]:
         assert "plan" not in event.get("tags", {})
         assert "crumb of fail" not in json.dumps(event["breadcrumbs"])
@@ -92,11 +97,18 @@ def test_breadcrumbs_are_those_of_the_program(events: list[dict[str, Any]]) -> N
     others = [crumb for event in events[:-1] for crumb in event["breadcrumbs"]["values"]]
     outside = [crumb for crumb in events[-1]["breadcrumbs"]["values"] if crumb.get("category") == "query"]
 
-    assert [collection_of(crumb) or crumb["message"] for crumb in first] == ["crumb of fail", "orders"]
-    assert {collection_of(crumb) for crumb in others} == {None, "orders"}
+    assert [collection_of(crumb) or crumb["message"] for crumb in first] == [
+        "crumb of fail",
+        "monque_jobs_to_print",
+    ]
+    assert {collection_of(crumb) for crumb in others} == {None, "monque_jobs_to_print"}
     assert "told" in {collection_of(crumb) for crumb in outside}
     assert [crumb for crumb in outside if without_polls(crumb) is not None] == []
     assert without_polls(first[1]) == first[1]
+
+
+def test_it_knows_all_collections_beside_the_jobs() -> None:
+    assert set(_SUFFIXES) == {"", *(module.SUFFIX for module in (audit, pauses, register, trends))}
 
 
 def collection_of(crumb: dict[str, Any]) -> str | None:

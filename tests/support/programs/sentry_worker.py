@@ -38,7 +38,7 @@ async def work(job: Job[dict[str, Any]]) -> None:
         sentry_sdk.set_tag("plan", "gold")
     match job.data["do"]:
         case "fail":
-            await monque.database["orders"].find_one({"_id": job.attempt})
+            await monque.database["monque_jobs_to_print"].find_one({"_id": job.attempt})
             raise ValueError(f"failed {secret.attempt}")
         case "verdict":
             raise Fail("dealt with") from ValueError("a cause")
@@ -59,6 +59,11 @@ async def work(job: Job[dict[str, Any]]) -> None:
 def in_thread(job: Job[dict[str, Any]]) -> None:
     sentry_sdk.set_user({"id": job.data["user"]})
     raise KeyError("in a thread")
+
+
+async def odd(job: Job[str]) -> str:
+    sentry_sdk.set_user({"id": job.data})
+    return "x" * 70_000  # more than is stored
 
 
 def in_child(job: Job[str]) -> None:
@@ -96,6 +101,7 @@ async def main() -> None:
     telling.worker("told", told)
     monque.worker("late", work, timeout=timedelta(seconds=0.1), max_attempts=1)
     monque.worker("thread", in_thread, max_attempts=1)
+    monque.worker("odd", odd, store_result=True)
     monque.worker("pay", pay, max_attempts=1)
     monque.worker("child", in_child, mode="process", max_attempts=1)
     async with monque:
@@ -107,6 +113,7 @@ async def main() -> None:
             ("work", {"do": "again"}, None),
             ("late", {"do": "late"}, None),
             ("thread", {"user": "bob"}, None),
+            ("odd", "cy", None),
             ("child", str(os.getpid()), None),
             ("work", "no payload of this type", None),
         ):
