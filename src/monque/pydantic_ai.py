@@ -67,7 +67,7 @@ def _count(job: Job[Any], name: str) -> int:
 class MonqueDurability(BaseDurabilityCapability[AgentDepsT]):
     """A capability of an agent: in a handler, each call of its model and its tools is a step of the job.
 
-    A run that was cut off goes on behind its last step: no answer of the model is paid for twice, and no tool
+    A run that was cut off goes on after its last step: no answer of the model is paid for twice, and no tool
     that has returned is called again. Outside of a job the agent runs as ever. In a job its tools are called
     one after the other. The agent needs a name, and its toolsets ids: steps are named after them.
 

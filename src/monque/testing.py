@@ -122,7 +122,7 @@ async def run_handler(
 
     The data is stored and rebuilt on its way, so that a payload which does not fit is an error here too. So
     are the values of durable steps. Sleeps are over at once. With the fixture `replay`, the handler runs
-    again behind each of its steps.
+    again after each of its steps.
 
     Args:
         handler: A worker, a handler function, or what `monque.fastapi` declared: a function, a class, a
@@ -139,7 +139,7 @@ async def run_handler(
         signals: The names and the data of the signals that were sent to the job. A `Job.receive` without one
             ends with its timeout; if it has none, it is an `AssertionError`.
         jobs: The jobs that `Job.run_jobs` returns, by its names: each as it ended, or None for one that is
-            gone. Without them it is as for signals.
+            gone. A call whose jobs are not given ends as a `Job.receive` without its signal does.
         calls: Where to write down what the handler does with its job.
         middleware: The hooks around it, the outermost first. Those of its Monque are not taken by themselves.
         fields: What else the job has, such as `fail_count=2`.

@@ -79,7 +79,7 @@ class Management(Looking, ScheduleManagement, Signalling):
 
         Raises:
             ConnectionError: The user may not write to the collection of the control document, which is
-                named like the jobs collection with `_control` behind it.
+                named as the jobs collection is, followed by `_control`.
 
         Examples:
             >>> await monque.pause("charge-card", until=timedelta(hours=1), reason="the bank is down")
@@ -209,11 +209,11 @@ class Management(Looking, ScheduleManagement, Signalling):
     ) -> Job[Any]:
         """Make a failed or cancelled job pending again: due now, with all its retries left.
 
-        A job with steps goes on behind the last one that is stored.
+        A job with steps goes on after its last stored one.
 
         Args:
             id: The job, or its id.
-            from_step: Do this step again, and all that are stored behind it.
+            from_step: Do this step again, and all that were stored after it.
             from_start: Do all steps again. Signals that were not received are removed, too.
 
         Raises:
@@ -267,7 +267,7 @@ class Management(Looking, ScheduleManagement, Signalling):
         Raises:
             JobNotFoundError: There is no such job.
             JobStateError: It is not pending.
-            ConfigurationError: The priority is none; or there is no index for priorities, and
+            ConfigurationError: The priority is wrong; or there is no index for priorities, and
                 `Options.create_indexes` is False.
 
         Examples:
@@ -290,7 +290,7 @@ class Management(Looking, ScheduleManagement, Signalling):
         in the line of its new key.
 
         Args:
-            id: The job as it was read, or its id: then whatever it is now is changed.
+            id: The job as it was read; or its id, which changes the job whatever it is now.
             data: The payload, checked as that of a new job is.
             run_at: When it is due. A wait ends at that time, as for `reschedule_job`.
             priority: From 0 (normal) to 9, which comes first.
@@ -298,8 +298,8 @@ class Management(Looking, ScheduleManagement, Signalling):
         Raises:
             JobNotFoundError: There is no such job.
             JobChangedError: It is not as it was read.
-            JobStateError: It is not pending, or a schedule; it has steps, and *data* is given; or it waits
-                for a signal without a timeout, and *run_at* is given.
+            JobStateError: It is not pending, or it is a schedule; it has steps, and *data* is given; or it
+                waits for a signal without a timeout, and *run_at* is given.
             PayloadError: The data cannot be stored, or does not fit what the worker expects.
             ConfigurationError: Nothing is given, or a value is wrong.
 
@@ -377,9 +377,10 @@ class Management(Looking, ScheduleManagement, Signalling):
     async def wait_for(self, job: Job[Any] | ObjectId | str, *, timeout: timedelta | None = None) -> Job[Any]:
         """Wait until a job is completed, failed or cancelled, and return it as it then is.
 
-        Whoever runs the job: it works in processes that never call `start()`, and survives failovers of the
-        database. The answer comes at once if this instance runs the job, and else late by a tenth of the time
-        waited at most, and by a second at most. All waits of an instance share one read.
+        It does not matter who runs the job: waiting works in processes that never call `start()`, and
+        survives failovers of the database. If this instance runs the job, the answer comes at once, and else
+        at most a tenth of the waited time late, and at most a second. All waits of an instance share one
+        read.
 
         Args:
             job: The job, or its id. One that was stored in a transaction exists when that has committed.
@@ -402,11 +403,11 @@ class Management(Looking, ScheduleManagement, Signalling):
     ) -> AsyncIterator[JobUpdate]:
         """Everything that happens to a job from now on, until it has ended: the last update is its end.
 
-        First come its state and all that it has had so far: steps, progress, log. Whoever runs the job: it
-        works in processes that never call `start()`, and survives failovers of the database. An update is
-        late by half a second at most. All watches and waits of an instance share one read, and a second one
-        of the jobs that have changed. A slow reader misses what was overtaken meanwhile: it gets the newest
-        progress, and the newest 100 lines of the log.
+        First come its state and all that has happened so far: steps, progress, log. It does not matter who
+        runs the job: watching works in processes that never call `start()`, and survives failovers of the
+        database. An update is at most half a second late. All watches and waits of an instance share one
+        read, and a second one of the jobs that have changed. A slow reader gets the newest progress and the
+        newest 100 lines of the log, and misses what these have replaced.
 
         Args:
             job: The job, or its id.
@@ -509,7 +510,7 @@ class Management(Looking, ScheduleManagement, Signalling):
     ) -> BulkResult:
         """Make all failed and cancelled jobs that match pending again; others are left alone.
 
-        Jobs with steps go on behind the last one that is stored; `bulk` takes `from_step` and `from_start`.
+        Jobs with steps go on after their last stored one; `bulk` takes `from_step` and `from_start`.
 
         Args:
             filter: Which jobs; `JobFilter()` means all.

@@ -453,10 +453,10 @@ class Monque(Management):
         memory, however many jobs there are. Unique keys are honoured one by one, also among the
         jobs given: the first one is stored.
 
-        An error stops it, be it of a wrong job, of the database, of the iterable itself or of
+        An error stops it, whether it comes from a wrong job, the database, the iterable itself or
         *on_progress*. It is raised as it is, and says how many jobs are stored: a `MonqueError` in its
         attribute `stored`, every error in a note, unless there are none. These are the first jobs that were
-        given. After a `ConnectionError` or a cancellation, up to two chunks behind them may be stored, too.
+        given. After a `ConnectionError` or a cancellation, up to two more chunks may be stored, too.
         An async generator is closed.
 
         Args:

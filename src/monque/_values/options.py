@@ -120,9 +120,9 @@ class Options:
         instance_id: The name of this instance; None makes a random one.
         retention: Remove finished jobs after a while; None keeps them.
         max_payload_size: The largest payload in bytes of BSON; None is what MongoDB takes.
-        max_result_size: The largest result in bytes of BSON that `store_result` stores, up to 8 MiB. A larger
-            one than the default leaves as much less room for payloads. It also bounds the value of one
-            durable step, and of one signal.
+        max_result_size: The largest result in bytes of BSON that `store_result` stores, up to 8 MiB. It also
+            bounds the value of one durable step, and of one signal. A larger limit than the default takes its
+            room from the largest payload.
         max_steps_size: The largest size in bytes of BSON that the values of all durable steps of a job may
             have together, up to 8 MiB.
         create_indexes: Create the indexes at open.

@@ -47,8 +47,8 @@ _MOST_DELAYS = 100
 class Retry:
     """The waits and the number of attempts of a job that fails.
 
-    At most one of *first*, *delays* and *delay* says how long the n-th failure waits (n from 1). With none of
-    them it waits 2^n times `Options.base_retry_interval`.
+    At most one of *first*, *delays* and *delay* says how long the wait after the n-th failure is (n from 1).
+    With none of them it is 2^n times `Options.base_retry_interval`.
 
     Attributes:
         max_attempts: Runs in all, the first one included; default: one more than there are *delays*, else
@@ -193,7 +193,7 @@ class Unique:
         key: Calls for the same job name with the same key mean the same job.
         data: True: calls with the same payload do. A list of fields: calls with the same values there, for
             example `["customer_id", "item.sku"]`; a payload that lacks one is a `PayloadError`. With a key,
-            both must be the same.
+            calls mean the same job only if both are the same.
         window: At most one call within this time is accepted, whether its job has ended or not. The others
             are throttled.
         until: How long a job stands for later calls: until it is `done`, or until its `start`. Then a call

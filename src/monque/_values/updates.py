@@ -125,7 +125,7 @@ def _told(job: Job[Any], before: Job[Any] | None) -> Iterator[JobUpdate]:
 
 
 def new_lines(log: Sequence[LogLine], before: Sequence[LogLine]) -> Sequence[LogLine]:
-    """The lines of a log behind those that were there before: the oldest ones are dropped meanwhile."""
+    """The lines of a log after those that were there before; the oldest of these may be gone by now."""
     for dropped in range(len(before)):
         left = before[dropped:]
         if log[: len(left)] == left:
