@@ -151,26 +151,16 @@ class _Reports:
             self._send(event.error, "error", event.job)
 
     def _send(self, error: BaseException, level: str, job: Job[Any] | None) -> None:
-        """Send an error: of a job in the scope of its run."""
-        scope = _of_run.get()
-        if scope is not None:
-            with use_isolation_scope(scope):
-                self._capture(error, level)
-            return
-        with sentry_sdk.isolation_scope() as new:
-            if (
-                job is not None
-            ):  # its handler was never called: the payload does not fit, or its processes died
-                self._describe(new, job)
-            self._capture(error, level)
-
-    def _capture(self, error: BaseException, level: str) -> None:
-        options = sentry_sdk.get_client().options
-        found, hint = event_from_exception(
-            error, client_options=options, mechanism={"type": "monque", "handled": False}
-        )
-        found["level"] = level  # type: ignore[typeddict-item]  # it is one of its levels
-        sentry_sdk.capture_event(found, hint=hint)
+        """Send an error: that of a job in the scope of its run."""
+        own = _of_run.get()
+        with sentry_sdk.isolation_scope() if own is None else use_isolation_scope(own) as scope:
+            if own is None and job is not None:  # never called: its payload does not fit, or its process died
+                self._describe(scope, job)
+            options = sentry_sdk.get_client().options
+            mechanism = {"type": "monque", "handled": False}
+            found, hint = event_from_exception(error, client_options=options, mechanism=mechanism)
+            found["level"] = level  # type: ignore[typeddict-item]  # it is one of its levels
+            sentry_sdk.capture_event(found, hint=hint)
 
 
 def in_child(job: Job[Any], call_next: SyncCallNext) -> Any:

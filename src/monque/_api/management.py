@@ -377,10 +377,9 @@ class Management(Looking, ScheduleManagement, Signalling):
     async def wait_for(self, job: Job[Any] | ObjectId | str, *, timeout: timedelta | None = None) -> Job[Any]:
         """Wait until a job is completed, failed or cancelled, and return it as it then is.
 
-        It does not matter who runs the job: waiting works in processes that never call `start()`, and
-        survives failovers of the database. If this instance runs the job, the answer comes at once, and else
-        at most a tenth of the waited time late, and at most a second. All waits of an instance share one
-        read.
+        Any process may run the job. Waiting works in processes that never call `start()`, and survives
+        failovers of the database. If this instance runs the job, the answer comes at once; else it is late by
+        at most a tenth of the waited time, or a second. All waits of an instance share one read.
 
         Args:
             job: The job, or its id. One that was stored in a transaction exists when that has committed.
@@ -403,11 +402,11 @@ class Management(Looking, ScheduleManagement, Signalling):
     ) -> AsyncIterator[JobUpdate]:
         """Everything that happens to a job from now on, until it has ended: the last update is its end.
 
-        First come its state and all that has happened so far: steps, progress, log. It does not matter who
-        runs the job: watching works in processes that never call `start()`, and survives failovers of the
-        database. An update is at most half a second late. All watches and waits of an instance share one
-        read, and a second one of the jobs that have changed. A slow reader gets the newest progress and the
-        newest 100 lines of the log, and misses what these have replaced.
+        First come its state and all that has happened so far: steps, progress, log. Any process may run the
+        job. Watching works in processes that never call `start()`, and survives failovers of the database. An
+        update is at most half a second late. All watches and waits of an instance share one read, and a
+        second one of the jobs that have changed. A slow reader gets the newest progress and the newest 100
+        lines of the log, and misses what these have replaced.
 
         Args:
             job: The job, or its id.
