@@ -35,10 +35,6 @@ from monque._workers.workers import Worker
 # take the job, so heartbeats are sent again.
 LONGEST_TRANSACTION = 60.0
 
-# Seconds for a heartbeat behind a transaction of the run. If the rollback did not arrive, the server holds
-# the document; that must delay neither the rest of a heartbeat round nor the next attempt, which ends it.
-HEARTBEAT_LIMIT = 1.0
-
 # Two threads may add finishers to one run: a handler, and the plain function of a step.
 _adding = threading.Lock()
 

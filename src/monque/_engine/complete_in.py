@@ -15,10 +15,10 @@ from pymongo.errors import PyMongoError
 
 from monque._connect.deadlines import limited
 from monque._connect.sessions import here
-from monque._engine.claimed import HEARTBEAT_LIMIT, Completion, Run, Settlement, check_outside_step
+from monque._engine.claimed import Completion, Run, Settlement, check_outside_step
 from monque._engine.context import Context
 from monque._engine.decide import Outcome
-from monque._engine.insist import until_free
+from monque._engine.insist import HEARTBEAT_LIMIT, beat, until_free
 from monque._observe.logs import about
 from monque._store.progress import report
 from monque._store.settle import LOST, Lost, Settled, settle_in
@@ -146,13 +146,11 @@ async def heartbeat(completion: Completion, run: Run, store: Store) -> bool:
     """
     if completion.is_done or completion.is_open:
         return True
-    sent = elapsed()
-    with suppress(PyMongoError), limited(HEARTBEAT_LIMIT):
-        if await store.settler.heartbeat([run.claim]):
+    if await beat(run, store) is False:
+        with suppress(PyMongoError), limited(HEARTBEAT_LIMIT):
             document = await store.get(run.claim.id)
             completion.is_done = was_settled(run.claim, completion.transition, document)
             return completion.is_done
-        run.last_write = sent
     return True
 
 

@@ -1,6 +1,7 @@
 """Writes a result again, after a first write that did not succeed, until the answer is known.
 
-The same for a transaction whose commit was not answered (`until_free`).
+The same for a transaction whose commit was not answered (`until_free`); and heartbeats of one job, which a
+transaction of its run may hold (`beat`).
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from pymongo.errors import InvalidOperation, PyMongoError
@@ -144,6 +146,22 @@ async def until_free(
     The document is the truth, whatever the driver believes: the answer to a commit may be lost.
     """
     return await keep_trying(run, context, lambda: _once_free(context.store, run.claim, is_done))
+
+
+# Seconds for a heartbeat behind a transaction of the run. If the rollback did not arrive, the server holds
+# the document; that must delay neither the rest of a heartbeat round nor the next attempt, which ends it.
+HEARTBEAT_LIMIT = 1.0
+
+
+async def beat(run: Run, store: Store) -> bool | None:
+    """Mark the job of a run as alive, alone; False if others have taken it, None if it may still be held."""
+    sent = elapsed()
+    with suppress(PyMongoError), limited(HEARTBEAT_LIMIT):
+        if await store.settler.heartbeat([run.claim]):
+            return False
+        run.last_write = sent
+        return True
+    return None
 
 
 async def keep_trying(

@@ -18,11 +18,10 @@ from pymongo import ReadPreference, WriteConcern
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import PyMongoError
 
-from monque._connect.deadlines import limited
-from monque._engine.claimed import HEARTBEAT_LIMIT, Run
+from monque._engine.claimed import Run
 from monque._engine.context import Context
 from monque._engine.decide import Outcome
-from monque._engine.insist import to_the_end, until_free
+from monque._engine.insist import beat, to_the_end, until_free
 from monque._engine.interrupts import Interrupts
 from monque._store.document import Document
 from monque._store.flows import entries_of
@@ -151,17 +150,10 @@ class Transaction:
         Raises:
             ClaimLostError: Others have taken it.
         """
-        sent, settler = elapsed(), self.context.store.settler
-        try:
-            with limited(HEARTBEAT_LIMIT):
-                lost = await settler.heartbeat([self.run.claim])
-        except PyMongoError:
-            return False
-        if lost:
+        if (is_ours := await beat(self.run, self.context.store)) is False:
             self.interrupts.lose(self.run)
             raise self.flow.lost()
-        self.run.last_write = sent
-        return True
+        return is_ours is True
 
     async def _let_go(self, outcome: Outcome) -> Outcome:
         """Wait until the transaction has ended, alone: the settlement shares its write with other jobs."""

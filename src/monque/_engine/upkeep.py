@@ -22,9 +22,10 @@ from monque._connect.contact import Contact
 from monque._connect.deadlines import limited
 from monque._engine import complete_in
 from monque._engine.claim import Claiming
-from monque._engine.claimed import HEARTBEAT_LIMIT, Completion, Held, Run
+from monque._engine.claimed import Held, Run
 from monque._engine.context import Context
 from monque._engine.follow_ups import sweep as sweep_follow_ups
+from monque._engine.insist import beat
 from monque._engine.interrupts import Interrupts, Requests
 from monque._engine.recovery import keeps_of, prune, recover
 from monque._engine.runs import Runs
@@ -351,21 +352,15 @@ class Upkeep:
     async def _beat_completing(self) -> None:
         """The same for jobs of transactions: each alone, because it may have to wait."""
         running = [run for run in self._runs.unsettled if run.is_running]
-        completing = [(run.completion, run) for run in running if run.completion is not None]
-        overdue = [self._beat_overdue(run) for run in running if run.is_overdue]
-        await asyncio.gather(*(self._beat_completing_one(*each) for each in completing), *overdue)
+        await asyncio.gather(*(self._beat_alone(run) for run in running if run.completion or run.is_overdue))
 
-    async def _beat_completing_one(self, completion: Completion, run: Run) -> None:
-        if not await complete_in.heartbeat(completion, run, self._context.store):
+    async def _beat_alone(self, run: Run) -> None:
+        if run.completion is None:
+            is_ours = await beat(run, self._store)
+        else:
+            is_ours = await complete_in.heartbeat(run.completion, run, self._store)
+        if is_ours is False:
             self._interrupts.lose(run)
-
-    async def _beat_overdue(self, run: Run) -> None:
-        sent = elapsed()
-        with suppress(PyMongoError), limited(HEARTBEAT_LIMIT):  # the document may still be held
-            if await self._store.settler.heartbeat([run.claim]):
-                self._interrupts.lose(run)
-            else:
-                run.last_write = sent
 
     def _may_recover(self) -> bool:
         """Return whether other owners cannot look dead only because of a gap in our own contact.
