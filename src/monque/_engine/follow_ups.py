@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from pymongo.errors import PyMongoError
 
@@ -37,12 +36,8 @@ async def note_on_failure(store: Store, workers: Workers, claims: list[Claim]) -
     return [noted.get(claim.key, claim) for claim in claims]
 
 
-def store_earlier_first(run: Run, context: Context) -> None:
-    """Have the follow-up of an earlier run stored before this one settles, which may ask for another one."""
-    run.finish_with(partial(_store_earlier, run, context))
-
-
-async def _store_earlier(run: Run, context: Context, outcome: Outcome) -> Outcome | tuple[Settlement, Lost]:
+async def store_earlier(run: Run, context: Context, outcome: Outcome) -> Outcome | tuple[Settlement, Lost]:
+    """Store the follow-up of an earlier run of this job: a finisher."""
     done = await keep_trying(run, context, lambda: _store_of(run.claim, context))
     if isinstance(done, Lost):
         return Settlement.decided(run, outcome, context.store, context.bus), LOST

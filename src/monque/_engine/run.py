@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable
 from functools import partial
 
 from monque._engine.claimed import Run, Settlement
 from monque._engine.decide import Outcome
-from monque._engine.follow_ups import follow, store_earlier_first
+from monque._engine.follow_ups import follow, store_earlier
 from monque._engine.insist import insist
 from monque._engine.pauses import pause_if_asked
 from monque._engine.runs import Runs
@@ -49,7 +50,7 @@ def conclude(run: Run, outcome: Outcome, runs: Runs) -> None:
     if isinstance(outcome.error, Snooze):
         pause_if_asked(run, outcome, runs.control)
     if outcome.error is not None and FOLLOW_UP in run.claim.document:
-        store_earlier_first(run, runs.context)
+        run.finish_with(partial(store_earlier, run, runs.context))  # this run may ask for another one
     if run.is_lost:
         runs.finish(run)  # `lose` has reported it; another owner may have the job by now
     elif run.finishers:  # added by what the handler has called: `complete_in`, a report; or by a pause
@@ -103,25 +104,22 @@ def _settled(settlement: Settlement, answer: Settled | Lost, runs: Runs) -> None
     if isinstance(answer, Settled) and not is_released:
         for hear in runs.listeners:  # see `listeners_of` in `_engine/runner.py`
             hear(settlement, answer.document)
+        document = settlement.claim.document
         if settlement.transition.to is JobStatus.CANCELLED and settlement.claim.has_steps:
-            runs.continue_in_task(settlement.run, _cancel_children(settlement, runs))
+            work = cancel_children(runs.context.store, document)
+            runs.continue_in_task(settlement.run, _finish_after(work, settlement, runs))
             return
         if settlement.follow_up is not None:
-            runs.continue_in_task(settlement.run, _finish_after_follow_up(settlement, runs))
+            runs.continue_in_task(settlement.run, _finish_after(follow(settlement, runs), settlement, runs))
             return
-        if "batch" in settlement.claim.document or outcome.wait is not None:
+        if "batch" in document or outcome.wait is not None:
             _finish_after_look(settlement, runs)
             return
     runs.finish(settlement.run, settlement.transition)
 
 
-async def _cancel_children(settlement: Settlement, runs: Runs) -> None:
-    await cancel_children(runs.context.store, settlement.claim.document)
-    _finish_after_look(settlement, runs)
-
-
-async def _finish_after_follow_up(settlement: Settlement, runs: Runs) -> None:
-    await follow(settlement, runs)
+async def _finish_after(work: Awaitable[None], settlement: Settlement, runs: Runs) -> None:
+    await work
     _finish_after_look(settlement, runs)
 
 
