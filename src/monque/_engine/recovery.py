@@ -156,7 +156,7 @@ async def _take_some(
     if taken.total() > before and (len(found) == CLAIMS_AT_ONCE or elapsed() > until):
         return _MORE
     held = recovering.next_look(context.store)
-    looks = [*map(recovering.stale_at, others), *([] if held is None else [held])]
+    looks = [*(claim["until"] for claim in others), *([] if held is None else [held])]
     return min(looks, default=None)
 
 

@@ -648,7 +648,13 @@ _READ = {field.name: _BY_TYPE[str(field.type).removesuffix(" | None")] for field
 # stay for ever. With half of the 64 KiB they would not fit; with twice, fewer jobs would have a history.
 LARGEST_WITH_HISTORY = 16 * 1024 * 1024 - 64 * 1024
 
-_ENTRIES = {"$cond": [{"$isArray": "$history"}, "$history", []]}
+
+def array(field: str) -> Document:
+    """A stored array in an expression; an empty one if somebody stored something else."""
+    return {"$cond": [{"$isArray": field}, field, []]}
+
+
+_ENTRIES = array("$history")
 _HAS_ROOM = {"$lt": [{"$bsonSize": "$$ROOT"}, LARGEST_WITH_HISTORY]}
 
 

@@ -18,10 +18,12 @@ from monque._store.document import (
     attempt_of,
     attempts_of,
     cancel_of,
+    cancel_reason_of,
     claimed_at_of,
     count_of,
     duration_of,
     expires_at_of,
+    is_cancel_requested,
     is_parked,
     made_aware,
     priority_of,
@@ -89,10 +91,6 @@ def _cancelled_by(document: Mapping[str, Any]) -> Any:
     return by if by in get_args(CancelledBy) else "operator"
 
 
-def _is_requested(document: Mapping[str, Any]) -> bool:
-    return cancel_of(document).get("by") == "operator"
-
-
 # Each is read when somebody asks for it, and then known.
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "id": itemgetter("_id"),
@@ -124,11 +122,11 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "traceparent": lambda document: text_of(document, "traceparent"),
     "expires_at": expires_at_of,
     "stuck_since": stuck_since,
-    "cancel_requested": _is_requested,
+    "cancel_requested": is_cancel_requested,
     "cancel_requested_at": lambda document: (
-        time_of(cancel_of(document), "at") if _is_requested(document) else None
+        time_of(cancel_of(document), "at") if is_cancel_requested(document) else None
     ),
-    "cancel_reason": lambda document: text_of(cancel_of(document), "reason"),
+    "cancel_reason": cancel_reason_of,
     "cancelled_by": _cancelled_by,
     "enqueued": lambda _: None,
     "progress": progress_of,

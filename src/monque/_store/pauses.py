@@ -27,7 +27,7 @@ from pymongo.errors import DuplicateKeyError, OperationFailure
 
 from monque._connect.deadlines import limited
 from monque._store import decoding
-from monque._store.document import Document, duration_of, milliseconds, text_of, time_of
+from monque._store.document import Document, array, duration_of, milliseconds, text_of, time_of
 from monque._values.options import Keep
 from monque._values.views import Pause
 
@@ -167,8 +167,8 @@ class ControlDocument:
 
     async def begin_use(self, name: str) -> Settings:
         """Note that the collection is used for this, beside what it is used for already."""
-        stored = {"$cond": [{"$isArray": "$uses"}, "$uses", []]}
-        return await self._write([{"$set": {"uses": {"$setUnion": [stored, [{"$literal": name}]]}}}])
+        uses = {"$setUnion": [array("$uses"), [{"$literal": name}]]}
+        return await self._write([{"$set": {"uses": uses}}])
 
     async def keep(self, keeps: Mapping[str, Keep], served: Collection[str]) -> Settings:
         """Note how long an instance that serves these names keeps their finished jobs.
@@ -191,9 +191,8 @@ class ControlDocument:
             ]
         }
         stay = {"$or": [{"$not": [{"$in": ["$$each.name", {"$literal": list(served)}]}]}, others]}
-        stored = {"$cond": [{"$isArray": "$keep"}, "$keep", []]}
         ours = [{"name": {"$literal": name}, **ages, "at": "$$NOW"} for name, ages in said.items()]
-        kept = {"$filter": {"input": stored, "as": "each", "cond": stay}}
+        kept = {"$filter": {"input": array("$keep"), "as": "each", "cond": stay}}
         return await self._write([{"$set": {"keep": {"$concatArrays": [kept, ours]}}}])
 
     async def resume(self, name: str | None, now: datetime) -> tuple[Settings, bool]:
@@ -230,10 +229,10 @@ class ControlDocument:
             return Round(None)
         return Round(text_of(after, "after")) if after is not None and after.get("by") == turn else None
 
-    async def swept(self, of: str, after: str | None, name: str | None = None) -> None:
+    async def swept(self, of: str, after: str | None) -> None:
         """Note behind which key the next round goes on; None for the first key."""
         with limited():
-            await self._collection.update_one(_sweep(of, name), {"$set": {"after": after}})
+            await self._collection.update_one(_sweep(of, None), {"$set": {"after": after}})
 
     async def _write(self, stages: list[Document]) -> Settings:
         try:
@@ -328,8 +327,7 @@ def _named(name: str) -> Document:
 
 def _filtered(*conditions: Document) -> Document:
     """The entries that meet all conditions; none if the stored value is not an array."""
-    entries = {"$cond": [{"$isArray": "$paused"}, "$paused", []]}
-    return {"$filter": {"input": entries, "as": "each", "cond": {"$and": [*conditions]}}}
+    return {"$filter": {"input": array("$paused"), "as": "each", "cond": {"$and": [*conditions]}}}
 
 
 def _kept(*, besides: str | None = None) -> Document:

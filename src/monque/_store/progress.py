@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from monque._store.document import LARGEST_WITH_HISTORY, Claim, Document, time_of
+from monque._store.document import LARGEST_WITH_HISTORY, Claim, Document, array, time_of
+from monque._store.transitions.run import ALIVE_NOW
 from monque._store.transitions.transition import Transition, by_id, owned
 from monque._values.history import MOST_LINES, LogLine, Progress, Report, as_amount
 from monque._values.status import JobStatus
 
-_ALIVE = dict.fromkeys(("lastHeartbeat", "lockedAt", "updatedAt"), "$$NOW")
 _OWN = "$$own.log"
-_LINES = {"$cond": [{"$isArray": "$log"}, "$log", []]}
-_KEPT = {"$slice": [{"$concatArrays": [_LINES, _OWN]}, -MOST_LINES]}
+_KEPT = {"$slice": [{"$concatArrays": [array("$log"), _OWN]}, -MOST_LINES]}
 # A document must stay small enough to be settled and claimed: without room, no line is added.
 _HAS_ROOM = {"$lt": [{"$add": [{"$bsonSize": "$$ROOT"}, {"$bsonSize": {"log": _OWN}}]}, LARGEST_WITH_HISTORY]}
 _LOG = {
@@ -33,7 +32,7 @@ def report(claims: Sequence[Claim], reports: Sequence[Report]) -> Transition:
         then=[
             {
                 "$set": {
-                    **_ALIVE,
+                    **ALIVE_NOW,
                     "progress": {"$let": {"vars": {"own": own}, "in": _PROGRESS}},
                     "log": {"$let": {"vars": {"own": own}, "in": _LOG}},
                 }

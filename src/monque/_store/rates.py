@@ -22,7 +22,7 @@ from pymongo.errors import OperationFailure
 
 from monque._connect.deadlines import limited
 from monque._store import decoding
-from monque._store.document import Claim, Document, milliseconds
+from monque._store.document import Claim, Document, array, milliseconds
 from monque._store.pauses import SUFFIX, is_unreadable
 from monque._store.store import Store
 from monque._time.clock import elapsed
@@ -127,7 +127,6 @@ def _asked(rate: Rate, want: int, late: int) -> list[Document]:
     part, lasts = _part(per), per + _part(per)
     now = {"$toLong": "$$NOW"}
     begin = {"$toDate": {"$subtract": [now, {"$mod": [now, Int64(part)]}]}}
-    stored = {"$cond": [{"$isArray": "$starts"}, "$starts", []]}
     end = {"$add": ["$$this.at", Int64(lasts), {"$ifNull": ["$$this.late", patience(rate)]}]}
     # Others may have asked by another count lately: the smaller one counts.
     most = {"$min": [rate.count, {"$min": "$starts.of"}]}
@@ -145,7 +144,7 @@ def _asked(rate: Rate, want: int, late: int) -> list[Document]:
     added = {"$let": {"vars": {"here": here}, "in": {"$concatArrays": [others, [entry]]}}}
     is_given = {"$gt": ["$given", 0]}
     return [
-        {"$set": {"starts": {"$filter": {"input": stored, "cond": {"$gt": [end, "$$NOW"]}}}}},
+        {"$set": {"starts": {"$filter": {"input": array("$starts"), "cond": {"$gt": [end, "$$NOW"]}}}}},
         {"$set": {"given": {"$toInt": {"$min": [want, free]}}}},
         {"$set": {"starts": {"$cond": [is_given, added, "$starts"]}}},
         {

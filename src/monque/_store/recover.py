@@ -71,12 +71,6 @@ def is_stale(claim: Document) -> bool:
     return claim["stale"] is True
 
 
-def stale_at(claim: Document) -> datetime:
-    """The time at which the owner of a claim will have been silent for too long."""
-    at: datetime = claim["until"]
-    return at
-
-
 def is_long_stale(claim: Document, store: Store) -> bool:
     """Return whether its owner would have sent a heartbeat, also if the database was away a moment ago."""
     at = claim["until"]  # a date that Python cannot hold is very old

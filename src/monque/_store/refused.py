@@ -82,12 +82,12 @@ async def change_one(
     query: Document,
     update: Document | list[Document],
     *,
-    changed: Document | None = None,
+    changed: Document,
 ) -> D | None:
     """Change one job and return it as it is after that; None if the query matches nothing.
 
-    *changed* matches the job after the change. Where it is given, a change counts also if the driver's first
-    try was applied and its second one failed.
+    *changed* matches the job after the change, which counts also if the driver's first try was applied and
+    its second one failed.
 
     Raises:
         UnreadableError: It is changed, and cannot be decoded.
@@ -101,10 +101,8 @@ async def change_one(
     except WriteConcernError:
         raise
     except OperationFailure:
-        result = await collection.update_one(query, update)
-        if changed is None and not result.matched_count:
-            return None
-        return await decoding.find_one(collection, changed or {"_id": query["_id"]})
+        await collection.update_one(query, update)
+        return await decoding.find_one(collection, changed)
 
 
 def report_unclaimable(job_id: Any, why: str) -> None:

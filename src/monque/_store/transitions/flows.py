@@ -17,7 +17,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Literal
 
-from monque._store.document import PARKED, Claim, Document
+from monque._store.document import PARKED, Claim, Document, array
 from monque._store.transitions.run import ALIVE
 from monque._store.transitions.transition import (
     NOT_REQUESTED,
@@ -35,8 +35,7 @@ from monque._values.status import JobStatus
 # then kills its process would never be given up. No count of failures is as low as this.
 _NOT_OVER = -1
 
-_STEPS = {"$cond": [{"$isArray": "$steps"}, "$steps", []]}
-_SIGNALS = {"$cond": [{"$isArray": "$signals"}, "$signals.n", []]}
+STEPS = array("$steps")
 LAST_CRASH = {
     "$cond": [
         {"$eq": [{"$type": "$lastCrash"}, "object"]},
@@ -70,11 +69,9 @@ def record_steps(claim: Claim, entries: Sequence[Document]) -> Transition:
 
     If the answer to an earlier try was lost, one of the names is there, and nothing is written twice.
     """
-    stored, crash = claim.document.get("steps", []), claim.document.get("lastCrash")
-    is_list = isinstance(stored, list)  # else somebody stored it, and a `$push` would fail for ever
-    fields: Document = {"failCount": 0} if is_list else {"failCount": 0, "steps": list(entries)}
-    if isinstance(crash, dict):
-        fields["lastCrash.failCount"] = _NOT_OVER
+    # Else somebody stored it, and a `$push` would fail for ever.
+    is_list = isinstance(claim.document.get("steps", []), list)
+    fields = no_failures(claim) if is_list else {**no_failures(claim), "steps": list(entries)}
     return Transition(
         to=JobStatus.PROCESSING,
         when={
@@ -87,6 +84,13 @@ def record_steps(claim: Claim, entries: Sequence[Document]) -> Transition:
             **ALIVE,
         },
     )
+
+
+def no_failures(claim: Claim) -> Document:
+    """The fields by which the failures of a job that has done a step are counted from 0 again."""
+    if isinstance(claim.document.get("lastCrash"), dict):
+        return {"failCount": 0, "lastCrash.failCount": _NOT_OVER}
+    return {"failCount": 0}
 
 
 def hold(claim: Claim, name: str) -> Transition:
@@ -116,7 +120,7 @@ def _suspend(
     fields: Document = {"status": "pending", "settledAttempt": attempt, "lastCrash": LAST_CRASH}
     if wait.is_new:
         entry = {"n": {"$literal": wait.name}, "k": wait.kind, "at": "$$NOW", "ms": ran}
-        fields["steps"] = {"$concatArrays": [_STEPS, [entry if until is None else {**entry, "until": until}]]}
+        fields["steps"] = {"$concatArrays": [STEPS, [entry if until is None else {**entry, "until": until}]]}
         fields["failCount"] = 0
     else:
         fields["steps"] = _longer(wait, ran, until)
@@ -130,7 +134,7 @@ def _suspend(
     else:
         signal = {"$literal": wait.signal}
         parked = {"why": "signal", "key": signal, "since": "$$NOW"}
-        is_there = {"$in": [signal, _SIGNALS]}
+        is_there = {"$in": [signal, {"$cond": [{"$isArray": "$signals"}, "$signals.n", []]}]}
         fields["nextRunAt"] = {"$cond": [is_there, "$$NOW", {"$min": times}]}
         fields["parked"] = {"$cond": [is_there, "$$REMOVE", parked]}
     return Transition(
@@ -145,9 +149,14 @@ def _longer(wait: Waiting, ran: int, until: Any) -> Document:
     fields: Document = {"ms": {"$add": [counter("$$this.ms"), ran]}}
     if wait.batch is not None:  # its entry was made before the jobs were stored
         fields |= {"jobs": wait.jobs} if until is None else {"jobs": wait.jobs, "until": until}
-    more = {"$mergeObjects": ["$$this", fields]}
-    is_it = {"$eq": ["$$this.n", {"$literal": wait.name}]}
-    return {"$map": {"input": _STEPS, "in": {"$cond": [is_it, more, "$$this"]}}}
+    return changed_entry(wait.name, fields)
+
+
+def changed_entry(name: str, fields: Document) -> Document:
+    """The steps, in which the entry of this name has these fields, too; they may be made of `$$this`."""
+    is_it = {"$eq": ["$$this.n", {"$literal": name}]}
+    changed = {"$cond": [is_it, {"$mergeObjects": ["$$this", fields]}, "$$this"]}
+    return {"$map": {"input": STEPS, "in": changed}}
 
 
 def end_jobs(claim: Claim, name: str, letters: str | None) -> Transition:

@@ -38,6 +38,7 @@ from monque._store.transitions.transition import (
     counter,
     ending,
     owned,
+    plain_ending,
     rounded,
 )
 from monque._values.history import HistoryEntry
@@ -166,11 +167,7 @@ def park(claim: Claim) -> Transition:
     return Transition(
         to=JobStatus.PENDING,
         when=same_schedule(claim),
-        then={
-            "$set": {"status": "pending", "nextRunAt": PARKED, "settledAttempt": claim.attempt},
-            "$unset": NO_CLAIM,
-            "$currentDate": {"updatedAt": True},
-        },
+        then=plain_ending({"status": "pending", "nextRunAt": PARKED, "settledAttempt": claim.attempt}),
         step="parked",
     )
 

@@ -39,10 +39,9 @@ from monque._store.document import (
 from monque._store.transitions.calls import run_again
 from monque._store.transitions.occurrences import same_schedule
 from monque._store.transitions.transition import (
+    CRASH_FIELDS,
     FORGET_OLD_CRASHES,
     MOVE_COUNTS,
-    NO_CLAIM,
-    NO_CRASHES,
     REQUESTED,
     Transition,
     by_id,
@@ -50,6 +49,7 @@ from monque._store.transitions.transition import (
     ending,
     may_end,
     owned,
+    plain_ending,
     rounded,
     said_by,
 )
@@ -76,12 +76,15 @@ def claim(*, instance_id: str, heartbeat_interval: timedelta) -> Transition:
             },
             "$inc": {"attempt": 1},
             # `claimedAt` says since when the job runs; heartbeats move the others.
-            "$currentDate": dict.fromkeys(("claimedAt", "lockedAt", "lastHeartbeat", "updatedAt"), True),
+            "$currentDate": dict.fromkeys(("claimedAt", *_BEAT), True),
         },
     )
 
 
-ALIVE: Document = {"$currentDate": {"lastHeartbeat": True, "lockedAt": True, "updatedAt": True}}
+_BEAT = ("lastHeartbeat", "lockedAt", "updatedAt")
+ALIVE: Document = {"$currentDate": dict.fromkeys(_BEAT, True)}
+ALIVE_NOW: Document = dict.fromkeys(_BEAT, "$$NOW")
+"""The same fields for a pipeline."""
 
 
 def heartbeat(claim: Claim) -> Transition:
@@ -125,15 +128,11 @@ def complete(claim: Claim, *, ran: float = 0.0, kept: Kept | None = None) -> Tra
 def _complete(claimed_by: str, attempt: int, ran: int, had_trouble: bool, keyed: bool) -> Transition:
     # Each field in `$unset` takes the server about a microsecond, even if the document lacks it. Only owners
     # of a claim and recovery write these fields, so if the claim lacks them, so does the document.
-    trouble = {**NO_CRASHES, "failReason": ""} if had_trouble else {}
+    trouble = (*CRASH_FIELDS, "failReason") if had_trouble else ()
     return Transition(
         to=JobStatus.COMPLETED,
         when=may_end(claimed_by, attempt, keyed),
-        then={
-            "$set": {"status": "completed", "settledAttempt": attempt},
-            "$unset": {**NO_CLAIM, **trouble},
-            "$currentDate": {"updatedAt": True},
-        },
+        then=plain_ending({"status": "completed", "settledAttempt": attempt}, trouble),
         ran=timedelta(milliseconds=ran),
     )
 
@@ -257,11 +256,7 @@ def _release(claimed_by: str, attempt: int) -> Transition:
     return Transition(
         to=JobStatus.PENDING,
         when=owned(claimed_by, attempt),
-        then={
-            "$set": {"status": "pending", "settledAttempt": attempt},
-            "$unset": NO_CLAIM,
-            "$currentDate": {"updatedAt": True},
-        },
+        then=plain_ending({"status": "pending", "settledAttempt": attempt}),
     )
 
 
@@ -289,11 +284,7 @@ def refuse(instance_id: str) -> Transition:
     return Transition(
         to=JobStatus.PENDING,
         when={"status": "processing", "claimedBy": instance_id},
-        then={
-            "$set": {"status": "pending"},
-            "$unset": {**NO_CLAIM, "parked": "", "turn": ""},
-            "$currentDate": {"updatedAt": True},
-        },
+        then=plain_ending({"status": "pending"}, ["parked", "turn"]),
     )
 
 
@@ -364,11 +355,7 @@ def _cancel_asked(claimed_by: str, attempt: int) -> Transition:
     return Transition(
         to=JobStatus.CANCELLED,
         when=owned(claimed_by, attempt),
-        then={
-            "$set": {"status": "cancelled", "settledAttempt": attempt},
-            "$unset": {**NO_CLAIM, "again": "", "signals": ""},
-            "$currentDate": {"updatedAt": True},
-        },
+        then=plain_ending({"status": "cancelled", "settledAttempt": attempt}, ["again", "signals"]),
     )
 
 

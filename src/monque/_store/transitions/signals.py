@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from monque._store.document import Claim, Document, size_of
+from monque._store.document import Claim, Document, array, size_of
+from monque._store.transitions.flows import STEPS, changed_entry, no_failures
+from monque._store.transitions.run import ALIVE_NOW
 from monque._store.transitions.transition import Transition, owned
 from monque._values.status import JobStatus
 
 # The signals that nobody has received: their number, and their bytes together. They are read with each claim.
 _MOST, _LARGEST = 100, 1024 * 1024
 
-# Others may have written the fields: anything but an array counts as an empty one.
-_SIGNALS: Document = {"$cond": [{"$isArray": "$signals"}, "$signals", []]}
-_STEPS: Document = {"$cond": [{"$isArray": "$steps"}, "$steps", []]}
+_SIGNALS = array("$signals")
 
 
 def signal(name: str, value: Any, *, id: str | None = None) -> Transition:  # noqa: A002 - as users give it
@@ -50,7 +50,7 @@ def signal(name: str, value: Any, *, id: str | None = None) -> Transition:  # no
 def refusals(value: Any, id: str | None) -> dict[str, Document]:  # noqa: A002
     """The reasons of an active job to take no such signal, as expressions that can be asked for, too."""
     size_then = {"$add": [{"$bsonSize": {"signals": _SIGNALS}}, size_of({"v": value})]}
-    ids = [{"$map": {"input": array, "in": "$$this.id"}} for array in (_SIGNALS, _STEPS)]
+    ids = [{"$map": {"input": array, "in": "$$this.id"}} for array in (_SIGNALS, STEPS)]
     return {
         "recurring": {"$gt": ["$repeatInterval", None]},
         "full": {"$or": [{"$gte": [{"$size": _SIGNALS}, _MOST]}, {"$gt": [size_then, _LARGEST]}]},
@@ -71,15 +71,12 @@ def receive(claim: Claim, name: str, signal: str, *, is_new: bool, is_late: bool
     steps, rest = (
         {"$let": {"vars": {"place": place}, "in": each}} for each in (_over(name, is_new), _rest())
     )
-    alive = dict.fromkeys(("lastHeartbeat", "lockedAt", "updatedAt"), "$$NOW")
-    counts: Document = {"failCount": 0} if is_new else {}
-    if is_new and isinstance(claim.document.get("lastCrash"), dict):
-        counts["lastCrash.failCount"] = -1  # as `record_steps` does
+    counts = no_failures(claim) if is_new else {}
     return Transition(
         to=JobStatus.PROCESSING,
         when={**owned(claim.claimed_by, claim.attempt), **waiting, **there},
         # Two stages: the second one removes what the first one has received.
-        then=[{"$set": {"steps": steps, **counts, **alive}}, {"$set": {"signals": rest}}],
+        then=[{"$set": {"steps": steps, **counts, **ALIVE_NOW}}, {"$set": {"signals": rest}}],
     )
 
 
@@ -90,11 +87,8 @@ def _over(name: str, is_new: bool) -> Document:
     over = {"$let": {"vars": {"taken": {"$arrayElemAt": [_SIGNALS, "$$place"]}}, "in": end}}
     if is_new:
         made = {"n": {"$literal": name}, "k": "signal", "at": "$$NOW"}
-        return {"$concatArrays": [_STEPS, [{"$mergeObjects": [made, over]}]]}
-    is_it = {"$eq": ["$$this.n", {"$literal": name}]}
-    return {
-        "$map": {"input": _STEPS, "in": {"$cond": [is_it, {"$mergeObjects": ["$$this", over]}, "$$this"]}}
-    }
+        return {"$concatArrays": [STEPS, [{"$mergeObjects": [made, over]}]]}
+    return changed_entry(name, over)
 
 
 def _rest() -> Document:
