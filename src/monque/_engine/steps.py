@@ -150,8 +150,8 @@ class Flow:
         """By name, also those of a kind that only a later version knows: the name is taken."""
         self._used: set[str] = set()
         """The names of this run. That of a function that raised is taken out again."""
-        self._size: int | None = None
-        """The bytes of all stored values; unknown until the first step is stored."""
+        self._sizes: dict[str, int] = {}
+        """The bytes of the stored values, by name; those in the claim are measured when a step is done."""
         self._in_flight = 0
         self._wait: Waiting | None = None
         self._noted_in: asyncio.Task[Any] | None = None
@@ -182,9 +182,7 @@ class Flow:
         """See `Job.step`."""
         if not callable(fn):
             raise ConfigurationError(f"a step is given what it calls, and then the arguments; got {fn!r}")
-        codec = _codec_for(
-            returned_type(fn)
-        )  # before the call: a type that cannot be rebuilt is an error now
+        codec = _codec_for(returned_type(fn))  # a type that cannot be rebuilt is an error before the call
         step = check_label("the name of a step", name)
         if (entry := await self._open(step, "step")) is None:
             call = partial(fn, *args, **kwargs)
@@ -270,7 +268,7 @@ class Flow:
         run = self._run
         ended = await self._owned(partial(end_wait, self._context.store.collection, run.claim, name, change))
         if isinstance(ended, dict):
-            run.claim, self._size = with_received(run.claim, ended, signal), None
+            run.claim = with_received(run.claim, ended, signal)
             self._tell([ended])
             return ended
         return None
@@ -396,6 +394,8 @@ class Flow:
                 yield
         except BaseException:
             self._used.discard(name)
+            if name not in self._stored:
+                self._sizes.pop(name, None)
             raise
         finally:
             self._in_flight -= 1
@@ -417,19 +417,23 @@ class Flow:
             StepError: It is too large.
         """
         value = encode(result, job_name=self._run.worker.name, what=f"value of {kind} {name!r}")
-        self._size = self._check_size(kind, name, _size(value))
+        size = _size(value)
+        self._check_size(kind, name, size)
+        self._sizes[name] = size
         took = min(round((time.perf_counter() - began) * 1000), LARGEST_INT32)
         return {"n": name, "k": kind, "at": self._context.store.clock.now(), "ms": took, "v": value}
 
-    def _check_size(self, kind: StepKind, name: str, size: int) -> int:
-        """The bytes of all stored values with this one; refuse it if it is too large."""
+    def _check_size(self, kind: StepKind, name: str, size: int) -> None:
+        """Refuse a value that is too large, alone or with those of all other steps."""
         options = self._context.store.options
-        if self._size is None:
-            self._size = sum(_size(entry["v"]) for entry in self._stored.values() if "v" in entry)
+        for each, entry in self._stored.items():
+            if "v" in entry and each not in self._sizes:
+                self._sizes[each] = _size(entry["v"])
+        whole = size + sum(of for each, of in self._sizes.items() if each != name)
         for limit, option, of in (
             # The states of jobs are no value of the user's: they only have to fit beside the steps.
             (options.max_result_size, "max_result_size", 0 if kind == "jobs" else size),
-            (options.max_steps_size, "max_steps_size", self._size + size),
+            (options.max_steps_size, "max_steps_size", whole),
         ):
             if of > limit:
                 has = f"value of {kind} {name!r} has {size:,}"
@@ -441,12 +445,6 @@ class Flow:
                     "return its id",
                     name,
                 )
-        return self._size + size
-
-    def withdraw(self, entry: Document | None) -> None:
-        """Count the value of an entry no more, if that was not stored."""
-        if entry is not None and entry["n"] not in self._stored and self._size is not None:
-            self._size -= _size(entry["v"])
 
     async def _write(self, entries: list[Document]) -> list[None]:
         """Store steps that are done."""

@@ -44,7 +44,6 @@ class Record(Protocol):
     """The steps of a run, as a transaction needs them; see `Flow`."""
 
     def entry(self, name: str, kind: StepKind, began: float, result: Any) -> Document: ...
-    def withdraw(self, entry: Document | None) -> None: ...
     def done(self, entries: list[Document]) -> None: ...
     def error(self, message: str, step: str | None = None) -> StepError: ...
     def lost(self) -> ClaimLostError: ...
@@ -101,7 +100,7 @@ class Transaction:
         majority, primary = WriteConcern("majority"), ReadPreference.PRIMARY
         self.run.held_since = elapsed()
         await session.start_transaction(write_concern=majority, read_preference=primary)
-        began, entry = time.perf_counter(), None
+        began = time.perf_counter()
         try:
             await self._write(hold(self.run.claim, self.name), session)
             result = await self.call(session)
@@ -113,7 +112,6 @@ class Transaction:
             await self._write(record_steps(self.run.claim, [entry]), session)
             return await to_the_end(self._commit(session, entry, sent))
         except BaseException:
-            self.flow.withdraw(entry)
             if session.in_transaction:
                 await to_the_end(session.abort_transaction())
             raise

@@ -109,18 +109,11 @@ def handlers_during(seconds: float, runs: Iterable[Run]) -> list[Handling]:
     return found
 
 
-def describe_stall(seconds: float, handlers: Sequence[Handling]) -> str:
+def describe_stall(seconds: float, handlers: Sequence[Handling], *, is_over: bool = True) -> str:
     """Tell for how long the loop stood still, which handlers ran then, and what to do about it."""
-    return _described(f"the event loop stood still for {seconds:.1f} s: no other handler went on", handlers)
-
-
-def describe_block(seconds: float, handlers: Sequence[Handling]) -> str:
-    """The same of a loop that stands still, while a thread sends its heartbeats."""
     told = f"the event loop has stood still for {seconds:.1f} s: a thread sends the heartbeats of its jobs"
-    return _described(told, handlers)
-
-
-def _described(told: str, handlers: Sequence[Handling]) -> str:
+    if is_over:
+        told = f"the event loop stood still for {seconds:.1f} s: no other handler went on"
     if not handlers:
         return f"{told}; no async handler ran: something else blocked this process, or the machine is busy"
     longest = sorted(handlers, key=lambda handler: handler.seconds, reverse=True)
@@ -206,7 +199,7 @@ class Upkeep:
             context.store,
             runs.all,
             lambda: self._stalls.ticked,
-            lambda still: describe_block(still, handlers_during(still, runs.unsettled)),
+            lambda still: describe_stall(still, handlers_during(still, runs.unsettled), is_over=False),
         )
         self.sweeps: list[tuple[UseName, Callable[[], Awaitable[object]]]] = [
             ("parked", runs.batches.sweep),
