@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from pymongo.errors import OperationFailure, PyMongoError
+from pymongo.errors import PyMongoError
 
 from monque._connect.deadlines import limited
 from monque._engine.context import Context
@@ -16,7 +16,7 @@ from monque._store import batches
 from monque._store.batching import Batching
 from monque._store.document import Document
 from monque._store.job import to_job
-from monque._values.errors import AggregationTimeoutError, ConfigurationError
+from monque._values.errors import AggregationTimeoutError
 from monque._values.events import BatchEnded, JobCancelled
 
 
@@ -54,23 +54,15 @@ class Batches:
                 self._on_woken(name)
         return [None] * len(ended)
 
-    async def sweep(self) -> bool:
+    async def sweep(self) -> None:
         """Look at batches that jobs wait for, if it is this instance's turn."""
         control = self._store.control
         if (turn := await control.may_sweep("batches")) is not None:
-            try:
-                woken, last = await batches.sweep(self._store, turn.after, self._tell)
-                if last != turn.after:
-                    await control.swept("batches", last)
-            except OperationFailure:
-                # Somebody may have dropped an index: it is there for the next sweep.
-                if self._store.options.create_indexes:
-                    with suppress(ConfigurationError):
-                        await self._store.create_indexes()
-                raise
+            woken, last = await batches.sweep(self._store, turn.after, self._tell)
+            if last != turn.after:
+                await control.swept("batches", last)
             for name in woken:
                 self._on_woken(name)
-        return True
 
     async def _look(self, labels: list[str]) -> Sequence[None]:
         await asyncio.gather(*map(self._look_at, set(labels)))

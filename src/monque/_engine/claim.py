@@ -144,7 +144,7 @@ class Claiming:
         self._claimer = context.store.claimer
         self._chooser = self._claimer.chooser
         self._contact = contact
-        self._repair = repair
+        self.repair = repair
         self.bell = Bell(context.store.clock)
         self.listening = Listening(context, self.on_hint, contact, repair.restore)
         self.closing = asyncio.Event()
@@ -176,7 +176,7 @@ class Claiming:
                 self._contact.failed(error)
                 self._context.report_failure("looking for work", error)
                 if isinstance(error, OperationFailure):
-                    await self._repair.restore()
+                    await self.repair.restore()
                 await happens(self.closing, backoff.next())
                 continue
             backoff.reset()
@@ -287,7 +287,7 @@ class Claiming:
         return admitted
 
     def _make_limits(self) -> Limits:
-        repair, ring, give_back = self._repair.restore, self.bell.ring, self.give_back
+        repair, ring, give_back = self.repair.restore, self.bell.ring, self.give_back
         limits = Limits(self._context, self._workers, self._may_start, give_back, repair, ring, self.lines)
         self._capacity.limit_by(limits)
         self._runs.listeners += (limits.on_settled,)

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import NamedTuple
 
-from pymongo.errors import PyMongoError
+from pymongo.errors import OperationFailure, PyMongoError
 
 from monque._connect.contact import Contact
 from monque._connect.deadlines import limited
@@ -201,7 +201,7 @@ class Upkeep:
             lambda: self._stalls.ticked,
             lambda still: describe_stall(still, handlers_during(still, runs.unsettled), is_over=False),
         )
-        self.sweeps: list[tuple[UseName, Callable[[], Awaitable[object]]]] = [
+        self.sweeps: list[tuple[UseName, Callable[[], Awaitable[None]]]] = [
             ("parked", runs.batches.sweep),
             ("follow_up", partial(sweep_follow_ups, context.store, runs.owner.on_put_back)),
             ("parked", claiming.lines.sweep),
@@ -278,7 +278,14 @@ class Upkeep:
             await happens(self.over, _varied(SWEEP_INTERVAL))
             for use, sweep in self.sweeps:
                 if not self.over.is_set() and self._store.uses.is_noted(use):
-                    await self._do("the sweep", sweep)
+                    await self._do("the sweep", partial(self._sweep, sweep))
+
+    async def _sweep(self, sweep: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await sweep()
+        except OperationFailure:  # somebody may have dropped an index: it is there for the next sweep
+            await self._claiming.repair.restore()
+            raise
 
     async def survey(self) -> None:
         """Count the waiting jobs again and again for observers; at the end, say that nothing is known."""
