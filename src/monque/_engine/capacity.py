@@ -295,7 +295,7 @@ class Capacity:
         if waited > self._longest_wait:
             self._longest_wait = waited
         if held.claim.priority or self._shares.is_counting:
-            self._shares.of(name).started(urgent=held.claim.priority > 0, is_aged=held.is_aged)
+            self._shares.of(name).started(urgent=held.claim.priority > 0, by_age=held.by_age)
 
     def skip(self, held: Held) -> None:
         """A job leaves its line and is settled without a call of its handler, which takes no time.
@@ -347,8 +347,8 @@ class Capacity:
         if not self._urgent or (urgent := self._first(self._urgent.get(name, ()))) is None:
             return oldest
         if self._shares.of(name).is_turn_of_oldest:
-            aged = self._first(sorted((each for each in self._urgent[name] if each.is_aged), key=_age))
-            return min(filter(None, (oldest, aged)), key=_age, default=urgent)
+            by_age = self._first(sorted((each for each in self._urgent[name] if each.by_age), key=_age))
+            return min(filter(None, (oldest, by_age)), key=_age, default=urgent)
         return urgent
 
     def _next_of_all(self, bound: Bound) -> Held | None:
@@ -358,7 +358,7 @@ class Capacity:
         ready = [held for held in ready if self.may_start(held.worker)]
         # All names have one share here: each has offered its oldest job if it is the turn of that.
         if self._urgent and self._shares.is_turn_of_oldest:
-            ready = [held for held in ready if not held.claim.priority or held.is_aged] or ready
+            ready = [held for held in ready if not held.claim.priority or held.by_age] or ready
             return min(ready, key=_age, default=None)
         return min(ready, key=_rank, default=None)
 

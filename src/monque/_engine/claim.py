@@ -215,7 +215,7 @@ class Claiming:
         claimed = self._runs.new(poll.claimed)  # first of all: nobody may release or park what runs here
         admitted = await self._admit(claimed, poll.sent)
         if admitted:
-            self._runs.take(admitted, sent=poll.sent, aged=poll.aged)
+            self._runs.take(admitted, sent=poll.sent, by_age=poll.by_age)
         if self._limits is not None:
             await self._limits.release()  # after the others have started: rates give no time
         if self.closing.is_set():  # `_admit` has released what it was given

@@ -77,7 +77,7 @@ class Held:
     """The observers and tracers at the time of the claim; None if there are none."""
     earlier: Key | None
     """The attempt before this one, if it was still being settled here when this one was claimed."""
-    is_aged: bool = False
+    by_age: bool = False
     """It was claimed for its age, whatever its priority is."""
 
 

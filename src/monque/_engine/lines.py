@@ -81,7 +81,7 @@ class Lines:
         with_turn: dict[str, list[Claim]] = {}
         wanting: list[Wanting] = []
         for claim in claims:
-            place = lines.place_if_told(worker, claim.document)
+            place = lines.place_if_known(worker, claim.document)
             if place is None:
                 admitted.append(claim)  # where there should be one, `InLine` lets it fail
             elif place.line == line_of_turn(claim.document):

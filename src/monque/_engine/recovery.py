@@ -155,8 +155,8 @@ async def _take_some(
     # Without progress the next read would find the same jobs.
     if taken.total() > before and (len(found) == CLAIMS_AT_ONCE or elapsed() > until):
         return _MORE
-    held = recovering.next_look(context.store)
-    looks = [*(claim["until"] for claim in others), *([] if held is None else [held])]
+    next_look = recovering.next_look(context.store)
+    looks = [*(claim["until"] for claim in others), *([] if next_look is None else [next_look])]
     return min(looks, default=None)
 
 
@@ -175,9 +175,9 @@ async def _put_back(found: list[Document], taken: _Taken, context: Context, unti
     Those that a transaction has held come first, and each alone.
     """
     store = context.store
-    found = sorted(found, key=lambda job: not recovering.is_held(store, job))
-    held = sum(recovering.is_held(store, job) for job in found)
-    single = max(_MOST_LINES - taken[_PUT_BACK], held)
+    found = sorted(found, key=lambda job: not recovering.has_conflict(store, job))
+    conflicts = sum(recovering.has_conflict(store, job) for job in found)
+    single = max(_MOST_LINES - taken[_PUT_BACK], conflicts)
     await _put_back_each(found[:single], taken, context, until)
     if elapsed() > until:
         return

@@ -145,10 +145,10 @@ class Runs:
         known = self.all if self.earlier is None else self.claims
         return [claim for claim in claims if claim.key not in known]
 
-    def take(self, claims: Sequence[Claim], *, sent: float, aged: frozenset[bytes] = frozenset()) -> None:
+    def take(self, claims: Sequence[Claim], *, sent: float, by_age: frozenset[bytes] = frozenset()) -> None:
         """Start claimed jobs as far as there are slots, urgent ones and then the oldest first; hold the rest.
 
-        *aged* has the keys of those that were claimed for their age, whatever their priority is.
+        *by_age* has the keys of those that were claimed for their age, whatever their priority is.
         """
         if len(claims) > 1:  # a single claim is no prefetch, so its size does not matter
             one = random.choice(claims)  # noqa: S311 - it stands for all
@@ -161,8 +161,8 @@ class Runs:
             if worker is None:  # somebody has changed the name by hand since the job was chosen
                 continue
             earlier = self._earlier(key) if key[1] > 1 else None
-            is_aged = claim.priority > 0 and key[0] in aged
-            self.all[key] = held = Held(claim, worker, sent, now, audience, earlier, is_aged)
+            is_by_age = claim.priority > 0 and key[0] in by_age
+            self.all[key] = held = Held(claim, worker, sent, now, audience, earlier, is_by_age)
             waiting.append(held)
         self.capacity.hold(waiting)
         if self.all:

@@ -442,9 +442,9 @@ class Share:
         """Return whether the next job to start is the oldest one, whatever its priority."""
         return self.urgent_starts >= ONE_OF - 1
 
-    def started(self, *, urgent: bool, is_aged: bool = False) -> None:
-        """A job has started: an *urgent* one, unless it *is_aged* and has this turn, or another one."""
-        if urgent and not (is_aged and self.is_turn_of_oldest):
+    def started(self, *, urgent: bool, by_age: bool = False) -> None:
+        """A job has started: an *urgent* one, unless it has the turn of the oldest (*by_age*), or another one."""
+        if urgent and not (by_age and self.is_turn_of_oldest):
             self.urgent_starts = min(self.urgent_starts + 1, _MOST_REMEMBERED)
         else:
             self.urgent_starts = max(self.urgent_starts - (ONE_OF - 1), 0)
@@ -585,7 +585,7 @@ _READ_AHEAD_LASTS = timedelta(milliseconds=300)
 # Under contention a window further back feeds two claims within this time. It is longer: nobody else is
 # likely to be there, and on a machine with more processes than cores the next claim comes late: with half of
 # it, each claim of eight processes on two cores polls again.
-_APART_LASTS = timedelta(seconds=1)
+_WINDOW_LASTS = timedelta(seconds=1)
 
 
 class Choice(NamedTuple):
@@ -602,7 +602,7 @@ class Choice(NamedTuple):
     """Due jobs are left, with slots for them or not."""
     rest: Poll | None = None
     """The jobs that stay pending if all of them are claimed; None if nobody knows."""
-    aged: int = 0
+    by_age: int = 0
     """So many of the ids, the first ones, are there for their age, before urgent ones."""
     urgent: int = 0
     """So many of the ids, those after them, are there for their priority."""
@@ -634,7 +634,7 @@ class Chooser:
         self._idle = IdleNames()
         self._contention = Contention()
         self._ahead: Poll | None = None
-        self._apart: Poll | None = None
+        self._rest_of_window: Poll | None = None
         """The jobs of the last window further back that its claim left."""
         self._are_alone = False
         """The last claim took urgent jobs, and no others."""
@@ -686,13 +686,13 @@ class Chooser:
         """Urgent jobs before the others; the room that they leave goes to the oldest."""
         due = self._claimable(await self._urgent.look(room, len(self._refused), self._now()), [])
         places = min(limit, MOST_AT_ONCE)
-        aged: list[Entry] = []
+        by_age: list[Entry] = []
         for share, names in self._urgent.shares.groups({entry["name"] for entry in due}) if due else ():
-            await self._choose_for_age(share, names, due, places, room, aged)
+            await self._choose_owed(share, names, due, places, room, by_age)
         urgent: list[Entry] = []
-        wanted = places - len(aged)
-        left = _pick(self._urgent.some_of(_without(aged, due), wanted), wanted, room, urgent)
-        chosen = [*aged, *urgent]
+        wanted = places - len(by_age)
+        left = _pick(self._urgent.some_of(_without(by_age, due), wanted), wanted, room, urgent)
+        chosen = [*by_age, *urgent]
         self._forget_ahead(chosen)
         is_more = len(due) >= MOST_AT_ONCE or any(entry["name"] in room for entry in left)
         # A claim of a few alone is quicker. But each second claim fills the room: free slots must not wait.
@@ -703,29 +703,29 @@ class Chooser:
         else:
             next_due = self._idle.next_due(slots, self._now())
             choice = await self._choose_by_age(room, limit, next_due, chosen)
-        return choice._replace(aged=len(aged), urgent=len(urgent))
+        return choice._replace(by_age=len(by_age), urgent=len(urgent))
 
-    async def _choose_for_age(
+    async def _choose_owed(
         self,
         share: Share,
         names: list[str],
         due: list[Entry],
         places: int,
         room: dict[str, int],
-        aged: list[Entry],
+        by_age: list[Entry],
     ) -> None:
-        """Add the oldest due jobs to *aged*, if urgent ones would leave no room for those that are owed."""
-        free = min(sum(room.get(name, 0) for name in names), places - len(aged))
+        """Add the oldest due jobs to *by_age*, if urgent ones would leave no room for those that are owed."""
+        free = min(sum(room.get(name, 0) for name in names), places - len(by_age))
         owed = share.for_oldest(free)
         rivals = sum(1 for entry in due if entry["name"] in names)
         if not owed or rivals + owed <= free:
             return
         among = room if self._urgent.shares.is_shared else [name for name in names if name in room]
         # Those that are taken for their priority have their turn already.
-        taken = [*due[:places], *aged]
+        taken = [*due[:places], *by_age]
         poll = await self._poller.poll(among, owed, besides=len(taken) + len(self._refused))
         oldest, _ = poll.split(self._now())
-        _pick(self._claimable(oldest, taken), owed, room, aged)
+        _pick(self._claimable(oldest, taken), owed, room, by_age)
 
     async def _choose_by_age(
         self, room: dict[str, int], limit: int, next_due: datetime, chosen: list[Entry]
@@ -733,7 +733,7 @@ class Chooser:
         """The oldest due jobs, beside those that are *chosen* for another reason."""
         taken = len(chosen)
         limit = taken + self._contention.fair_batch(min(limit - taken, sum(room.values())))
-        await self._choose_apart(room, limit, chosen)
+        await self._choose_further_back(room, limit, chosen)
         if len(chosen) > taken:
             choice = _choice(chosen, NEVER, more=True, backlog=True)
         else:
@@ -741,12 +741,12 @@ class Chooser:
         self._urgent.note_backlog(choice.backlog)
         return choice
 
-    async def _choose_apart(self, room: dict[str, int], limit: int, chosen: list[Entry]) -> None:
+    async def _choose_further_back(self, room: dict[str, int], limit: int, chosen: list[Entry]) -> None:
         """Under contention: half of a window further back, where nobody else is likely to be; or nothing."""
         limit -= len(chosen)
         window = 2 * limit
         skip = self._contention.skip(window)
-        if skip and (rest := self._take_apart(room, limit)) is not None:
+        if skip and (rest := self._take_rest_of_window(room, limit)) is not None:
             _pick(self._claimable(rest, chosen), limit, room, chosen)
             return
         while skip:
@@ -756,14 +756,14 @@ class Chooser:
             self._contention.record_depth(skip + len(due), is_all=poll.complete or bool(future))
             if len(due) >= window:
                 picked, rest = spread(due, limit)
-                self._apart = poll._replace(entries=rest, expires=self._now() + _APART_LASTS)
+                self._rest_of_window = poll._replace(entries=rest, expires=self._now() + _WINDOW_LASTS)
                 _pick(self._claimable(picked, chosen), limit, room, chosen)
                 return
             skip = min(self._contention.skip(window), skip // 2)
 
-    def _take_apart(self, names: Iterable[str], limit: int) -> list[Entry] | None:
+    def _take_rest_of_window(self, names: Iterable[str], limit: int) -> list[Entry] | None:
         """The half of the last window that the claim before left, if it serves this one."""
-        poll, self._apart = self._apart, None
+        poll, self._rest_of_window = self._rest_of_window, None
         if poll is None or poll.expires < self._now() or not poll.names.issuperset(names):
             return None
         return poll.entries if len(poll.entries) >= limit // 2 else None
@@ -855,14 +855,14 @@ class Chooser:
                 self.fail(choice)
             return
         self._idle.forget_lone(choice.ids)
-        if first := choice.aged + choice.urgent:
+        if first := choice.by_age + choice.urgent:
             self._urgent.record_claim(chosen=first, won=won_first)
         if len(choice.ids) > first or not first:
             self._contention.record_claim(chosen=len(choice.ids) - first, won=won - won_first)
         if won < len(choice.ids):
             self._ahead = None  # the lost ones may be pending still, and are not in it
             if not self._contention.tolerates(len(choice.ids), won):
-                self._apart = None  # somebody else is there
+                self._rest_of_window = None  # somebody else is there
         elif choice.ids and (rest := choice.rest) is not None:
             self._idle.rest(rest.names, rest.entries, seen_until=rest.seen_until, mark=rest.mark)
 

@@ -44,7 +44,7 @@ class Polled:
     """The number of jobs that were chosen, but somebody else was faster."""
     backlog: bool = False
     """Due jobs were left, with free slots for them or not."""
-    aged: frozenset[bytes] = frozenset()
+    by_age: frozenset[bytes] = frozenset()
     """The keys of ids that were claimed for their age, before urgent ones."""
     sent: float = 0.0
     """The time before the write (`elapsed`), if something was claimed."""
@@ -95,16 +95,16 @@ class Claimer:
             sent = on_chosen()
             claimed = await self._claim_chosen(choice, slots)
         missed = len(chosen) - len(claimed)
-        if not choice.aged and not choice.urgent:
+        if not choice.by_age and not choice.urgent:
             self.chooser.record(choice, won=len(claimed))
             if choice.lone:  # no poll has shown it: if it was missed, poll for its name
                 return Polled(claimed, choice.next_due, more=missed > 0, sent=sent)
             return Polled(claimed, choice.next_due, choice.more, missed, choice.backlog, sent=sent)
-        first = {key_of(job_id) for job_id in chosen[: choice.aged + choice.urgent]}
+        first = {key_of(job_id) for job_id in chosen[: choice.by_age + choice.urgent]}
         won_first = sum(1 for claim in claimed if claim.key[0] in first)
         self.chooser.record(choice, won=len(claimed), won_first=won_first)
-        aged = frozenset(map(key_of, chosen[: choice.aged]))
-        return Polled(claimed, choice.next_due, choice.more, missed, choice.backlog, aged, sent)
+        by_age = frozenset(map(key_of, chosen[: choice.by_age]))
+        return Polled(claimed, choice.next_due, choice.more, missed, choice.backlog, by_age, sent)
 
     async def _claim_chosen(self, choice: Choice, slots: Iterable[str]) -> list[Claim]:
         self._doubtful = choice

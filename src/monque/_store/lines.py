@@ -70,7 +70,7 @@ def place_of(worker: Worker[Any], data: Any) -> Place | None:
     return None if line is None else Place(line, running_of(limit, worker.name, decode))
 
 
-def place_if_told(worker: Worker[Any], document: Document) -> Place | None:
+def place_if_known(worker: Worker[Any], document: Document) -> Place | None:
     """The same, where it does not matter why there is none: a run of the job says what is wrong with it."""
     with suppress(PayloadError):
         return place_of(worker, document.get("data"))
@@ -79,7 +79,7 @@ def place_if_told(worker: Worker[Any], document: Document) -> Place | None:
 
 def line_in(worker: Worker[Any], document: Document) -> str | None:
     """The line in which a job has or had its turn; None if nobody can tell."""
-    place = place_if_told(worker, document)
+    place = place_if_known(worker, document)
     return line_of_turn(document) or (None if place is None else place.line)
 
 
@@ -153,7 +153,7 @@ def _slots(worker: Worker[Any], first: Document) -> int:
     """The slots of the line in which this is the first job."""
     if worker.limit is not None and isinstance(worker.limit.running, int):
         return worker.limit.running
-    place = place_if_told(worker, first)
+    place = place_if_known(worker, first)
     return 1 if place is None else place.slots  # it does not belong here: let its run tell
 
 
@@ -209,7 +209,7 @@ async def sweep(store: Store, worker: Worker[Any]) -> bool:
         free: list[str] = []
         for line, first in lines.items():
             if not _belongs(worker, line, first):
-                moved |= await _unpark_strange(store, worker, line)
+                moved |= await _unpark_misplaced(store, worker, line)
                 free.append(line)
             elif Place(line, _slots(worker, first)).free(used.get((name, line), ())):
                 free.append(line)
@@ -232,19 +232,19 @@ async def _lines_behind(store: Store, name: str, after: str) -> list[Document]:
 
 
 def _belongs(worker: Worker[Any], line: str, first: Document) -> bool:
-    place = place_if_told(worker, first)
+    place = place_if_known(worker, first)
     return place is not None and place.line == line
 
 
-async def _unpark_strange(store: Store, worker: Worker[Any], line: str) -> bool:
+async def _unpark_misplaced(store: Store, worker: Worker[Any], line: str) -> bool:
     """Take the first jobs out of a line as long as some do not belong there; True if it was one."""
     change, moved = transitions.unpark(), False
     while True:
         with limited():
             first = await _first(store, worker.name, line, _PIECE, ["data"])
-            strange = [job["_id"] for job in first if not _belongs(worker, line, job)]
-            these = {"_id": {"$in": strange}, "name": worker.name, **change.when}
-            if not strange or not (await store.collection.update_many(these, change.then)).modified_count:
+            misplaced = [job["_id"] for job in first if not _belongs(worker, line, job)]
+            these = {"_id": {"$in": misplaced}, "name": worker.name, **change.when}
+            if not misplaced or not (await store.collection.update_many(these, change.then)).modified_count:
                 return moved
         moved = True
 

@@ -28,7 +28,7 @@ from monque._store.document import (
 )
 from monque._store.follow_ups import FREE
 from monque._store.settle import leave, remove_left
-from monque._store.store import Held, Store
+from monque._store.store import Conflict, Store
 from monque._store.transitions import recovery
 from monque._store.transitions.transition import Transition, as_read, recent_run
 from monque._values.history import HistoryEntry
@@ -60,8 +60,8 @@ _PRUNE_AT_ONCE = 1000
 
 
 async def read_claims(store: Store) -> list[Document]:
-    """At most `CLAIMS_AT_ONCE` claims, those of dead owners first: see `recovery.held`."""
-    pipeline = recovery.held(store.stale(), store.options, CLAIMS_AT_ONCE)
+    """At most `CLAIMS_AT_ONCE` claims, those of dead owners first: see `recovery.claims`."""
+    pipeline = recovery.claims(store.stale(), store.options, CLAIMS_AT_ONCE)
     with limited():
         return await decoding.aggregate(store.exact, pipeline)
 
@@ -168,12 +168,12 @@ def without_resting(store: Store, found: Sequence[Document], own: Container[Key]
     """
     now, by_key = store.clock.now(), {key_of(job["_id"]): job for job in found}
     paused = store.unrecovered.paused(now) if store.unrecovered else ()
-    store.held = {key: held for key, held in store.held.items() if key in by_key}
+    store.conflicts = {key: conflict for key, conflict in store.conflicts.items() if key in by_key}
     resting = {
         key
-        for key, held in store.held.items()
-        if held.free_since is not None
-        and held.free_since + timedelta(milliseconds=by_key[key]["interval"]) > now
+        for key, conflict in store.conflicts.items()
+        if conflict.free_since is not None
+        and conflict.free_since + timedelta(milliseconds=by_key[key]["interval"]) > now
     }
     return [
         job
@@ -182,14 +182,14 @@ def without_resting(store: Store, found: Sequence[Document], own: Container[Key]
     ]
 
 
-def is_held(store: Store, found: Document) -> bool:
+def has_conflict(store: Store, found: Document) -> bool:
     """Return whether a transaction has held a stale job since its owner is silent."""
-    return key_of(found["_id"]) in store.held
+    return key_of(found["_id"]) in store.conflicts
 
 
 def next_look(store: Store) -> datetime | None:
     """The time at which to look again at what a transaction has held; None if there is nothing."""
-    return store.clock.now() + store.options.heartbeat_interval if store.held else None
+    return store.clock.now() + store.options.heartbeat_interval if store.conflicts else None
 
 
 async def give_up(store: Store, found: Document) -> Document | None:
@@ -261,9 +261,12 @@ async def _take(store: Store, job_id: Any, same: Document, transition: Transitio
     except OperationFailure as refusal:
         if refusal.code == _WRITE_CONFLICT:
             # Not told when it is met first: another instance may be about to take it.
-            why, held = "a transaction that is open has changed it", store.held.setdefault(key, Held())
-            held.meetings += 1
-            held.free_since, is_to_tell = None, held.meetings == 2
+            why, conflict = (
+                "a transaction that is open has changed it",
+                store.conflicts.setdefault(key, Conflict()),
+            )
+            conflict.count += 1
+            conflict.free_since, is_to_tell = None, conflict.count == 2
         elif isinstance(refusal, WriteError):
             why, is_to_tell = str(refusal), store.unrecovered.add(job_id, now=store.clock.now()) == 1
         else:
@@ -290,10 +293,10 @@ async def _change(
                 await session.abort_transaction()
             await remove_left(store.collection, left)
         return None
-    held = store.held.get(key)
-    if session is not None and held is not None and held.free_since is None:
+    conflict = store.conflicts.get(key)
+    if session is not None and conflict is not None and conflict.free_since is None:
         # The transaction that held it has ended. Its owner may live, and gets the time to say so.
-        held.free_since = store.clock.now()
+        conflict.free_since = store.clock.now()
         await session.abort_transaction()
         return None
     with suppress(decoding.UnreadableError):  # it is taken from its owner, and nobody can say more of it

@@ -158,7 +158,7 @@ class Settler:
         self._batching: Batching[Settleable, Answer] = Batching(
             self._send, many=_BATCH, at_once=_WRITES_AT_ONCE
         )
-        self._apart: Batching[Settleable, Answer] = Batching(
+        self._batching_held: Batching[Settleable, Answer] = Batching(
             partial(self._send, is_held=True), many=_BATCH, at_once=_WRITES_AT_ONCE
         )
 
@@ -168,7 +168,7 @@ class Settler:
 
     async def settle(self, claim: Claim, transition: Transition, *, needs_document: bool = True) -> Answer:
         """Settle in the next batch and wait for the answer; apart if a transaction seems to hold the job."""
-        batching = self._apart if claim.key in self.held else self._batching
+        batching = self._batching_held if claim.key in self.held else self._batching
         return await batching.add(_Settlement(claim, transition, needs_document))
 
     async def heartbeat(self, claims: Sequence[Claim]) -> list[Claim]:

@@ -60,10 +60,10 @@ _NO_SUCH_INDEX_POSSIBLE = 67
 
 
 @dataclass(slots=True)
-class Held:
+class Conflict:
     """A job of a silent owner that a transaction held."""
 
-    meetings: int = 0
+    count: int = 0
     free_since: datetime | None = None
     """The time at which it could be written again; None while it cannot."""
 
@@ -107,7 +107,7 @@ class Store:
         self.claimer = Claimer(self.collection, naive, options, clock, instance_id, self.uses.is_noted)
         self.unrecovered = Refused()
         """Jobs of dead owners that cannot be changed now: each is logged once and rests for a while."""
-        self.held: dict[bytes, Held] = {}
+        self.conflicts: dict[bytes, Conflict] = {}
         """Jobs of silent owners that recovery met while a transaction held them."""
 
     def beside(self, suffix: str) -> AsyncCollection[Document]:

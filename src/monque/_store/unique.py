@@ -256,7 +256,7 @@ class UniqueInserter:
             return accepted, Enqueued.THROTTLED
         freed = await self._collection.update_one(ended_window(new), FREED, session=session)
         holder = await decoding.find_one(self._collection, holder_of(new))
-        if freed.modified_count or holder is None or is_held(new, holder):
+        if freed.modified_count or holder is None or holds_window(new, holder):
             return None  # it is free, or another call has begun the next window
         return await self._held(new, holder, terms, session)
 
@@ -515,7 +515,7 @@ def ended_window(new: Document) -> Document:
     return {**_held_window(new), "$expr": {"$not": [_IS_OPEN]}}
 
 
-def is_held(new: Document, holder: Mapping[str, Any]) -> bool:
+def holds_window(new: Document, holder: Mapping[str, Any]) -> bool:
     """Tell whether this job holds the window of the call, ended or not."""
     return bool(holder.get("windowKey") == new["windowKey"])
 

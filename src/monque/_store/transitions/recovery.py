@@ -88,7 +88,7 @@ def stale(*, tolerance: timedelta, lock_timeout: timedelta, as_of: datetime) -> 
     }
 
 
-def held(stale: Document, options: Options, most: int) -> list[Document]:
+def claims(stale: Document, options: Options, most: int) -> list[Document]:
     """The pipeline that reads *most* claims, dead ones first, then in the order in which they would be."""
     dated = {"$eq": [{"$type": "$lastHeartbeat"}, "date"]}
     beaten = {"$and": [dated, {"$lt": ["$lastHeartbeat", FAR]}]}
