@@ -126,7 +126,10 @@ _MOST_REMEMBERED = 1_000
 
 
 class Claiming:
-    """Claims jobs whenever there may be some and there is room for them."""
+    """Claims jobs whenever there may be some and there is room for them.
+
+    A pause, a limit or a stop concerns what has not started: that is released, and counts no failure.
+    """
 
     def __init__(
         self,
@@ -150,7 +153,7 @@ class Claiming:
         self.closing = asyncio.Event()
         """No new jobs are claimed from now on."""
         self.gates: tuple[Gate, ...] = ()
-        """Checks that workers of this instance need before a job starts; a plain instance has none."""
+        """Checks that workers need before a job starts: see `gates_of` in `_engine/runner.py`."""
         self.task: asyncio.Task[None] | None = None
         """The task of the loop, once it runs."""
         self._heard_of: OrderedDict[ObjectId, None] = OrderedDict()

@@ -73,7 +73,8 @@ async def _settle_after_finishers(run: Run, outcome: Outcome, runs: Runs) -> Non
 
 
 def _settle(run: Run, outcome: Outcome, runs: Runs) -> None:
-    # `decided` asks `decide`: complete, retry, fail, snooze, release. The answer calls `answered`.
+    # `decided` asks `decide`, which counts failures: complete, retry, fail, snooze, release. What waits again
+    # is claimed like any other job. The answer calls `answered`.
     store, bus = runs.context.store, runs.context.bus
     store.settler.put(Settlement.decided(run, outcome, store, bus), runs.on_answer)
 

@@ -443,7 +443,7 @@ class Share:
         return self.urgent_starts >= ONE_OF - 1
 
     def started(self, *, urgent: bool, by_age: bool = False) -> None:
-        """A job has started: an *urgent* one, unless it has the turn of the oldest (*by_age*), or another one."""
+        """A job has started: an *urgent* one, unless it has the turn of the oldest (*by_age*), or another."""
         if urgent and not (by_age and self.is_turn_of_oldest):
             self.urgent_starts = min(self.urgent_starts + 1, _MOST_REMEMBERED)
         else:

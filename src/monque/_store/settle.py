@@ -1,7 +1,8 @@
 """The ends of runs in the database: settlements share writes, and heartbeats keep claims until then.
 
-Whoever sends no heartbeats loses its claims to recovery, see `_engine/recovery.py`. The words of a transition
-(`leaves`, `lean` and so on) are explained in `_store/transitions/transition.py`.
+Whoever sends no heartbeats loses its claims to recovery (`_engine/recovery.py`). Then the jobs wait again,
+which counts as a crash of each, not as a failure. The words of a transition (`leaves`, `lean` and so on) are
+explained in `_store/transitions/transition.py`.
 """
 
 from __future__ import annotations
