@@ -47,13 +47,10 @@ async def insist(
     the write applies only to a claim that still holds. Heartbeats do not cover the run any more, so its claim
     cannot look alive for ever.
     """
-    run, tries = settlement.run, Tries(context)
+    run, tries = settlement.run, Tries(settlement.run, context)
     while not isinstance(answer, Settled):
-        if isinstance(answer, Doubtful):
-            if gives_up(run, answer.error, tries, context):
-                return settlement, LOST
-            await tries.rest()
-        tries.begin()
+        if isinstance(answer, Doubtful) and not await tries.again(answer.error):
+            return settlement, LOST
         if isinstance(answer, Lost):
             try:
                 changed = await _says_more(run, settlement.outcome, context)
@@ -94,13 +91,16 @@ _SILENCES = 3
 
 
 class Tries:
-    """The time that is left to write one result.
+    """The tries to write one result, and the time that is left for them.
 
     Counts the time spent on trying: of each try at most the time limit of a command. Time in which the
     process stood still proves nothing, because nobody asked the database.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, run: Run, context: Context, doing: str = "settling") -> None:
+        self._run = run
+        self._context = context
+        self._doing = doing
         # Longer than others wait before they take the job: they may be away, too.
         self._left = _SILENCES * context.store.silence
         # The first pause is longer than a failover's shortest error burst and too short to be noticed; the
@@ -108,34 +108,23 @@ class Tries:
         self._backoff = Backoff(first=0.05, longest=2.0)
         self._began = elapsed()
 
-    def begin(self) -> None:
-        """Measure the next try from now on."""
-        self._began = elapsed()
-
-    def is_last(self) -> bool:
-        """Count a try that has failed; return whether no time is left."""
+    async def again(self, error: Exception) -> bool:
+        """Wait after a try that has failed, each time longer; False if it is too late for another one."""
+        job = self._run.job
+        told = (self._doing, job.id, job.name, driver_reason(error))
         self._left -= min(elapsed() - self._began, deadlines.OPERATION_TIMEOUT)
-        return self._left <= 0
-
-    async def rest(self) -> None:
-        """Wait before the next try, each time longer."""
+        # InvalidOperation: the client was closed, so no later try can succeed.
+        if self._left <= 0 or isinstance(error, InvalidOperation):
+            logger.error("gave up %s job %s (%s): %s", *told, extra=about(job))
+            self._context.bus.emit(JobError(error=error, job=job))
+            lose(self._run, "its result was not stored", self._context)
+            return False
+        logger.warning("%s job %s (%s) failed, trying again: %s", *told, extra=about(job))
         pause = self._backoff.next()
         await asyncio.sleep(pause)
         self._left -= pause
-
-
-def gives_up(run: Run, error: Exception, tries: Tries, context: Context, doing: str = "settling") -> bool:
-    """Return whether it is too late to try again; log which."""
-    # InvalidOperation: the client was closed, so no later try can succeed.
-    if tries.is_last() or isinstance(error, InvalidOperation):
-        message = "gave up %s job %s (%s): %s"
-        logger.error(message, doing, run.job.id, run.job.name, driver_reason(error), extra=about(run.job))
-        context.bus.emit(JobError(error=error, job=run.job))
-        lose(run, "its result was not stored", context)
+        self._began = elapsed()
         return True
-    message = "%s job %s (%s) failed, trying again: %s"
-    logger.warning(message, doing, run.job.id, run.job.name, driver_reason(error), extra=about(run.job))
-    return False
 
 
 async def until_free(
@@ -168,15 +157,13 @@ async def keep_trying(
     run: Run, context: Context, work: Callable[[], Coroutine[Any, Any, R]], doing: str = "settling"
 ) -> R | Lost:
     """Do *work* before a run is settled; again while the database fails, as long as a result is written."""
-    tries = Tries(context)
+    tries = Tries(run, context, doing)
     while True:
-        tries.begin()
         try:
             return await work()
         except PyMongoError as error:
-            if gives_up(run, error, tries, context, doing):
+            if not await tries.again(error):
                 return LOST
-            await tries.rest()
 
 
 async def _once_free(
