@@ -343,7 +343,7 @@ class Flows(RuleBasedStateMachine):
         holds = self._holds(claim)
         transition = decide(claim, outcome, OPTIONS, now)
         if claim.attempt > 1 or "steps" in claim.document:
-            transition = transition.leaving(claim)
+            transition = transition.without_wait(claim)
         settler = self.world.monques["a"]._opening.anywhere().context.store.settler
         answer = self.run(settler.settle(claim, transition))
         assert isinstance(answer, Settled) if holds else answer is LOST

@@ -480,8 +480,8 @@ def test_a_job_that_has_waited_and_ends_loses_what_it_waited_with() -> None:
     waited = claim(steps=STEPS, parked={"why": "time"}, signals=[])
     done = decided(waited, SUCCESS)
 
-    assert isinstance(done.leaving(waited).then, dict)
-    assert {"parked", "signals"} <= done.leaving(waited).then["$unset"].keys()  # type: ignore[call-overload, index]
-    assert done.leaving(waited) is done.leaving(claim(steps=STEPS, parked={}, _id=ObjectId()))
-    assert decided(waited, waits()).leaving(waited) is decided(waited, waits())
-    assert done.leaving(claim()) is done
+    assert isinstance(done.without_wait(waited).then, dict)
+    assert {"parked", "signals"} <= done.without_wait(waited).then["$unset"].keys()  # type: ignore[call-overload, index]
+    assert done.without_wait(waited) is done.without_wait(claim(steps=STEPS, parked={}, _id=ObjectId()))
+    assert decided(waited, waits()).without_wait(waited) is decided(waited, waits())
+    assert done.without_wait(claim()) is done

@@ -158,11 +158,11 @@ def test_the_end_of_a_run_removes_its_turn_unless_it_keeps_a_line(
 ) -> None:
     claim = Claim.of_read(claimed("me", turn={"line": line, "slot": 0}))
     plain = run.release(claim)
-    left = plain.leaving(claim, keeps_turn=keeps_turn)
+    left = plain.without_wait(claim, keeps_turn=keeps_turn)
 
     assert isinstance(left.then, dict)
     assert ("turn" in left.then["$unset"]) is is_gone
-    assert left is run.release(claim).leaving(claim, keeps_turn=keeps_turn)  # jobs share the write
+    assert left is run.release(claim).without_wait(claim, keeps_turn=keeps_turn)  # jobs share the write
 
 
 def test_the_line_of_a_rate_is_that_of_its_name_its_key_or_its_own() -> None:

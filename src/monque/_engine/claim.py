@@ -465,7 +465,7 @@ class Claiming:
         await asyncio.gather(*map(self._give_back, claims))
 
     async def _give_back(self, claim: Claim) -> None:
-        released = release(claim).leaving(claim, keeps_turn=True)
+        released = release(claim).without_wait(claim, keeps_turn=True)
         for pause in (0.0, 0.1, 0.5):  # a job that is not released is recovered (`_engine/recovery.py`)
             await asyncio.sleep(pause)
             answer = await self._context.store.settler.settle(claim, released)

@@ -339,7 +339,7 @@ class Settlement:
         transition = decide(run.claim, outcome, options, now, settings=settings, job=job)
         if run.claim.attempt > 1 or run.flow is not None or "limit" in settings:  # it may have waited
             keeps_turn = "turn" in run.claim.document and _keeps_turn(run, outcome, transition)
-            transition = transition.leaving(run.claim, keeps_turn=keeps_turn)
+            transition = transition.without_wait(run.claim, keeps_turn=keeps_turn)
         if "keep" in settings and may_remove and is_removed(run.claim, outcome, transition, settings):
             transition = remove(run.claim)
         if ON_FAILURE not in run.claim.document or not transition.fails:

@@ -103,8 +103,8 @@ def _settled(settlement: Settlement, answer: Settled | Lost, runs: Runs) -> None
     # A job that was put back is as if it had never been claimed.
     is_released = outcome.error is not None and outcome.is_released(settlement.claim)
     if isinstance(answer, Settled) and not is_released:
-        for hear in runs.listeners:  # see `listeners_of` in `_engine/runner.py`
-            hear(settlement, answer.document)
+        for listener in runs.listeners:  # see `listeners_of` in `_engine/runner.py`
+            listener(settlement, answer.document)
         document = settlement.claim.document
         if settlement.transition.to is JobStatus.CANCELLED and settlement.claim.has_steps:
             work = cancel_children(runs.context.store, document)

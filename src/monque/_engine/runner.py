@@ -174,7 +174,7 @@ class Runner:
     def start(self) -> None:
         """Begin to work, in the background of the running loop."""
         self.on_worker()
-        self._context.waits.leaving = lambda: self._runs.leaving
+        self._context.waits.removing = lambda: self._runs.removing
         self._loops.start(self._begin_loops, lambda: self.claiming.end_idle_waits(self.failure))
         self._upkeep.start()
 

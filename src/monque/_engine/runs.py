@@ -117,7 +117,7 @@ class Runs:
         return [run for run in list(self.all.values()) if isinstance(run, Run)]
 
     @property
-    def leaving(self) -> list[Key]:
+    def removing(self) -> list[Key]:
         """The claims of ended runs whose jobs are not kept, if they are completed."""
         return [run.claim.key for run in self.unsettled if run.outcome and "keep" in run.worker.settings]
 
@@ -216,7 +216,7 @@ class Runs:
         run.outcome = outcome = Outcome.of_gated()
         if run.audience is not None:
             outcome.ended = self.context.store.clock.now()
-        settlement = Settlement(run.claim, transition.leaving(run.claim), run, outcome)
+        settlement = Settlement(run.claim, transition.without_wait(run.claim), run, outcome)
         self.context.store.settler.put(settlement, self.on_answer)
 
     def free_slot(self, run: Run, outcome: Outcome) -> None:

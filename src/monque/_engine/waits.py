@@ -78,7 +78,7 @@ class Waits:
         self._store = store
         self.waiting: dict[bytes, set[Wait]] = {}
         """By the keys of the ids that they may mean; empty if nobody waits."""
-        self.leaving: Callable[[], Iterable[Key]] = tuple
+        self.removing: Callable[[], Iterable[Key]] = tuple
         """The claims of jobs that this instance may be removing, because they are completed."""
         self._news = asyncio.Event()
         self._poller: asyncio.Task[None] | None = None
@@ -197,13 +197,13 @@ class Waits:
             whole = await self._store.read_majority(list(wanted.values())) if wanted else {}
         for wait in waits:
             keys = [key for job_id in wait.ids if (key := key_of(job_id)) in found]
-            if not keys and self._is_leaving(wait):
+            if not keys and self._is_being_removed(wait):
                 continue  # it may be gone because it is completed, and the answer is on its way
             if not wait.ended.done():
                 _answer(wait, found[keys[0]] if keys else None, whole.get(keys[0]) if keys else None)
 
-    def _is_leaving(self, wait: Wait) -> bool:
-        return not {key for key, _ in self.leaving()}.isdisjoint(map(key_of, wait.ids))
+    def _is_being_removed(self, wait: Wait) -> bool:
+        return not {key for key, _ in self.removing()}.isdisjoint(map(key_of, wait.ids))
 
     def _on_failure(self, error: Exception) -> None:
         """Survive an outage; raise to all who wait what will not pass by itself, such as missing rights."""

@@ -65,7 +65,7 @@ def repeat(
         then: Document | list[Document] = with_history(update, document.append(entry, claim.document))
     else:
         then = _with_result(update, claim.document, kept)
-    return Transition(JobStatus.PENDING, same_schedule(claim), then).keeping(claim.document, ended)
+    return Transition(JobStatus.PENDING, same_schedule(claim), then).with_run(claim.document, ended)
 
 
 def give_up_occurrence(
@@ -85,7 +85,7 @@ def give_up_occurrence(
         then=update if entry is None else with_history(update, document.append(entry, claim.document)),
         beside=FailedRun(leaves),
     )
-    return given_up.keeping(claim.document, ended)
+    return given_up.with_run(claim.document, ended)
 
 
 def end_schedule(
@@ -119,7 +119,7 @@ def end_schedule(
         step="ended",
         beside=None if leaves is None else FailedRun(leaves),
     )
-    return last.keeping(claim.document, ended)
+    return last.with_run(claim.document, ended)
 
 
 def skip(claim: Claim, *, run_at: datetime | None, ended: Document | None = None) -> Transition:
@@ -133,7 +133,7 @@ def skip(claim: Claim, *, run_at: datetime | None, ended: Document | None = None
         then=update,
         step="skipped",
     )
-    return skipped.keeping(claim.document, ended)
+    return skipped.with_run(claim.document, ended)
 
 
 def spawn(
@@ -159,7 +159,7 @@ def spawn(
         step="spawned",
         beside=SpawnedJob(spawns, otherwise),
     )
-    return spawned.keeping(claim.document, ended)
+    return spawned.with_run(claim.document, ended)
 
 
 def park(claim: Claim) -> Transition:

@@ -163,7 +163,7 @@ def cancel_stale(
         when={**stale, "$and": [{"$expr": REQUESTED}]},
         then=_taken({**_CRASHED, "status": "cancelled"}, entry, ["again", "signals", "turn"]),
     )
-    return cancelled.keeping({}, ended)
+    return cancelled.with_run({}, ended)
 
 
 def _taken(fields: Document, entry: HistoryEntry | None, removed: Iterable[str] = ()) -> list[Document]:
@@ -247,7 +247,7 @@ def abandon_occurrence(
         step="ended" if run_at is None else None,
         beside=FailedRun(leaves),
     )
-    return abandoned.keeping(schedule, ended)
+    return abandoned.with_run(schedule, ended)
 
 
 def abandon_schedule(
@@ -263,7 +263,7 @@ def abandon_schedule(
         when=_untouched(schedule),
         then=_failed_by_crash(reason, entry),
     )
-    return failed.keeping(schedule, ended)
+    return failed.with_run(schedule, ended)
 
 
 def _untouched(schedule: Mapping[str, Any]) -> Document:

@@ -192,7 +192,7 @@ def fail(
     ended: Document | None = None,
 ) -> Transition:
     """processing -> failed, for good."""
-    return _failed(claim, JobStatus.FAILED, reason, entry, None).keeping(claim.document, ended)
+    return _failed(claim, JobStatus.FAILED, reason, entry, None).with_run(claim.document, ended)
 
 
 def _failed(
@@ -339,7 +339,7 @@ def cancel_run(
         asked = cancel_run(claim.with_request(None), by=by, reason=reason, entry=entry, ended=ended)
         return replace(asked, when={**asked.when, **still})
     if by == "operator" and entry is None:
-        return _cancel_asked(claim.claimed_by, claim.attempt).keeping(claim.document, ended)
+        return _cancel_asked(claim.claimed_by, claim.attempt).with_run(claim.document, ended)
     cancelled = {"status": "cancelled", "settledAttempt": claim.attempt, "cancel": said_by(by, reason)}
     stages = ending(cancelled, ["again", "signals"])
     run = Transition(
@@ -347,7 +347,7 @@ def cancel_run(
         when=owned(claim.claimed_by, claim.attempt),
         then=stages if entry is None else [document.append(entry, claim.document), *stages],
     )
-    return run.keeping(claim.document, ended)
+    return run.with_run(claim.document, ended)
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
 
 from bson import Int64
 
@@ -28,6 +28,10 @@ from monque._store.document import (
 from monque._values.schedule import RunOutcome
 from monque._values.status import CancelledBy, JobStatus
 from monque._workers.results import Kept
+
+_RECENT = "recentRuns"
+# Bars of this many fit into a line of a list. Twice as many would double what each run writes.
+_MOST_RECENT = 10
 
 ScheduleStep: TypeAlias = Literal["skipped", "spawned", "parked", "ended"]
 
@@ -81,13 +85,23 @@ class Transition:
         """The same transition with the result of one job. Each job makes one, and `replace` would be slow."""
         return Transition(self.to, self.when, self.then, self.ran, (value, self))
 
-    def keeping(self, schedule: Mapping[str, Any], ended: Document | None) -> Transition:
-        """The same for a schedule, with the run that has *ended* kept among its recent ones."""
+    def with_run(self, schedule: Mapping[str, Any], ended: Document | None) -> Transition:
+        """The same for a schedule, with the run that has *ended*, if any, among its recent ones.
+
+        Nobody but the owner of the claim writes the field. Others may have written something else there
+        before: a `$push` would fail for ever.
+        """
         if ended is None:
             return self
         if self.beside is not None:
             ended = {**ended, "jobId": self.beside.document["_id"]}
-        return replace(self, then=with_run(self.then, schedule, ended))
+        then = self.then
+        if isinstance(then, list):
+            runs = {"$concatArrays": [array(f"${_RECENT}"), [{"$literal": ended}]]}
+            return replace(self, then=[*then, {"$set": {_RECENT: {"$slice": [runs, -_MOST_RECENT]}}}])
+        if not isinstance(schedule.get(_RECENT, []), list):
+            return replace(self, then={**then, "$set": {**then["$set"], _RECENT: [ended]}})
+        return replace(self, then={**then, "$push": {_RECENT: {"$each": [ended], "$slice": -_MOST_RECENT}}})
 
     @property
     def fails(self) -> bool:
@@ -101,7 +115,7 @@ class Transition:
             return replace(self, then={**self.then, "$set": {**self.then["$set"], "followUp": asked}})
         return replace(self, then=[*self.then, {"$set": {"followUp": {"$literal": asked}}}])
 
-    def leaving(self, claim: Claim, *, keeps_turn: bool = False) -> Transition:
+    def without_wait(self, claim: Claim, *, keeps_turn: bool = False) -> Transition:
         """The same settlement, without what its job had while it waited; at its end, without its signals.
 
         A turn goes, too, unless the run *keeps_turn* and has it in a line of a key: while a whole name waits
@@ -159,33 +173,9 @@ class SpawnedJob:
     """The transition that applies if this job must not be stored, because an earlier one is active."""
 
 
-# Bars of this many fit into a line of a list. Twice as many would double what each run writes.
-_KEEP = 10
-
-_FIELD = "recentRuns"
-
-Update = TypeVar("Update", Document, list[Document], Document | list[Document])
-
-
 def recent_run(outcome: RunOutcome, at: datetime, ran: timedelta = timedelta(0)) -> Document:
     """A run that ended at *at*, as it is stored."""
     return {"at": at, "ms": Int64(milliseconds(ran)), "outcome": outcome}
-
-
-def with_run(update: Update, claim: Mapping[str, Any], ended: Document | None) -> Update:
-    """An update of a schedule that also keeps the run that has *ended*, if there is one.
-
-    Nobody but the owner of the claim writes the field. Others may have written something else there before:
-    a `$push` would fail for ever.
-    """
-    if ended is None:
-        return update
-    if isinstance(update, list):
-        runs = {"$concatArrays": [array(f"${_FIELD}"), [{"$literal": ended}]]}
-        return [*update, {"$set": {_FIELD: {"$slice": [runs, -_KEEP]}}}]
-    if not isinstance(claim.get(_FIELD, []), list):
-        return {**update, "$set": {**update["$set"], _FIELD: [ended]}}
-    return {**update, "$push": {_FIELD: {"$each": [ended], "$slice": -_KEEP}}}
 
 
 def by_id(ids: list[Any], values: list[Any]) -> Document:
