@@ -508,6 +508,12 @@ def text_of(document: Mapping[str, Any], field: str) -> str | None:
     return value if type(value) is str else None
 
 
+def subdocuments(document: Mapping[str, Any], field: str) -> list[Document]:
+    """The subdocuments in a stored array. Others may have written it: whatever is none is left out."""
+    stored = document.get(field)
+    return [each for each in stored if isinstance(each, dict)] if isinstance(stored, list) else []
+
+
 def turn_of(document: Mapping[str, Any]) -> Turn | None:
     """The turn that a limit has given to the job. Others may have written the field."""
     line = line_of_turn(document)
@@ -699,11 +705,8 @@ def carried(
 
 
 def attempts_of(document: Mapping[str, Any]) -> tuple[Attempt, ...]:
-    """The history as users see it. Others may have written it: what is no entry is left out."""
-    entries = document.get("history")
-    if not isinstance(entries, list):
-        return ()
-    return tuple(_attempt(entry) for entry in entries if isinstance(entry, dict))
+    """The history as users see it."""
+    return tuple(map(_attempt, subdocuments(document, "history")))
 
 
 def _attempt(entry: Mapping[str, Any]) -> Attempt:

@@ -22,6 +22,7 @@ from monque._store.document import (
     due_of,
     is_parked,
     made_aware,
+    subdocuments,
     text_of,
     time_of,
 )
@@ -39,9 +40,7 @@ def entries_of(document: Mapping[str, Any]) -> Iterator[Document]:
 
 def named_of(document: Mapping[str, Any]) -> Iterator[Document]:
     """The entries of a job's steps that have a name, of whatever kind: no other may be stored under it."""
-    for entry in _list(document, "steps"):
-        if isinstance(entry, dict) and type(entry.get("n")) is str:
-            yield entry
+    return (entry for entry in subdocuments(document, "steps") if type(entry.get("n")) is str)
 
 
 def steps_of(document: Mapping[str, Any]) -> tuple[Step, ...]:
@@ -67,8 +66,8 @@ def signals_of(document: Mapping[str, Any]) -> tuple[Signal, ...]:
     """The signals of a job that nobody has received, the oldest first."""
     return tuple(
         Signal(name=each["n"], at=time_of(each, "at"), value=made_aware(each.get("v")))
-        for each in _list(document, "signals")
-        if isinstance(each, dict) and type(each.get("n")) is str
+        for each in subdocuments(document, "signals")
+        if type(each.get("n")) is str
     )
 
 

@@ -27,7 +27,7 @@ from pymongo.errors import DuplicateKeyError, OperationFailure
 
 from monque._connect.deadlines import limited
 from monque._store import decoding
-from monque._store.document import Document, array, duration_of, milliseconds, text_of, time_of
+from monque._store.document import Document, array, duration_of, milliseconds, subdocuments, text_of, time_of
 from monque._values.options import Keep
 from monque._values.views import Pause
 
@@ -252,17 +252,15 @@ def settings_of(document: Mapping[str, Any] | None) -> Settings:
     """Read a control document. Anybody may have written it: what cannot be a pause is ignored."""
     if document is None:
         return NOTHING
-    stored = document.get("paused")
     pauses: dict[str | None, Pause] = {}
-    for entry in stored if isinstance(stored, list) else ():
-        name = entry.get("name") if isinstance(entry, dict) else None
-        if type(name) is str:
+    for entry in subdocuments(document, "paused"):
+        if type(name := entry.get("name")) is str:
             pauses[name] = _longer(_pause(name, entry), pauses.get(name))
     if isinstance(of_all := document.get("all"), dict):
         pauses[None] = _pause(None, of_all)
     uses = document.get("uses")
     known = [use for use in uses if type(use) is str] if isinstance(uses, list) else []
-    return Settings(pauses, frozenset(known), _keeps(document.get("keep")))
+    return Settings(pauses, frozenset(known), _keeps(document))
 
 
 _ENDS = ("completed", "failed", "cancelled")
@@ -273,10 +271,10 @@ def ages_of(keep: Keep) -> dict[str, timedelta]:
     return {status: age for status in _ENDS if (age := getattr(keep, status)) is not None}
 
 
-def _keeps(stored: object) -> dict[str, list[Kept]]:
+def _keeps(document: Mapping[str, Any]) -> dict[str, list[Kept]]:
     found: dict[str, list[Kept]] = {}
-    for entry in stored if isinstance(stored, list) else ():
-        if isinstance(entry, dict) and type(name := entry.get("name")) is str:
+    for entry in subdocuments(document, "keep"):
+        if type(name := entry.get("name")) is str:
             ages = {status: age for status in _ENDS if (age := duration_of(entry.get(status))) is not None}
             found.setdefault(name, []).append(Kept(ages, time_of(entry, "at")))
     return found

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from monque._store.document import LARGEST_WITH_HISTORY, Claim, Document, array, time_of
+from monque._store.document import LARGEST_WITH_HISTORY, Claim, Document, array, subdocuments, time_of
 from monque._store.transitions.run import ALIVE_NOW
 from monque._store.transitions.transition import Transition, by_id, owned
 from monque._values.history import MOST_LINES, LogLine, Progress, Report, as_amount
@@ -73,11 +73,8 @@ def progress_of(document: Mapping[str, Any]) -> Progress | None:
 
 
 def log_of(document: Mapping[str, Any]) -> tuple[LogLine, ...]:
-    """The log of the job. Others may have written it: what is no line is left out."""
-    lines = document.get("log")
-    if not isinstance(lines, list):
-        return ()
-    return tuple(_line(line) for line in lines if isinstance(line, dict))
+    """The log of the job."""
+    return tuple(map(_line, subdocuments(document, "log")))
 
 
 def _line(line: Mapping[str, Any]) -> LogLine:

@@ -35,6 +35,7 @@ from monque._store.document import (
     settings_of,
     skip_count_of,
     status_of,
+    subdocuments,
     time_of,
     trace_of,
 )
@@ -190,8 +191,6 @@ def _misses_its_schedule(schedule: Document, now: datetime) -> bool:
 
 def recent_runs_of(document: Mapping[str, Any]) -> tuple[RecentRun, ...]:
     """The runs as users see them. Others may have written the field: what is no run is left out."""
-    stored = document.get("recentRuns")
-    entries = stored if isinstance(stored, list) else []
     return tuple(
         RecentRun(
             at=at,
@@ -199,8 +198,7 @@ def recent_runs_of(document: Mapping[str, Any]) -> tuple[RecentRun, ...]:
             outcome=entry["outcome"],
             job_id=job_id if isinstance(job_id := entry.get("jobId"), ObjectId) else None,
         )
-        for entry in entries
-        if isinstance(entry, Mapping)
+        for entry in subdocuments(document, "recentRuns")
         if (at := time_of(entry, "at")) is not None and isinstance(entry.get("outcome"), str)
     )
 
