@@ -127,9 +127,8 @@ async def _take_over(context: Context) -> None:
     Raises:
         InstanceConflictError: It may be alive.
     """
-    store, described = context.store, context.companions.register
-    now, tolerance = store.clock.now(), store.options.tolerance
-    if not await register.gone_among(described, [store.instance_id], now=now, tolerance=tolerance):
+    store = context.store
+    if not await register.gone_among(context.companions.register, store, [store.instance_id]):
         raise InstanceConflictError(store.instance_id)
     logger.warning("the earlier process of instance %r is gone; this one takes its place", store.instance_id)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -142,7 +142,8 @@ async def _take_some(
         (stale if recovering.is_stale(claim) and not may_return else others).append(claim)
     # They are judged after their claims were read: what the same id claims from now on is not among these.
     owners = {owner for claim in others if type(owner := recovering.owner_of(claim)) is str}
-    gone = tuple(await _gone_owners(owners - (set() if is_opening else {context.store.instance_id}), context))
+    asked = owners - (set() if is_opening else {context.store.instance_id})
+    gone = tuple(await register.gone_among(context.companions.register, context.store, list(asked)))
     found = [*stale, *(claim for claim in others if recovering.owner_of(claim) in gone)]
     free = recovering.without_resting(context.store, found, own)
     again = [job for job in free if not job["hopeless"] and not job["requested"]]
@@ -158,15 +159,6 @@ async def _take_some(
     next_look = recovering.next_look(context.store)
     looks = [*(claim["until"] for claim in others), *([] if next_look is None else [next_look])]
     return min(looks, default=None)
-
-
-async def _gone_owners(owners: set[str], context: Context) -> Set[str]:
-    """Those of the owners whose processes ran on this machine and are gone."""
-    if not owners:
-        return frozenset()
-    store, described = context.store, context.companions.register
-    now, tolerance = store.clock.now(), store.options.tolerance
-    return await register.gone_among(described, list(owners), now=now, tolerance=tolerance)
 
 
 async def _put_back(found: list[Document], taken: _Taken, context: Context, until: float) -> None:

@@ -177,15 +177,14 @@ def stored_process(process: Process) -> Document:
     return {field: value for field, value in found.items() if value is not None}
 
 
-async def gone_among(
-    companion: Companion, instance_ids: Sequence[str], *, now: datetime, tolerance: timedelta
-) -> frozenset[str]:
+async def gone_among(companion: Companion, store: Store, instance_ids: Sequence[str]) -> frozenset[str]:
     """Those of the instances whose processes ran on this machine and are gone, where that is certain.
 
     A description that is old, or of a stopped instance, is not that of the process whose claims are fresh.
     """
-    if this_process().boot_id is None:  # nothing can be known here
+    if not instance_ids or this_process().boot_id is None:  # nothing can be known here
         return frozenset()
+    now, tolerance = store.clock.now(), store.options.tolerance
     with suppress(OperationFailure), limited():  # no right to read it
         found = await decoding.find(companion.collection, {"_id": {"$in": instance_ids}})
         alive = [each for each in found if _is_alive(each, now, tolerance)]
