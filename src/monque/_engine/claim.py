@@ -259,24 +259,20 @@ class Claiming:
         if not claims:
             await self._control.renewed()
             return []
+        admitted = claims
         try:
             await self._control.confirm(sent)
-        except PyMongoError:
-            await self.give_back(claims)
-            raise
-        admitted, held_back = claims, list[Claim]()
-        if (is_paused := self._control.is_paused) is not None:
-            # Each is asked about once: a pause may begin or end while the others are released.
-            admitted = []
-            for claim in claims:
-                (held_back if is_paused(claim.name) else admitted).append(claim)
-            await self.give_back(held_back)
-        for gate in self.gates:
-            try:
+            if (is_paused := self._control.is_paused) is not None:
+                # Each is asked about once: a pause may begin or end while the others are released.
+                admitted, held_back = [], list[Claim]()
+                for claim in claims:
+                    (held_back if is_paused(claim.name) else admitted).append(claim)
+                await self.give_back(held_back)
+            for gate in self.gates:
                 admitted = await gate(admitted)
-            except PyMongoError:
-                await self.give_back(admitted)
-                raise
+        except PyMongoError:
+            await self.give_back(admitted)
+            raise
         if self._limits is not None:  # the last one: what a rate gives must start soon
             try:
                 admitted = await self._limits.admit(admitted)
