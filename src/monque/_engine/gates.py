@@ -1,4 +1,8 @@
-"""Checks between the claim of a job and the call of its handler, and what becomes of a schedule there."""
+"""Checks between the claim of a job and the call of its handler, and what becomes of a schedule there.
+
+They go by what the document holds, one job at a time. What a worker says, for all jobs of a claim, is checked
+by the gates that `_engine/runner.py` makes.
+"""
 
 from __future__ import annotations
 
