@@ -274,11 +274,7 @@ class Claiming:
             await self.give_back(admitted)
             raise
         if self._limits is not None:  # the last one: what a rate gives must start soon
-            try:
-                admitted = await self._limits.admit(admitted)
-            except PyMongoError:
-                await self._limits.release()
-                raise
+            admitted = await self._limits.admit(admitted)
         if self.closing.is_set():
             # stop() was called during the claim or the release: these must not start any more.
             await self.give_back(admitted)

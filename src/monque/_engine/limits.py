@@ -234,6 +234,7 @@ class Limits:
             # A write without an answer may have given them turns.
             in_lines = [claim for group in keyed.values() for claim in group if claim not in admitted]
             self._left = [*admitted, *in_lines, *(claim.with_turn(_IN_DOUBT) for claim in self._left)]
+            await self.release()
             raise
         given = [claim for claims in answers for claim in claims]
         admitted += given
