@@ -47,22 +47,27 @@ async def insist(
     the write applies only to a claim that still holds. Heartbeats do not cover the run any more, so its claim
     cannot look alive for ever.
     """
-    run, tries = settlement.run, Tries(settlement.run, context)
-    while not isinstance(answer, Settled):
-        if isinstance(answer, Doubtful) and not await tries.again(answer.error):
-            return settlement, LOST
-        if isinstance(answer, Lost):
-            try:
-                changed = await _says_more(run, settlement.outcome, context)
-            except PyMongoError as error:
-                answer = Doubtful(error)
-                continue
-            if not changed:
+    run, first = settlement.run, [answer]
+
+    async def settle() -> tuple[Settlement, Settled | Lost]:
+        nonlocal settlement
+        while True:
+            answer = first.pop() if first else await _settle(settlement, context)
+            if isinstance(answer, Doubtful):
+                raise answer.error
+            if isinstance(answer, Settled):
+                return settlement, answer
+            if not await _says_more(run, settlement.outcome, context):
                 lose(run, "its result was not stored", context)
                 return settlement, LOST
             settlement = Settlement.decided(run, settlement.outcome, context.store, context.bus)
-        answer = await context.store.settler.settle(settlement.claim, settlement.transition)
-    return settlement, answer
+
+    done = await keep_trying(run, context, settle)
+    return (settlement, done) if isinstance(done, Lost) else done
+
+
+async def _settle(settlement: Settlement, context: Context) -> Answer:
+    return await context.store.settler.settle(settlement.claim, settlement.transition)
 
 
 async def _says_more(run: Run, outcome: Outcome, context: Context) -> bool:
@@ -84,47 +89,6 @@ def lose(run: Run, consequence: str, context: Context) -> None:
     message = "lost the claim on job %s (%s): %s"
     logger.warning(message, run.job.id, run.job.name, consequence, extra=about(run.job))
     context.bus.emit(ClaimLost(job=run.job))
-
-
-# How long a result is written again, in times that an owner may be silent.
-_SILENCES = 3
-
-
-class Tries:
-    """The tries to write one result, and the time that is left for them.
-
-    Counts the time spent on trying: of each try at most the time limit of a command. Time in which the
-    process stood still proves nothing, because nobody asked the database.
-    """
-
-    def __init__(self, run: Run, context: Context, doing: str = "settling") -> None:
-        self._run = run
-        self._context = context
-        self._doing = doing
-        # Longer than others wait before they take the job: they may be away, too.
-        self._left = _SILENCES * context.store.silence
-        # The first pause is longer than a failover's shortest error burst and too short to be noticed; the
-        # longest one bounds how late a result is stored after an outage.
-        self._backoff = Backoff(first=0.05, longest=2.0)
-        self._began = elapsed()
-
-    async def again(self, error: Exception) -> bool:
-        """Wait after a try that has failed, each time longer; False if it is too late for another one."""
-        job = self._run.job
-        told = (self._doing, job.id, job.name, driver_reason(error))
-        self._left -= min(elapsed() - self._began, deadlines.OPERATION_TIMEOUT)
-        # InvalidOperation: the client was closed, so no later try can succeed.
-        if self._left <= 0 or isinstance(error, InvalidOperation):
-            logger.error("gave up %s job %s (%s): %s", *told, extra=about(job))
-            self._context.bus.emit(JobError(error=error, job=job))
-            lose(self._run, "its result was not stored", self._context)
-            return False
-        logger.warning("%s job %s (%s) failed, trying again: %s", *told, extra=about(job))
-        pause = self._backoff.next()
-        await asyncio.sleep(pause)
-        self._left -= pause
-        self._began = elapsed()
-        return True
 
 
 async def until_free(
@@ -153,17 +117,41 @@ async def beat(run: Run, store: Store) -> bool | None:
     return None
 
 
+# How long a result is written again, in times that an owner may be silent.
+_SILENCES = 3
+
+
 async def keep_trying(
     run: Run, context: Context, work: Callable[[], Coroutine[Any, Any, R]], doing: str = "settling"
 ) -> R | Lost:
-    """Do *work* before a run is settled; again while the database fails, as long as a result is written."""
-    tries = Tries(run, context, doing)
+    """Do *work* before a run is settled; again while the database fails, as long as a result is written.
+
+    Counts the time spent on trying: of each try at most the time limit of a command. Time in which the
+    process stood still proves nothing, because nobody asked the database.
+    """
+    job = run.job
+    # Longer than others wait before they take the job: they may be away, too.
+    left = _SILENCES * context.store.silence
+    # The first pause is longer than a failover's shortest error burst and too short to be noticed; the
+    # longest one bounds how late a result is stored after an outage.
+    backoff = Backoff(first=0.05, longest=2.0)
     while True:
+        began = elapsed()
         try:
             return await work()
         except PyMongoError as error:
-            if not await tries.again(error):
+            left -= min(elapsed() - began, deadlines.OPERATION_TIMEOUT)
+            told = (doing, job.id, job.name, driver_reason(error))
+            # InvalidOperation: the client was closed, so no later try can succeed.
+            if left <= 0 or isinstance(error, InvalidOperation):
+                logger.error("gave up %s job %s (%s): %s", *told, extra=about(job))
+                context.bus.emit(JobError(error=error, job=job))
+                lose(run, "its result was not stored", context)
                 return LOST
+            logger.warning("%s job %s (%s) failed, trying again: %s", *told, extra=about(job))
+            pause = backoff.next()
+            await asyncio.sleep(pause)
+            left -= pause
 
 
 async def _once_free(
