@@ -98,9 +98,9 @@ async def enqueue_many(
         if on_progress is not None and inspect.isawaitable(answer := await call(on_progress, stored)):
             await answer
 
-    loading = Loading(write, report, in_session=joined is not None)
-    await loading.load(chunker.chunks(jobs))
-    return loading.jobs if return_jobs else loading.stored
+    writer = ChunkWriter(write, report, in_session=joined is not None)
+    await writer.load(chunker.chunks(jobs))
+    return writer.jobs if return_jobs else writer.stored
 
 
 def _all_new(
@@ -335,7 +335,7 @@ Write: TypeAlias = Callable[[Chunk], Coroutine[Any, Any, list[Job[Any]]]]
 
 
 @dataclass(eq=False, slots=True)
-class Loading:
+class ChunkWriter:
     """Writes chunks, with *write*, which returns the jobs of a chunk if they are wanted.
 
     Invariant: `stored` counts jobs from the first one on. A chunk that was written counts only after all

@@ -170,7 +170,7 @@ class Opened:
         return self._opening.here().store
 
 
-class Looking(Opened):
+class JobReads(Opened):
     """Methods to inspect jobs and all instances; `Monque` has them all."""
 
     def server_time(self) -> datetime:

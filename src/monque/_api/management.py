@@ -12,7 +12,7 @@ from bson import ObjectId
 
 from monque._api import jobs
 from monque._api.enqueue import encoded_data
-from monque._api.jobs import Looking, reading
+from monque._api.jobs import JobReads, reading
 from monque._api.life import Opening, Processing
 from monque._api.schedules import ScheduleManagement
 from monque._api.signals import Signalling
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from monque._ops.operations import Operation, OperationOptions
 
 
-class Management(Looking, ScheduleManagement, Signalling):
+class Management(JobReads, ScheduleManagement, Signalling):
     """Methods to act on jobs; `Monque` has them all, and those to inspect them."""
 
     _opening: Opening
