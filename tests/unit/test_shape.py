@@ -99,9 +99,9 @@ PARTS = {
 #   table by name, and cli 40; editing a job, 160 lines of the core (35 of the store), and 75 and a file of
 #   cli; running it again with changes, secrets that stay hidden, and new schedules took web 150.
 RATCHETS = {
-    "lines of engine and store": 17556,
+    "lines of engine and store": 17469,
     "files of engine and store": 68,
-    "lines of the core": 38770,
+    "lines of the core": 38693,
     "files of the core": 157,
     "lines of web": 11673,
     "files of web": 56,
@@ -109,9 +109,9 @@ RATCHETS = {
     "files of cli": 27,
     "lines of the frameworks": 4602,
     "files of the frameworks": 40,
-    "lines in all": 63247,
+    "lines in all": 63235,
     "files in all": 292,
-    "attributes of classes in engine and store": 578,
+    "attributes of classes in engine and store": 575,
     "numbers that are constants in engine and store": 195,
     "attribute chains of four dots in engine and store": 21,
     "files of the core below 60 lines": 23,
