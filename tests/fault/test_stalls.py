@@ -6,15 +6,18 @@ import asyncio
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+from pymongo import AsyncMongoClient
 
-from monque import Job, Observer
-from support.aliases import Collection, Failing, Make
+from monque import Job, NewJob, Observer
+from support.aliases import Collection, Database, Failing, Make
 from support.jobs import document, find_one
 from support.options import QUICK, WATCHFUL
 from support.proxy import Proxy, Trap, command
 from support.servers import Servers
+from support.traffic import Traffic
 from support.waiting import Events, eventually
 from support.working import Pause
 
@@ -230,3 +233,33 @@ async def test_a_job_that_expires_while_its_claim_is_checked_before_its_start_is
 
     assert (cancelled.job.data, cancelled.job.cancelled_by) == ("waits", "expiry")
     assert ran == ["blocks"]
+
+
+async def test_after_a_block_hundreds_of_jobs_ask_together_whether_they_are_still_ours(
+    host: Servers, database: Database, make_monque: Make
+) -> None:
+    """One of 200 claimed jobs blocks the loop until what is known of pauses is too old for the others.
+
+    A loop that stands still has much to do, and often its database, too: a heartbeat for each would be more.
+    """
+    traffic = Traffic("update")
+    async with AsyncMongoClient[dict[str, Any]](host.uri(), event_listeners=[traffic]) as client:
+        options = replace(QUICK, worker_concurrency=200)
+        monque = await make_monque(client[database.name], options=options).open()
+        events = Events(monque)
+
+        @monque.worker("one-blocks")
+        async def one_blocks(job: Job[int]) -> None:
+            if job.data == 0:
+                time.sleep(2)  # noqa: ASYNC251 - that is the fault
+
+        await monque.enqueue_many([NewJob(one_blocks, number) for number in range(200)])
+        await monque.start()
+        await events.wait("job:complete", 200)
+        await monque.close()
+
+    statements = [command["updates"][0] for command in traffic.commands]
+    beats = [
+        each for each in statements if "lastHeartbeat" in str(each["u"]) and "status" not in str(each["u"])
+    ]
+    assert 1 <= len(beats) <= 10

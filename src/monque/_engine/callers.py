@@ -113,7 +113,7 @@ class Calling:
         control = self._control
         sent = control.renew()
         try:
-            is_lost = bool(await self._store.settler.heartbeat([run.claim]))
+            is_lost = not await self._store.settler.still_holds(run.claim)
             await control.confirm(sent)
             if elapsed() >= control.trusted_until:
                 # Where a majority takes longer than that, no write proves a read in time. Rather than start

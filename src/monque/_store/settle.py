@@ -162,6 +162,7 @@ class Settler:
         self._batching_held: Batching[Settleable, Answer] = Batching(
             partial(self._send, is_held=True), many=_BATCH, at_once=_WRITES_AT_ONCE
         )
+        self._asking: Batching[Claim, bool] = Batching(self._beat_asking, many=_BATCH, at_once=1)
 
     def put(self, settlement: S, on_answer: Callable[[S, Answer | BaseException], None]) -> None:
         """Settle in the next batch and call *on_answer*; an exception is a bug, or the end of the loop."""
@@ -184,6 +185,19 @@ class Settler:
         shared = [claim for claim in claims if claim.key not in self.held]
         lost, answers = await asyncio.gather(self._beat_shared(shared), _in_parts(held, self._beat_part))
         return [*lost, *_lost_of(held, answers)]
+
+    async def still_holds(self, claim: Claim) -> bool:
+        """Return whether the claim holds, by a heartbeat that it shares with others that ask meanwhile.
+
+        A loop that stood still has hundreds of claims that must not start unasked.
+        """
+        return await self._asking.add(claim)
+
+    async def _beat_asking(self, claims: Sequence[Claim]) -> list[bool]:
+        lost = {claim.key for claim in await self.heartbeat(claims)}
+        if len(claims) > 1:
+            lost |= self.held  # no answer came for these
+        return [claim.key not in lost for claim in claims]
 
     async def _beat_shared(self, claims: Sequence[Claim]) -> list[Claim]:
         lost: list[Claim] = []
