@@ -36,7 +36,7 @@ class Batches:
     def put(self, label: str, on_looked: Callable[[], None]) -> None:
         """Look at a batch of which a job has ended, or for which one waits; then call *on_looked*."""
         # Whoever stored the job has noted that before: from now on this instance sweeps.
-        self._store.uses.met("batch", "parked")
+        self._store.uses.assume_noted("batch", "parked")
         self._looks.put(label, partial(self._looked, on_looked))
 
     def _looked(self, tell: Callable[[], None], _item: object, result: BaseException | None) -> None:

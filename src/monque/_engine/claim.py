@@ -187,7 +187,7 @@ class Claiming:
                 await self.bell.wait(self._seconds_to_wait())
         with suppress(PyMongoError):
             # The answer to the last claim may have been lost; nobody here will run what it took.
-            await self.give_back(self._runs.new(await self._claimer.claimed_in_doubt()))
+            await self.give_back(self._runs.without_known(await self._claimer.claimed_in_doubt()))
 
     def _is_full_poll_due(self) -> bool:
         """Hints may get lost: at the poll interval, idle names are polled too."""
@@ -215,7 +215,7 @@ class Claiming:
             return False
         poll = await self._claimer.claim(wanted, limit, on_chosen=self._control.renew)
         self._contact.worked()
-        claimed = self._runs.new(poll.claimed)  # first of all: nobody may release or park what runs here
+        claimed = self._runs.without_known(poll.claimed)  # first: nobody may release or park what runs here
         admitted = await self._admit(claimed, poll.sent)
         if admitted:
             self._runs.take(admitted, sent=poll.sent, by_age=poll.by_age)
@@ -239,7 +239,7 @@ class Claiming:
 
     async def _watch_pauses(self, *, wait: bool) -> None:
         """Notice the end of a pause, and a pause of what is held, although there is nothing to claim."""
-        self._control.notice()
+        self._control.emit_changes()
         if not self._control.in_force and not self._capacity.waiting:
             return
         for pause in self._control.in_force.values():

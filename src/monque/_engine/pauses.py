@@ -171,9 +171,9 @@ class Control:
             self._settings, self._read_at, self._read_from = settings, sent, read_from
             self.is_paused = self._is_paused if settings.pauses else None
             self._context.store.uses.learn(settings.uses)
-            self.notice()
+            self.emit_changes()
 
-    def notice(self) -> None:
+    def emit_changes(self) -> None:
         """Emit what has changed for the names that are served here.
 
         A pause may have run out since the last call, or a worker may have been registered.

@@ -140,7 +140,7 @@ class Runs:
         self._ignored.add(run)
         self._check_empty()
 
-    def new(self, claims: list[Claim]) -> list[Claim]:
+    def without_known(self, claims: list[Claim]) -> list[Claim]:
         """Those of the claims that are not here yet: a running job may be chosen again from an old read."""
         known = self.all if self.earlier is None else self.claims
         return [claim for claim in claims if claim.key not in known]

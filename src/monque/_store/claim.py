@@ -216,7 +216,7 @@ class Claimer:
         return self._refused.add(job_id, now=self._now())
 
     def _mine(self, job_ids: list[Any], names: Collection[str]) -> Document:
-        # This may match a job that runs here already, if it was chosen from an old read. `Runs.new` knows.
+        # This may match a job that runs here already, if an old read has shown it: see `Runs.without_known`.
         ours = {"status": "processing", "claimedBy": self._instance_id}
         return {"_id": {"$in": job_ids}, **named(names), **ours}
 

@@ -228,8 +228,8 @@ class Uses:
         """Take in the uses that the control document has."""
         self._noted = noted
 
-    def met(self, *names: UseName) -> None:
-        """Take in that a job was met whose use of the collection somebody has noted before he stored it."""
+    def assume_noted(self, *names: UseName) -> None:
+        """Count these uses as noted: a job was met that nobody stores before that."""
         self._noted |= {*names}
 
     async def read(self) -> frozenset[str]:

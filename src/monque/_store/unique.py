@@ -36,7 +36,7 @@ from monque._values.status import Enqueued, JobStatus
 R = TypeVar("R")
 
 _DUPLICATE_KEY = 11000
-_KEY_INDEX = UNIQUE_KEY.document["name"]
+_KEY_INDEX, _WINDOW_INDEX = UNIQUE_KEY.document["name"], WINDOW.document["name"]
 
 # How often another unique index than ours may refuse a job before that is an error. If two calls store the
 # same job, the server may name either index to the loser, and the next try finds the holder.
@@ -405,12 +405,12 @@ def holder_of(document: Document) -> Document:
     return {"name": document["name"], "uniqueKey": document["uniqueKey"], "status": active}
 
 
-def is_key_taken(details: Mapping[str, Any] | None) -> bool:
-    """Return whether a duplicate key error comes from our index of unique keys, not from one of the user's.
+def is_key_taken(details: Mapping[str, Any] | None, index: str = _KEY_INDEX) -> bool:
+    """Return whether a duplicate key error comes from this *index* of ours, not from one of the user's.
 
     The name decides: an index of the user's own may have the same fields and another filter.
     """
-    return f" index: {_KEY_INDEX} dup key" in (details or {}).get("errmsg", "")
+    return f" index: {index} dup key" in (details or {}).get("errmsg", "")
 
 
 REFUSED = "a unique index refuses it"
@@ -450,7 +450,7 @@ async def until_stored(attempt: Callable[[], Awaitable[R | None]]) -> R:
 
 def is_ours(error: DuplicateKeyError) -> bool:
     """Return whether a job with the same key or window refuses this one."""
-    return is_key_taken(error.details) or is_window_taken(error.details)
+    return is_key_taken(error.details) or is_key_taken(error.details, _WINDOW_INDEX)
 
 
 def refusals(error: BulkWriteError) -> dict[int, WriteError]:
@@ -492,7 +492,6 @@ def conflict(document: Document) -> ConnectionError:
     )
 
 
-_WINDOW_INDEX = WINDOW.document["name"]
 _IS_OPEN = {"$gt": ["$windowUntil", "$$NOW"]}
 
 
@@ -525,8 +524,3 @@ FREED: Document = {"$unset": {"windowKey": "", "windowUntil": ""}}
 
 def _held_window(new: Document) -> Document:
     return {"name": new["name"], "windowKey": new["windowKey"]}
-
-
-def is_window_taken(details: Mapping[str, Any] | None) -> bool:
-    """Return whether a duplicate key error comes from our index of windows."""
-    return f" index: {_WINDOW_INDEX} dup key" in (details or {}).get("errmsg", "")
