@@ -13,7 +13,7 @@ from bench.trace import STORIES, Call, Function, Trace, describe, draw, trace_st
 RATCHETS = {
     "lone": (36, 145, 139),
     "unique": (39, 155, 138),
-    "retry": (47, 250, 360),
+    "retry": (46, 245, 356),
     "occurrence": (39, 203, 191),
     "cancel": (39, 149, 173),
     "schedule": (24, 81, 74),
