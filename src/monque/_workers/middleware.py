@@ -229,16 +229,15 @@ class _Calls:
         if self._count != 1 or self.was_left:
             raise self._error(middleware)
 
-    def _error(self, middleware: object) -> MiddlewareError:
+    def _error(self, middleware: Any) -> MiddlewareError:
         if self._count > 1:
             what = "called call_next again; a run calls its handler once, and a retry is a run of its own"
         elif self._count:
             what = "returned before call_next had ended; wait for its end"
         else:
-            what = (
-                "returned without awaiting call_next(), so the handler was not called; to leave it out, "
-                "raise Cancel(), Snooze() or Fail()"
-            )
+            how = "awaiting" if is_async(middleware) else "calling"
+            what = f"returned without {how} call_next(), so its handler did not run; to leave it out, raise "
+            what += "Cancel(), Snooze() or Fail()"
         return MiddlewareError(f"the middleware {_name_of(middleware)} {what}")
 
 

@@ -205,7 +205,7 @@ def twice_in_thread(job: Job[Any], call_next: SyncCallNext) -> Any:
         (not_to_the_end, 1, "before call_next had ended"),
         (in_another_thread, 1, "before call_next had ended"),
         (too_late, 0, "without awaiting call_next"),
-        (never_in_thread, 0, "without awaiting call_next"),
+        (never_in_thread, 0, "without calling call_next"),
         (twice_in_thread, 1, "called call_next again"),
     ],
 )
