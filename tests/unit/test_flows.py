@@ -103,7 +103,7 @@ def test_a_step_may_be_called_anything_that_is_a_short_text(name: str) -> None:
     assert check_label("a step's name", name) == name
 
 
-@pytest.mark.parametrize("name", ["", "x" * 256, 7, None, b"x", "\ud800"])
+@pytest.mark.parametrize("name", ["", " ", "\n", "x" * 256, 7, None, b"x", "\ud800"])
 def test_a_name_that_is_no_short_text_is_refused(name: Any) -> None:
     with pytest.raises(ConfigurationError, match="a step's name must be text of 1 to 255 characters"):
         check_label("a step's name", name)

@@ -123,8 +123,24 @@ def test_a_function_gets_the_decoded_payload_and_its_error_is_named() -> None:
         line_of(limit, "sync", {}, dict)
     with pytest.raises(PayloadError, match=r"ValueError$"):  # of more digits than Python writes
         line_of(limit, "sync", {}, lambda: {"customer": 10**5000})
-    with pytest.raises(PayloadError, match=r"ConfigurationError$"):
-        running_of(limit, "sync", lambda: {"plan": "secret"})
+    with pytest.raises(PayloadError, match=r"KeyError$"):
+        running_of(limit, "sync", dict)
+
+
+@pytest.mark.parametrize("plan", [0, -1, 10_001, True, 2.0, float("nan"), "secret", None])
+def test_a_function_that_returns_no_count_is_told_which_counts_there_are(plan: Any) -> None:
+    """The value is payload: the error has its type alone."""
+    told = rf"must be a whole number from 1 to 10,000, got {type(plan).__name__}; with None as its key"
+
+    with pytest.raises(PayloadError, match=told) as refused:
+        running_of(Limit(lambda data: data, by="customer"), "sync", lambda: plan)
+    assert (refused.value.__cause__, refused.value.__context__) == (None, None)
+
+
+@pytest.mark.parametrize(("key", "told"), [("", "str of 0"), ("x" * 1_256, "str of 1,256"), (1.5, "float")])
+def test_a_text_that_is_no_key_is_told_with_its_length(key: Any, told: str) -> None:
+    with pytest.raises(PayloadError, match=rf"or a UUID, got {told}$"):
+        line_of(Limit(1, by=lambda data: data), "sync", None, lambda: key)
 
 
 @pytest.mark.parametrize("key", ["ada", "", "a:b:c", "k:s:x"])

@@ -134,9 +134,9 @@ class Wait:
 
 def check_label(what: str, value: object, example: str = "charge") -> str:
     """Return *value* if it may name a step or a signal: text of 1 to 255 characters."""
-    is_text = isinstance(value, str) and 0 < len(value) <= _LONGEST_LABEL
     try:
-        if isinstance(value, str) and is_text and value.encode():
+        # No filter finds a blank one.
+        if isinstance(value, str) and len(value) <= _LONGEST_LABEL and value.strip() and value.encode():
             return str.__str__(value)  # of a subclass only the text: BSON has a type of its own for some
     except UnicodeEncodeError:
         pass

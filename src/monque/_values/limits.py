@@ -186,7 +186,7 @@ def line_of(limit: Limit, name: str, data: Any, decode: Callable[[], Any]) -> st
     if tag is None or not _is_text(text):
         raise PayloadError(
             f"the key of a {name!r} job must be text of 1 to {_LONGEST_KEY} characters, an int, an ObjectId "
-            f"or a UUID, got {type(key).__name__}",
+            f"or a UUID, got {type(key).__name__}{f' of {len(text):,}' if tag == 's' else ''}",
             job_name=name,
         )
     return f"k:{tag}:{text}"
@@ -197,11 +197,20 @@ def running_of(limit: Limit, name: str, decode: Callable[[], Any]) -> int:
     if not callable(limit.running):
         return limit.running or 0
     try:
-        return check_count("running", limit.running(decode()), limit=_MOST_RUNNING)
+        running = limit.running(decode())
+    except PayloadError:
+        raise
     except Exception as error:
         raise PayloadError(
             f"the limit of a {name!r} job cannot be told: {type(error).__name__}", job_name=name
         ) from error
+    if isinstance(running, bool) or not isinstance(running, int) or not 0 < running <= _MOST_RUNNING:
+        raise PayloadError(
+            f"the limit of a {name!r} job must be a whole number from 1 to {_MOST_RUNNING:,}, got "
+            f"{type(running).__name__}; with None as its key, a job is not limited",
+            job_name=name,
+        )
+    return running
 
 
 def key_of_line(line: str) -> str:

@@ -212,6 +212,31 @@ class TestStoring:
         assert await state(collection, first) == ("pending", True)
 
 
+    async def test_a_label_that_is_used_again_counts_all_jobs_that_ever_had_it(
+        self, begun: Monque, collection: Collection
+    ) -> None:
+        await collection.insert_one(of_batch(status="failed"))
+        again = await begun.enqueue("work", batch="import", delay=HOUR)
+        callback = await begun.enqueue("report", after_batch="import")
+        assert await state(collection, callback) == ("pending", True)
+
+        await collection.update_one({"_id": again.id}, {"$set": {"status": "completed"}})
+        assert await batches.wake(store_of(begun), "import") == ["report"]
+        assert await state(collection, callback) == ("cancelled", False)
+
+    async def test_a_job_that_is_stored_after_the_end_of_a_batch_is_not_waited_for(
+        self, begun: Monque, collection: Collection
+    ) -> None:
+        await collection.insert_one(of_batch(status="completed"))
+        callback = await begun.enqueue("report", after_batch="import")
+        late = await begun.enqueue("work", batch="import", delay=HOUR)
+        begun.worker("report", lambda job: None)
+        await begun.run_until_idle()
+
+        assert await state(collection, callback) == ("completed", False)
+        assert await state(collection, late) == ("pending", False)
+
+
 class TestTransactions:
     async def test_a_batch_and_its_callback_are_stored_together_or_not_at_all(
         self, begun: Monque, collection: Collection

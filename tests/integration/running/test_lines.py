@@ -34,10 +34,12 @@ from monque._store import lines
 from monque._store.document import PARKED, Claim
 from monque._store.settle import LOST
 from monque._store.transitions.lines import delay
+from monque.embedded import EmbeddedMongo
 from support.aliases import Collection, Make
 from support.clocks import now
 from support.jobs import claimed, document, find_one, only, statuses
-from support.options import WATCHFUL
+from support.options import NEVER_POLLING, WATCHFUL
+from support.traffic import Traffic
 from support.waiting import Events, eventually
 
 SECOND = timedelta(seconds=1)
@@ -543,6 +545,19 @@ class TestChangedLimits:
         await old.stop(timeout=0)
         await completed(collection, 6)
 
+    async def test_while_two_limits_of_a_key_differ_the_larger_one_counts(
+        self, make_monque: Make, collection: Collection
+    ) -> None:
+        watch = Watch()
+        for running in (1, 3):
+            monque = await make_monque().open()
+            monque.worker("work", watch, limit=Limit(running, by="key"), concurrency=5)
+            await monque.start()
+        await monque.enqueue_many([NewJob("work", of("a", n)) for n in range(60)])
+
+        await completed(collection, 60)
+        assert watch.most["a"] <= 3
+
     async def test_a_lowered_limit_fills_no_slot_before_the_others_are_free(
         self, monque: Monque, collection: Collection
     ) -> None:
@@ -647,6 +662,23 @@ class TestSweep:
         assert len(asked) == 1
         await completed(collection, 1)
 
+    async def test_while_nobody_waits_a_sweep_reads_once(
+        self, server: EmbeddedMongo, make_monque: Make, collection: Collection
+    ) -> None:
+        traffic = Traffic("find", "aggregate", "update")
+        async with AsyncMongoClient(server.uri, event_listeners=[traffic]) as client:
+            monque = await make_monque(client[collection.database.name], options=NEVER_POLLING).open()
+            for name in ("work", "more"):
+                monque.worker(name, Watch(), limit=Limit(1, by="key"))
+            await prepare(monque)
+            await monque.start()
+            traffic.clear()
+            await lines_of(monque).sweep()
+            asked = [each for each in traffic.commands if "monque_parked" in str(each.get("hint"))]
+            await monque.close()
+
+        assert [each["find"] for each in asked] == [collection.name]
+
     async def test_an_instance_that_serves_the_name_sweeps_by_itself(
         self, make_monque: Make, collection: Collection, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -732,6 +764,22 @@ class TestOrder:
         await monque.run_until_idle()
         assert sorted(seen) == [1, 2, 3]
         assert (await find_one(collection, {"data.n": 9}))["status"] == "pending"
+
+    async def test_a_delayed_job_takes_its_place_by_its_creation_when_it_is_due(
+        self, monque: Monque, collection: Collection
+    ) -> None:
+        watch = Watch(held=True)
+        monque.worker("work", watch, limit=Limit(1, by="key", ordered=True))
+        delayed = await monque.enqueue("work", of("a", 0), delay=HOUR)
+        await monque.enqueue_many([NewJob("work", of("a", n)) for n in (1, 2, 3)])
+        await monque.start()
+        await eventually(partial(check_running, watch, "a", 1))
+        await collection.update_one({"_id": delayed.id}, {"$set": {"nextRunAt": now()}})
+
+        await waiting(collection, 3)
+        watch.free.set()
+        await completed(collection, 4)
+        assert watch.order["a"] == [1, 0, 2, 3]
 
     async def test_a_recovered_job_keeps_its_turn(self, make_monque: Make, collection: Collection) -> None:
         seen = []
