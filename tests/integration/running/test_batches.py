@@ -211,7 +211,6 @@ class TestStoring:
         assert first.id == second.id
         assert await state(collection, first) == ("pending", True)
 
-
     async def test_a_label_that_is_used_again_counts_all_jobs_that_ever_had_it(
         self, begun: Monque, collection: Collection
     ) -> None:
