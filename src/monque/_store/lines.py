@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 from pymongo.errors import DuplicateKeyError
@@ -62,10 +63,7 @@ def place_of(worker: Worker[Any], data: Any) -> Place | None:
     """
     if (limit := worker.limit) is None or limit.by is None:
         return None
-
-    def decode() -> Any:
-        return worker.codec.decode(data, job_name=worker.name)
-
+    decode = partial(worker.codec.decode, data, job_name=worker.name)
     line = line_of(limit, worker.name, data, decode)
     return None if line is None else Place(line, running_of(limit, worker.name, decode))
 

@@ -141,8 +141,7 @@ def check_label(what: str, value: object, example: str = "charge") -> str:
     except UnicodeEncodeError:
         pass
     raise ConfigurationError(
-        f"{what} must be text of 1 to {_LONGEST_LABEL} characters, such as {example!r}, got "
-        f"{repr(value)[:80]}"
+        f"{what} must be text of 1 to {_LONGEST_LABEL} characters, such as {example!r}, got {value!r:.80}"
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
 from inspect import iscoroutinefunction
@@ -23,7 +24,8 @@ _SHORTEST_PER = timedelta(milliseconds=60)
 # Characters of a key: it stands in an index, and in a line of a list.
 _LONGEST_KEY = 255
 
-_TAGS = {str: "s", int: "i", ObjectId: "o", UUID: "u"}
+# The types of keys, each with its tag. A bool is an int, but no key.
+_TAGS = {bool: None, str: "s", int: "i", ObjectId: "o", UUID: "u"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,25 +166,15 @@ def line_of(limit: Limit, name: str, data: Any, decode: Callable[[], Any]) -> st
     Raises:
         PayloadError: The key cannot be one, or the worker's function failed.
     """
-    try:
-        by = limit.by
+    by = limit.by
+    with _payload_errors("key", name):
         key = _at(data, by) if isinstance(by, str) else None if by is None else by(decode())
         if type(key) is float and key.is_integer():  # JavaScript stores large whole numbers so
             key = int(key)
         text = str.__str__(key) if isinstance(key, str) else str(key)
-    except PayloadError:
-        raise
-    except Exception as error:
-        raise PayloadError(
-            f"the key of a {name!r} job cannot be told: {type(error).__name__}", job_name=name
-        ) from error
     if key is None:
         return None
-    tag = (
-        None
-        if isinstance(key, bool)
-        else next((_TAGS[each] for each in _TAGS if isinstance(key, each)), None)
-    )
+    tag = next((tag for kind, tag in _TAGS.items() if isinstance(key, kind)), None)
     if tag is None or not _is_text(text):
         raise PayloadError(
             f"the key of a {name!r} job must be text of 1 to {_LONGEST_KEY} characters, an int, an ObjectId "
@@ -196,14 +188,8 @@ def running_of(limit: Limit, name: str, decode: Callable[[], Any]) -> int:
     """The most jobs that may run in the line of a job."""
     if not callable(limit.running):
         return limit.running or 0
-    try:
+    with _payload_errors("limit", name):
         running = limit.running(decode())
-    except PayloadError:
-        raise
-    except Exception as error:
-        raise PayloadError(
-            f"the limit of a {name!r} job cannot be told: {type(error).__name__}", job_name=name
-        ) from error
     if isinstance(running, bool) or not isinstance(running, int) or not 0 < running <= _MOST_RUNNING:
         raise PayloadError(
             f"the limit of a {name!r} job must be a whole number from 1 to {_MOST_RUNNING:,}, got "
@@ -211,6 +197,18 @@ def running_of(limit: Limit, name: str, decode: Callable[[], Any]) -> int:
             job_name=name,
         )
     return running
+
+
+@contextmanager
+def _payload_errors(what: str, name: str) -> Iterator[None]:
+    """Name an error of the worker's function by its type: its text may have values of the payload."""
+    try:
+        yield
+    except PayloadError:
+        raise
+    except Exception as error:
+        message = f"the {what} of a {name!r} job cannot be told: {type(error).__name__}"
+        raise PayloadError(message, job_name=name) from error
 
 
 def key_of_line(line: str) -> str:
@@ -226,9 +224,7 @@ def _at(data: Any, path: str) -> Any:
 
 
 def _is_text(value: object) -> bool:
-    if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_KEY:
-        return False
     try:
-        return bool(value.encode())
+        return isinstance(value, str) and 0 < len(value) <= _LONGEST_KEY and bool(value.encode())
     except UnicodeEncodeError:
         return False
