@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
@@ -134,12 +135,10 @@ class Wait:
 
 def check_label(what: str, value: object, example: str = "charge") -> str:
     """Return *value* if it may name a step or a signal: text of 1 to 255 characters."""
-    try:
+    with suppress(UnicodeEncodeError):
         # No filter finds a blank one.
         if isinstance(value, str) and len(value) <= _LONGEST_LABEL and value.strip() and value.encode():
             return str.__str__(value)  # of a subclass only the text: BSON has a type of its own for some
-    except UnicodeEncodeError:
-        pass
     raise ConfigurationError(
         f"{what} must be text of 1 to {_LONGEST_LABEL} characters, such as {example!r}, got {value!r:.80}"
     )

@@ -24,8 +24,7 @@ _SHORTEST_PER = timedelta(milliseconds=60)
 # Characters of a key: it stands in an index, and in a line of a list.
 _LONGEST_KEY = 255
 
-# The types of keys, each with its tag. A bool is an int, but no key.
-_TAGS = {bool: None, str: "s", int: "i", ObjectId: "o", UUID: "u"}
+_TAGS = {bool: None, str: "s", int: "i", ObjectId: "o", UUID: "u"}  # a bool is an int, but no key
 
 
 @dataclass(frozen=True, slots=True)
