@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 from bson import ObjectId
+from hypothesis import given
+from hypothesis import strategies as st
 
 from monque import Job, JobInterrupted, JobStateError, JobStatus, State
 from monque._store import job as lazy_job
@@ -313,3 +315,20 @@ def test_a_pending_job_without_a_time_is_parked() -> None:
     assert not CLAIMED.is_parked
     assert not to_job({**DOCUMENT, "nextRunAt": PARKED}).is_parked
     assert not to_job({**DOCUMENT, "status": "pending", "nextRunAt": "never"}).is_parked
+
+
+_FIELDS = [*lazy_job._READ_FROM, "data"]
+_ODD = [NOW, 1, 0, 2.5, "pending", "processing", "cancelled", "", None, [], [{"outcome": "lost"}], PARKED, True]
+_VALUES = st.sampled_from([*_ODD, {"by": "operator", "at": NOW}, {"why": "batch", "key": "nightly"}])
+
+
+@given(st.dictionaries(st.sampled_from(_FIELDS), _VALUES))
+def test_a_job_of_a_list_has_the_fields_that_its_document_says_whatever_is_missing(
+    stored: dict[str, Any],
+) -> None:
+    document = {"_id": ID, **stored}
+    listed = vars(lazy_job.to_listed(document, READ))
+    one_by_one = to_job(document)
+    assert {name: getattr(one_by_one, name) for name in lazy_job._USUAL if name in listed} == {
+        name: value for name, value in listed.items() if name in lazy_job._USUAL
+    }

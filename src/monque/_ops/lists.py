@@ -32,7 +32,7 @@ from monque._store.document import (
     beyond_id,
     compared,
 )
-from monque._store.job import to_job
+from monque._store.job import to_listed
 from monque._store.store import Store
 from monque._values.errors import ConfigurationError, InvalidCursorError
 from monque._values.filter import FILTERS, JobFilter, check_filter
@@ -267,7 +267,7 @@ async def read_page(
     forwards = direction == "forward"
     in_order = found if forwards else reversed(found)
     return JobPage(
-        jobs=[to_job(entry.document, store.read) for entry in in_order],
+        jobs=[to_listed(entry.document, store.read) for entry in in_order],
         cursor=onward,
         next_cursor=onward if forwards else backward,
         previous_cursor=backward if forwards else onward,
@@ -358,7 +358,7 @@ async def read_slowest(
     documents = await (await raw.aggregate(stages, allowDiskUse=True)).to_list()
     count = await store.collection.count_documents(query, limit=MOST_LOOKED_AT + 1)
     return SlowestJobs(
-        jobs=[to_job(entry.document, store.read) for entry in _decoded(documents)],
+        jobs=[to_listed(entry.document, store.read) for entry in _decoded(documents)],
         looked_at=min(count, MOST_LOOKED_AT),
         capped=count > MOST_LOOKED_AT,
     )

@@ -15,6 +15,7 @@ from typing import Annotated, Any, NamedTuple, get_args
 from pydantic import BaseModel, ConfigDict, WithJsonSchema
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
 from monque._views.text import LARGEST, id_text, iso, milliseconds, shown_id, text_of
 
@@ -60,9 +61,9 @@ class View(BaseModel):
     def read(cls, value: object) -> dict[str, Any]:
         """The fields of a value to be sent that everybody may see, without those that are as usual."""
         shown = {}
-        for name, usual, sent in _open(cls):  # for each job of a page, so it must be quick
+        for name, usual, is_unique, sent in _open(cls):  # for each job of a page, so it must be quick
             found = getattr(value, name)
-            if found is not usual and (usual is None or found != usual):
+            if found is not usual and (is_unique or found != usual):
                 shown[name] = sent(found)
         return shown
 
@@ -110,11 +111,11 @@ def _described(view: type[View]) -> list[_Field]:
 
 
 @cache
-def _open(view: type[View]) -> list[tuple[str, Any, Callable[[Any], Any]]]:
-    """The fields that are no secrets: name, usual value and form."""
+def _open(view: type[View]) -> list[tuple[str, Any, bool, Callable[[Any], Any]]]:
+    """The fields that are no secrets: name, usual value, whether that has no equal, and form."""
     infos = view.model_fields
     return [
-        (name, usual, form.sent)
+        (name, usual, usual in (None, PydanticUndefined), form.sent)
         for name, usual, form in _described(view)
         if Secret not in _marks(infos[name])
     ]

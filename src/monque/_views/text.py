@@ -41,8 +41,9 @@ def span(time: timedelta) -> str:
 
 def iso(moment: datetime) -> str:
     """ISO 8601 in UTC, with milliseconds and Z."""
-    utc = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    return utc.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if moment.tzinfo is not UTC:  # those of jobs are
+        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    return moment.isoformat("T", "milliseconds")[:-6] + "Z"
 
 
 def iso_or_none(moment: object) -> str | None:

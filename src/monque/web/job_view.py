@@ -188,20 +188,22 @@ def actions_for(status: object, display: Display, rights: Collection[str]) -> li
     ]
 
 
-def stamps_of(job: Job[Any]) -> dict[str, Any]:
-    """Return the begin, the end, the run time and the wait of its last run; what is not known is left out."""
+def _job_view(job: Job[Any]) -> dict[str, Any]:
+    """Return the fields of a job, with the begin, the end, the run time and the wait of its last run."""
     started, finished = _run_of(job)
-    stamps: dict[str, Any] = {}
+    shown = JobView.read(job)
+    for stamp, at in (("started_at", started), ("finished_at", finished)):
+        if at is None:
+            shown.pop(stamp, None)  # a job that waits again has those of an earlier run
+        elif at is not getattr(job, stamp):
+            shown[stamp] = iso(at)
     if started is not None:
-        stamps["started_at"] = iso(started)
         # The due time of a job that runs again or was put off is not that of its last run.
         if job.next_run_at is not None and job.cron is None and started >= job.next_run_at:
-            stamps["wait_ms"] = milliseconds(started - job.next_run_at)
-    if finished is not None:
-        stamps["finished_at"] = iso(finished)
-        if started is not None and finished >= started:
-            stamps["duration_ms"] = milliseconds(finished - started)
-    return stamps
+            shown["wait_ms"] = milliseconds(started - job.next_run_at)
+        if finished is not None and finished >= started:
+            shown["duration_ms"] = milliseconds(finished - started)
+    return shown
 
 
 def _run_of(job: Job[Any]) -> tuple[datetime | None, datetime | None]:
@@ -224,11 +226,12 @@ def success_of(job: Job[Any]) -> dict[str, Any] | None:
 
 # Characters of a payload in a list.
 _LONGEST_PREVIEW = 200
+_JSON = json.JSONEncoder(ensure_ascii=False)
 
 
 def preview(payload: Any) -> str:
     """The beginning of a payload as JSON."""
-    text = json.dumps(payload, ensure_ascii=False, separators=(", ", ": "))
+    text = _JSON.encode(payload)
     return text if len(text) <= _LONGEST_PREVIEW else text[: _LONGEST_PREVIEW - 1] + "…"
 
 
@@ -261,10 +264,7 @@ async def _job_fields(desk: Desk, job: Job[Any], seen: Seen, *, targeted: bool) 
     display = display_of(job, now=desk.now(), stale=stale)
     target = job if targeted else name_of(job)
     rights = {right for right in _RIGHTS if await desk.may(right, target)}
-    shown = JobView.read(job)
-    for stamp in ("started_at", "finished_at"):
-        shown.pop(stamp, None)  # a job that waits again has those of an earlier run
-    shown |= stamps_of(job) | _hidden_fields(desk, job, seen)
+    shown = _job_view(job) | _hidden_fields(desk, job, seen)
     shown["display"] = display
     can_move = job.status is JobStatus.PENDING and display == "waiting" and not job.is_parked  # has a timeout
     shown["actions"] = actions_for(job.status, "later" if can_move else display, rights)

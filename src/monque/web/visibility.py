@@ -56,14 +56,14 @@ async def visible_parts(desk: Desk, job: Job[Any], *, targeted: bool, limit: int
         payload = None if too_large else await payload_of(desk, job)
     except ForbiddenError:
         return Seen(hidden=True)
-    seen = Seen(hidden=False, payload=payload, truncated=size if too_large else None)
-    if not await desk.redact.shows_all(job, desk.caller.actor):
-        return seen
-    return replace(
-        seen,
-        texts=True,
-        reason=error_text(desk, job.fail_reason),
-        unique_key=without_credentials(job.unique_key) if is_text(job.unique_key) else None,
+    texts = await desk.redact.shows_all(job, desk.caller.actor)
+    return Seen(
+        hidden=False,
+        texts=texts,
+        payload=payload,
+        truncated=size if too_large else None,
+        reason=error_text(desk, job.fail_reason) if texts else None,
+        unique_key=without_credentials(job.unique_key) if texts and is_text(job.unique_key) else None,
     )
 
 
