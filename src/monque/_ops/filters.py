@@ -18,12 +18,15 @@ from monque._values.status import CancelledBy
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
+# The filters whose value a stored field must have, and that field.
+_EQUAL = {"name": "name", "batch": "batch", "unique_key": "uniqueKey", "schedule_id": "scheduleId"}
+
 
 def matching(jobs: JobFilter) -> Document:
     """The query for a filter."""
-    query: Document = {}
-    if jobs.name is not None:
-        query["name"] = {"$eq": jobs.name}
+    query: Document = {
+        field: {"$eq": value} for name, field in _EQUAL.items() if (value := getattr(jobs, name)) is not None
+    }
     if jobs.statuses:
         query["status"] = {"$in": [status.value for status in jobs.statuses]}
     times = {
@@ -39,17 +42,11 @@ def matching(jobs: JobFilter) -> Document:
         query["priority"] = {"$gte": jobs.priority}
     if jobs.lost_by is not None:
         query["history"] = {"$elemMatch": {"by": {"$eq": jobs.lost_by}, "outcome": "lost"}}
-    if jobs.batch is not None:
-        query["batch"] = {"$eq": jobs.batch}
-    if jobs.unique_key is not None:
-        query["uniqueKey"] = {"$eq": jobs.unique_key}
     if jobs.ids is not None:
         query["_id"] = {"$in": [meant for each in jobs.ids for meant in ids_meant(each)]}
     for path, value in (jobs.payload or {}).items():
         # A missing value would equal null.
         query[f"data.{path}"] = {"$type": "null"} if value is None else {"$eq": value}
-    if jobs.schedule_id is not None:
-        query["scheduleId"] = jobs.schedule_id
     if jobs.recurring is not None:
         query["repeatInterval"] = {"$ne": None} if jobs.recurring else {"$eq": None}
     more = []

@@ -218,7 +218,7 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
                 bulk_rights=("reschedule", "cancelBulk"),
                 verb="Run now",
                 done="due now:",
-                summary="Let a job run now",
+                summary="Run a pending job now",
                 transitions=lambda: (operators.run_now_by_operator(),),
                 word="run",
                 many="run many now",
@@ -266,7 +266,7 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
                 bulk_rights=("cancelBulk",),
                 verb="Cancel",
                 done="cancelled",
-                summary="Cancel a job that waits",
+                summary="Cancel a pending job",
                 transitions=_cancelling,
                 options=(
                     OperationOption(
@@ -288,7 +288,7 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
                 bulk_rights=("stop", "cancelBulk"),
                 verb="Stop",
                 done="asked to stop:",
-                summary="Cancel a job that runs",
+                summary="Stop a running job",
                 transitions=lambda *, reason=None: (operators.request_cancel(reason=reason),),
                 unless=frozenset({"owner-silent"}),
                 asks=True,
@@ -302,7 +302,7 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
                 bulk_rights=("reschedule", "cancelBulk"),
                 verb="Reschedule",
                 done="rescheduled",
-                summary="Let a job run at another time",
+                summary="Move a pending job to another time",
                 transitions=lambda *, run_at: (operators.reschedule_by_operator(run_at=run_at),),
                 options=(
                     OperationOption(
@@ -324,7 +324,7 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
                 bulk_rights=("prioritize", "cancelBulk"),
                 verb="Prioritize",
                 done="prioritized",
-                summary="Say how urgent a job is",
+                summary="Set the priority of a pending job",
                 transitions=lambda *, priority: (operators.set_priority(priority=priority),),
                 options=(
                     OperationOption(

@@ -55,7 +55,7 @@ _EXAMPLES = {"priority": " 9", "time": " --delay 10m"}
 _NAMED: tuple[Decorator, ...] = (click.argument("ids", nargs=-1, metavar="[ID]..."),)
 _CHOSEN: tuple[Decorator, ...] = (
     click.option("--yes", is_flag=True, help="Do not ask."),
-    click.option("--all", "everything", is_flag=True, help="All jobs there are, instead of filters."),
+    click.option("--all", "everything", is_flag=True, help="Every job, instead of filters."),
     selects,
 )
 

@@ -101,14 +101,14 @@ def _print(finding: Finding) -> None:
 
 @click.command()
 @click.option("--create", is_flag=True, help="Create those that are missing.")
-@click.option("--listing", is_flag=True, help="With those for paging through very many jobs by any sort.")
-@click.option("--retention", is_flag=True, help="With the one for removing old jobs.")
+@click.option("--listing", is_flag=True, help="Also those for paging through many jobs in any order.")
+@click.option("--retention", is_flag=True, help="Also the one for removing old jobs.")
 @click.option(
     "--for",
     "uses",
     multiple=True,
     type=click.Choice(get_args(UseName)),
-    help="With the one for this use, which so begins; can be repeated.",
+    help="Also the index for this use, which begins with it; may be repeated.",
 )
 @as_json
 @connects

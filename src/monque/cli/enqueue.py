@@ -28,13 +28,13 @@ from monque.cli.times import duration, later, moment, stamp
 )
 @click.option("--delay", type=duration, help="How long from now, for example 5m; 1h30m; 2d.")
 @click.option("--at", type=moment, help="When, with a zone, for example 2030-05-01T09:00+02:00.")
-@click.option("--unique-key", help="If a job with this name and key is pending or processing, store none.")
+@click.option("--unique-key", help="Store none if a job with this name and key is pending or processing.")
 @click.option(
     "--debounce",
     type=duration,
-    help="Run it when no job with this name and key was stored for that long; the last one counts.",
+    help="Run it once no job with this name and key was stored for this long; the last one counts.",
 )
-@click.option("--max-attempts", type=click.IntRange(min=1), help="Run it so often at most, if it fails.")
+@click.option("--max-attempts", type=click.IntRange(min=1), help="The most attempts, if it fails.")
 @click.option("--priority", type=click.IntRange(0, 9), help="From 0 (normal) to 9, which comes first.")
 @click.option("--expires", type=later, metavar="TIME|DURATION", help="Do not start it after this.")
 @click.option("--batch", help="The label of the batch that it belongs to.")

@@ -61,10 +61,10 @@ def jobs() -> None:
 
 @jobs.command("list")
 @selects
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="The most to list.")
 @click.option("--all", "everything", is_flag=True, help="All that match, however many.")
-@click.option("--sort", type=SORTS, default="id", show_default=True, help="In which order.")
-@click.option("--descending", is_flag=True, help="Turn the order around: the youngest first.")
+@click.option("--sort", type=SORTS, default="id", show_default=True, help="The order.")
+@click.option("--descending", is_flag=True, help="Reverse the order: the newest first.")
 @as_json
 @connects
 def list_jobs(
@@ -217,7 +217,7 @@ def why(job_id: str, as_json: bool, database: Database) -> None:
 @click.argument("job_id", metavar="ID")
 @click.argument("name")
 @click.argument("data", metavar="[JSON]", type=payload, required=False)
-@click.option("--id", "signal_id", metavar="TEXT", help="The same id twice is once.")
+@click.option("--id", "signal_id", metavar="TEXT", help="A second signal with the same id is ignored.")
 @click.option("--note", help="Why; kept in the audit trail.")
 @as_json
 @connects
@@ -277,7 +277,7 @@ def _ended(job: Job[Any]) -> JobStateError:
 
 @jobs.command()
 @click.argument("ids", nargs=-1, metavar="ID...", required=True)
-@click.option("--timeout", type=duration, help="At most so long, for example 5m; default: any time.")
+@click.option("--timeout", type=duration, help="Wait at most this long, for example 5m. Default: no limit.")
 @as_json
 @connects
 def wait(ids: tuple[str, ...], timeout: timedelta | None, as_json: bool, database: Database) -> None:

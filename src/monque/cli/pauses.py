@@ -48,7 +48,7 @@ def pause_columns(heading: str) -> Columns:
     metavar="TIME|DURATION",
     help="When it ends by itself: with a zone (2030-05-01T09:00Z), or from now (30m).",
 )
-@click.option("--reason", help="Shown to whoever asks what is paused.")
+@click.option("--reason", help="Why; shown to everybody who lists pauses.")
 @as_json
 @connects
 def pause(

@@ -66,7 +66,7 @@ def _stats_row(name: str, stats: QueueStats) -> list[object]:
 
 @click.command()
 @click.argument("name")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many.")
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="The most to list.")
 @as_json
 @connects
 def lines(name: str, limit: int, as_json: bool, database: Database) -> None:
@@ -89,9 +89,9 @@ def lines(name: str, limit: int, as_json: bool, database: Database) -> None:
 @takes_app
 @click.option("--name", help="Only jobs of this name.")
 @click.option("--by-name", is_flag=True, help="A line for each name, instead of one for all names together.")
-@click.option("--since", type=past, metavar="TIME|AGE", default="1h", show_default=True, help="From then on.")
-@click.option("--until", type=past, metavar="TIME|AGE", help="Until then; by default until now.")
-@click.option("--step", type=duration, metavar="DURATION", help="How long a step is, in whole minutes.")
+@click.option("--since", type=past, metavar="TIME|AGE", default="1h", show_default=True, help="The start.")
+@click.option("--until", type=past, metavar="TIME|AGE", help="The end. Default: now.")
+@click.option("--step", type=duration, metavar="DURATION", help="The length of a step, in whole minutes.")
 @as_json
 @connects
 def trends(
@@ -204,12 +204,12 @@ _PAGE = 1000
 
 
 @click.command()
-@click.option("--job", metavar="ID", help="Only what was done to this job.")
-@click.option("--actor", help="Only what this one did.")
+@click.option("--job", metavar="ID", help="Only actions on this job.")
+@click.option("--actor", help="Only actions of this actor.")
 @click.option("--action", multiple=True, help="Only this action, for example cancel; may be repeated.")
-@click.option("--since", type=past, metavar="TIME|AGE", help="Only from then on.")
-@click.option("--until", type=past, metavar="TIME|AGE", help="Only what was done before.")
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
+@click.option("--since", type=past, metavar="TIME|AGE", help="Only actions since then.")
+@click.option("--until", type=past, metavar="TIME|AGE", help="Only actions before then.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="The most to list.")
 @as_json
 @connects
 def audit(

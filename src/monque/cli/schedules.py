@@ -109,7 +109,7 @@ def show(name: str, unique_key: str | None, as_json: bool, database: Database) -
 @schedules.command()
 @names_schedule
 @click.option("--cron", type=cron_or_duration, help="Another expression, or another interval such as 30s.")
-@click.option("--timezone", help="Another IANA zone that the fields are meant in.")
+@click.option("--timezone", help="Another IANA time zone for the expression.")
 @click.option("--data", metavar="JSON", help="Another payload, for its next runs.")
 @as_json
 @connects
@@ -226,7 +226,7 @@ def remove(name: str, unique_key: str | None, as_json: bool, database: Database)
 
 @schedules.command("next")
 @names_schedule
-@click.option("--count", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many.")
+@click.option("--count", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many times.")
 @as_json
 @connects
 def next_times(name: str, unique_key: str | None, count: int, as_json: bool, database: Database) -> None:
@@ -254,10 +254,10 @@ def _named(name: str, unique_key: str | None) -> str:
 @click.argument("cron", type=cron_or_duration)
 @click.argument("name")
 @click.argument("data", metavar="[JSON]", type=payload, required=False)
-@click.option("--timezone", default="UTC", show_default=True, help="The IANA zone the fields are meant in.")
+@click.option("--timezone", default="UTC", show_default=True, help="The IANA time zone of the expression.")
 @click.option("--unique-key", help="Tells schedules of one job name apart; default: the name.")
 @click.option("--grace", type=duration, help="Skip a run that cannot start within this: 5m.")
-@click.option("--jitter", type=duration, help="Let each run be later by at most this.")
+@click.option("--jitter", type=duration, help="Delay each run by a random time of up to this.")
 @click.option("--start", type=moment, help="The first possible time, with a zone.")
 @click.option("--end", type=moment, help="The last possible time; then it is completed.")
 @click.option("--limit", type=click.IntRange(min=1), help="Runs in all; then it is completed.")

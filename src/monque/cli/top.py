@@ -53,9 +53,9 @@ _LATELY = 100
     type=click.FloatRange(0.1, 3600),
     default=2.0,
     show_default=True,
-    help="Seconds between looks.",
+    help="Seconds between updates.",
 )
-@click.option("--count", type=click.IntRange(min=1), help="End after so many looks. Without a terminal: 1.")
+@click.option("--count", type=click.IntRange(min=1), help="Updates until it ends. Without a terminal: 1.")
 @as_json
 @connects
 def top(interval: float, count: int | None, as_json: bool, database: Database) -> None:

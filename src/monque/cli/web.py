@@ -62,17 +62,17 @@ class Serving:
 @click.option(
     "--health-port", type=click.IntRange(1, 65535), help="Answer /healthz and /readyz on this port, too."
 )
-@click.option("--read-only", is_flag=True, help="Let nobody change anything.")
+@click.option("--read-only", is_flag=True, help="Refuse all changes.")
 @click.option(
-    "--allow-enqueue", is_flag=True, help="Let users store jobs, and store and edit schedules: any of them."
+    "--allow-enqueue", is_flag=True, help="Let users store any job, and store and edit any schedule."
 )
 @click.option("--no-ui", is_flag=True, help="Serve the API without the pages.")
 @click.option("--open", "opens_browser", is_flag=True, help="Open it in the browser.")
-@click.option("--root-path", metavar="PATH", help="Where a proxy mounts it, for example /monque.")
-@click.option("--title", help="What pages call it. Default: Monque.")
+@click.option("--root-path", metavar="PATH", help="The path at which a proxy serves it, for example /monque.")
+@click.option("--title", help="The title of the pages. Default: Monque.")
 @click.option("--badge", help="A word beside the title, for example production.")
 @click.option(
-    "--user", metavar="NAME", help=f"Ask for this name and its password: that of {_PASSWORD}, or typed."
+    "--user", metavar="NAME", help=f"Require this name and its password, from {_PASSWORD} or typed."
 )
 @click.option("--password-file", type=_FILE, help="The file that holds the password of --user.")
 @click.option("--certfile", type=_FILE, help="Serve HTTPS with this certificate.")
@@ -80,7 +80,7 @@ class Serving:
 @click.option(
     "--proxy-headers",
     is_flag=True,
-    help="Believe X-Forwarded-For and -Proto of a proxy on this machine, or of FORWARDED_ALLOW_IPS.",
+    help="Trust X-Forwarded-For and -Proto of a proxy on this machine, or of FORWARDED_ALLOW_IPS.",
 )
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True)

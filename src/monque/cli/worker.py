@@ -95,7 +95,7 @@ def runs_target(command: F) -> F:
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
-    help="Answer /metrics for Prometheus on this port; 0 for any free one, which the log tells.",
+    help="Answer /metrics for Prometheus on this port; 0 for any free one, which the log names.",
 )
 @click.option("--supervised", type=(int, int), hidden=True)
 @click.option("--metrics-folder", hidden=True)

@@ -42,7 +42,7 @@ class OpsAuditAction(Dto):
 
 
 class OpsAuditChoices(Answer):
-    """The actors and actions that entries can be chosen by."""
+    """The actors and actions by which entries can be chosen."""
 
     actors: list[str]
     actions: list[OpsAuditAction]
@@ -66,7 +66,7 @@ class OpsAuditQuery(OpsAuditFilter):
 
 
 class OpsAuditPage(Answer):
-    """The newest entries first."""
+    """A page of entries, the newest first."""
 
     entries: list[OpsAuditEntry]
     next_cursor: str | None = None

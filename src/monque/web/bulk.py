@@ -117,7 +117,7 @@ class OpsBulkPreview(Answer):
 
 
 class OpsBulkError(Dto):
-    """A job that refused."""
+    """A job that could not be changed, and the reason."""
 
     id: str
     error: str

@@ -33,14 +33,14 @@ class OpsRequest(Body):
     method: Literal["GET", "POST", "PUT", "DELETE"] = "GET"
     path: str = Field(pattern="^/", max_length=8192)
     body: dict[str, Any] | None = None
-    name: str | None = Field(None, description="of a schedule: commands find it by its name and its key")
+    name: str | None = Field(None, description="the name of a schedule, which commands need with its key")
     key: str | None = Field(None, description="of a schedule")
 
 
 class OpsCopyBody(Body):
     """Requests to be written in other languages."""
 
-    root: str = Field(max_length=2000, description="where the dashboard is, with a slash at its end")
+    root: str = Field(max_length=2000, description="the address of the dashboard, with a slash at its end")
     requests: list[OpsRequest] = Field(max_length=20)
 
 

@@ -64,7 +64,7 @@ _TITLES = {
     415: "Unsupported media type",
     429: "Too many wrong secrets",
 }
-_HIDDEN = "Something went wrong in the server. Its log has more, under the request's id."
+_HIDDEN = "Something went wrong on the server. Its log says more, under the id of this request."
 # After so many seconds a caller may try again: a failover takes a few.
 _SOON = {"retry-after": "2"}
 _UNAUTHORIZED = 13
@@ -143,7 +143,7 @@ class ReadOnlyError(ForbiddenError):
     slug = "read-only"
 
     def __init__(self) -> None:
-        super().__init__("Nothing may change: it is read-only.", v1_text="Management surface is read-only")
+        super().__init__("This dashboard is read-only.", v1_text="Management surface is read-only")
 
 
 class NotFoundError(Problem):

@@ -49,15 +49,15 @@ class OpsGroup(Dto):
     trend: list[int]
     sample_ids: list[str]
     is_new: bool
-    new_since: str | None = Field(None, description="of a group that is new: the newest release")
+    new_since: str | None = Field(None, description="the newest release, if the group is new")
     looked: int
     capped: bool
 
 
 class OpsGroupList(Answer):
-    """The largest group first; *looked* jobs that are failed now, and failed in the window, are in groups.
+    """The groups of the *looked* jobs that failed in the window and are still failed, the largest first.
 
-    *capped* if there are more of either: older failed jobs, or smaller groups, which are counted.
+    *capped* if there are older failed jobs, or smaller groups, which are counted.
     """
 
     groups: list[OpsGroup]

@@ -332,7 +332,7 @@ def _place(ids: Sequence[Any], cursor: str | None, direction: str, limit: int) -
         return 0 if direction == "forward" else max(len(ids) - limit, 0)
     places = {id_text(each): place for place, each in enumerate(ids)}
     if (place := places.get(cursor)) is None:
-        raise bad_value("cursor", "leads to a job that is not in the group any more")
+        raise bad_value("cursor", "leads to a job that is no longer in the group")
     return place + 1 if direction == "forward" else max(place - limit, 0)
 
 
@@ -357,7 +357,8 @@ def option_type(option: OperationOption) -> Any:
 
 
 def _field(option: OperationOption) -> tuple[Any, Any]:
-    return (option_type(option), ...) if option.required else (option_type(option) | None, None)
+    kind, usual = (option_type(option), ...) if option.required else (option_type(option) | None, None)
+    return kind, Field(usual, description=option.help)
 
 
 def options_of(operation: Operation, body: Body) -> dict[str, Any]:
@@ -380,8 +381,7 @@ def _route_of(operation: Operation) -> Callable[..., Any]:
     body = OpsNoteBody
     if options:
         fields: dict[str, Any] = {name: _field(each) for name, each in options.items()}
-        said = " ".join(each.help for each in options.values())
-        name = f"Ops{operation.route.title()}Body"
+        name, said = f"Ops{operation.route.title()}Body", f"The options of {operation.name}."
         body = create_model(name, __base__=OpsNoteBody, __doc__=said, **fields)
 
     async def act(desk: Desk, job: Job[Any], body: Any) -> Job[Any] | None:
@@ -404,7 +404,7 @@ OPERATION_ROUTES = [_route_of(each) for each in OPERATIONS.values()]
 
 
 class OpsSignalBody(Body):
-    """A signal, with any *data*. The same *id* twice is once, while the job has not ended."""
+    """A signal, with any *data*. A second one with the same *id* is ignored."""
 
     name: str = Field(min_length=1)
     data: Any = None
@@ -433,7 +433,7 @@ async def enqueue(desk: Desk, body: OpsEnqueueBody, draft: Draft) -> Job[Any]:
     """Store a job."""
     await desk.demand(Action.ENQUEUE, body.name)
     if body.run_at is not None and body.delay_ms is not None:
-        raise bad_value("delayMs", "goes without runAt")
+        raise bad_value("delayMs", "must not be given together with runAt")
     run_at = body.run_at
     if body.delay_ms is not None:
         run_at = desk.now() + timedelta(milliseconds=body.delay_ms)
@@ -473,7 +473,7 @@ async def enqueue_again(desk: Desk, job: Job[Any], body: OpsAgainBody, draft: Dr
     """
     draft.before = None
     if job.status not in _ENDED:
-        raise ConflictError(f"Only jobs that have ended are enqueued again; this one is {job.status}.")
+        raise ConflictError(f"Only a job that has ended can be enqueued again; this one is {job.status}.")
     data = job.data
     if "payload" in body.model_fields_set:
         data = await changed_payload(desk, job, body.payload)

@@ -21,9 +21,9 @@ _LEAST = 0.5
 
 
 class OpsOutlook(Dto):
-    """The near future of a queue, by its last five minutes: due jobs that came, jobs that ended, a sentence.
+    """A forecast for a queue, from the jobs that became due and that ended in its last five minutes.
 
-    Without *emptyInMs*, it does not get empty within a day.
+    Without *emptyInMs*, it will not be empty within a day.
     """
 
     words: str

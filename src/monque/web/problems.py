@@ -18,7 +18,7 @@ from monque.web.text import is_text, without_credentials
 class OpsTroubled(Dto):
     """A cause of trouble, and the page that shows more.
 
-    *name* is the queue, or null. If it *resumes*, ending the pause of this name (null: of all) mends it.
+    *name* is the queue, or null. If it *resumes*, it ends with the pause of this name (null: of all).
     """
 
     cause: str

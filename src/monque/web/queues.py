@@ -46,7 +46,7 @@ class OpsPause(Dto):
 
 
 class OpsQueueRow(Dto):
-    """One job name in the snapshot. Of the claimed jobs (*processing*), handlers run *running*."""
+    """One job name in the snapshot. Of the claimed jobs (*processing*), *running* are in their handlers."""
 
     name: str
     due: int
@@ -65,9 +65,9 @@ class OpsQueueRow(Dto):
 
 
 class OpsQueueList(Answer):
-    """All job names; in *recent* those of which something ended in the last minutes.
+    """All job names; *recent* has those whose jobs ended in the last minutes.
 
-    In *outlooks* are those that have due jobs.
+    *outlooks* has those with due jobs.
     """
 
     queues: list[OpsQueueRow]
@@ -126,7 +126,7 @@ class OpsLineList(Answer):
 
 
 class OpsPauseBody(Body):
-    """Which name, or null for all; until when, and why."""
+    """The name to pause, or null for all, with the end and the reason."""
 
     name: str | None
     until: Time | None = None
@@ -134,7 +134,7 @@ class OpsPauseBody(Body):
 
 
 class OpsResumeBody(Body):
-    """Which name, or null for the pause of all."""
+    """The name whose pause ends, or null for the pause of all."""
 
     name: str | None
     note: Note = None
@@ -245,7 +245,7 @@ async def queue(desk: Desk, query: OpsQueueQuery) -> OpsQueue:
 async def _stored_row(desk: Desk, name: str) -> Row:
     """A name of which only finished jobs are there; one without any is not found."""
     if not await desk.read(desk.monque.count_jobs, JobFilter(name=name), limit=1):
-        raise NotFoundError("No job has this name, and nobody serves it.")
+        raise NotFoundError("There is no job with this name, and no instance has a worker for it.")
     return Row(name)
 
 

@@ -121,7 +121,7 @@ async def _bytes(request: Request, limit: int) -> bytes:
 
 def _too_large(limit: int) -> Problem:
     return Problem(
-        slug="too-large", detail=f"The body has more than {limit:,} bytes, which is all that is allowed here."
+        slug="too-large", detail=f"The body is larger than the {limit:,} bytes that are allowed here."
     )
 
 

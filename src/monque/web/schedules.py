@@ -57,7 +57,7 @@ class OpsScheduleList(Answer):
 
 
 class OpsBand(Dto):
-    """Runs that are too near to each other to be told apart; *runs* is left out where nobody counts them."""
+    """Runs that are too close together to be shown one by one; *runs*, if counted, is their number."""
 
     from_: Moment = Field(alias="from")
     to: Moment
@@ -305,7 +305,7 @@ async def schedule_post(desk: Desk, body: OpsNewScheduleBody, draft: Draft) -> t
     data = from_extended_value(body.payload)
     with suppress(JobNotFoundError):
         await desk.monque.get_schedule(body.name, body.unique_key, max_time=desk.max_time)
-        raise ConflictError("There is a schedule of this name and key already: edit that one.")
+        raise ConflictError("A schedule with this name and key exists already: edit that one.")
     how: dict[str, Any] = {"unique_key": body.unique_key, "timezone": body.timezone, "paused": body.paused}
     stored: Job[Any] = await desk.monque.schedule(every or "", body.name, data, **how)
     job = await find_job(desk, id_text(stored.id))

@@ -38,7 +38,7 @@ class OpsSearchQuery(Question):
 
 
 class OpsSearch(Answer):
-    """Findings, at most ten of each kind; *partial* if time was up."""
+    """Results, at most ten of each kind; *partial* if the time was up."""
 
     jobs: list[OpsFound]
     names: list[OpsFound]

@@ -58,7 +58,7 @@ def _never_null(schema: dict[str, Any]) -> None:
 
 
 class OpsSelection(_Filters):
-    """Which jobs. Times are inclusive. `payload.<path>` is a JSON scalar, and needs a name."""
+    """A choice of jobs. Times are inclusive. `payload.<path>` is a JSON scalar, and needs a name."""
 
     model_config = ConfigDict(json_schema_extra=_never_null)
 

@@ -103,14 +103,14 @@ def page(request: Request, path: str, prefix: str) -> Response:
     """
     if request.method not in ("GET", "HEAD"):
         raise Problem(
-            slug="bad-request", status=405, detail="Pages take GET, HEAD.", headers={"allow": "GET, HEAD"}
+            slug="bad-request", status=405, detail="Pages take GET and HEAD.", headers={"allow": "GET, HEAD"}
         )
     pages = built()
     if pages is not None and (file := pages.files.get(path.removeprefix("/"))) is not None:
         return _sent(file, request)
     if path.startswith("/assets/"):
         raise NotFoundError(
-            "There is no such file. The page may be of an older version: reload it.", v1_text="Not found"
+            "There is no such file. The page may be from an older version: reload it.", v1_text="Not found"
         )
     _check_accepts(request.headers.get("accept"))
     if pages is None:
@@ -137,4 +137,4 @@ def _sent(file: File, request: Request) -> Response:
 
 def _check_accepts(accept: str | None) -> None:
     if accept is not None and not any(_HTML.match(each.strip()) for each in accept.split(",")):
-        raise Problem(slug="bad-request", status=406, detail="Pages are HTML, and this request accepts none.")
+        raise Problem(slug="bad-request", status=406, detail="Pages are HTML, which the request refuses.")

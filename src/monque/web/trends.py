@@ -40,7 +40,7 @@ class OpsLatencyQuery(Question):
 
 
 class OpsSeries(Dto):
-    """Rows of numbers, one a step, in the order of *columns*; *partial* if the last step is not over."""
+    """Rows of numbers, one for each step, ordered as *columns*; *partial* if the last step is not over."""
 
     from_: Moment = Field(alias="from")
     to: Moment
@@ -56,7 +56,7 @@ class OpsSeriesAnswer(OpsSeries, Answer):
 
 
 class OpsPercentiles(Dto):
-    """About how long it took, at most, for this share; left out without data."""
+    """Estimates: half of the runs took *p50_ms* or less, and so on. They are left out without data."""
 
     p50_ms: float | None = None
     p90_ms: float | None = None
@@ -66,12 +66,12 @@ class OpsPercentiles(Dto):
 
 
 class OpsHeat(Dto):
-    """Percentiles over the whole window and for each step, and how many fell into which bucket."""
+    """Percentiles over the whole window and for each step, and the number of runs in each bucket."""
 
     percentiles: OpsPercentiles
     lines: list[OpsPercentiles]
     buckets: list[float] = Field(description="where each row's bucket begins, in milliseconds")
-    matrix: list[list[int]] = Field(description="a row a bucket, a column a step")
+    matrix: list[list[int]] = Field(description="one row for each bucket, one column for each step")
 
 
 class OpsLatency(Answer):
@@ -272,7 +272,7 @@ def _kinds(points: Iterable[TrendPoint], longest: Mapping[str, Job[Any]]) -> lis
 
 def _demand_trends(desk: Desk) -> None:
     if not desk.monque.companions["trends"]:
-        raise NotOfferedError("No numbers over time are kept here: see Options.trends.")
+        raise NotOfferedError("No trends are stored here: see Options.trends.")
 
 
 async def points_of(desk: Desk, name: str | None, window: Window) -> list[TrendPoint]:

@@ -135,7 +135,7 @@ def _singles(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     single: dict[str, str] = {}
     for key, value in pairs:
         if key in single:
-            raise bad_value(key, "is there twice")
+            raise bad_value(key, "is given twice")
         single[key] = value
     return single
 

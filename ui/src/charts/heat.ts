@@ -2,7 +2,7 @@
 import type { Scale } from "./scale";
 import type { Step } from "./steps";
 
-/** As the API has it: `matrix` has a row a bucket, a column a step. */
+/** As the API has it: `matrix` has one row for each bucket, one column for each step. */
 export interface Heat {
   lines: readonly Line[];
   buckets: readonly number[];

@@ -69,7 +69,7 @@ class OpsLiveInstance(Dto):
 
 
 class OpsSnapshot(Dto):
-    """All live numbers; *names* has one row a job name, with its values in the order of *columns*."""
+    """All live numbers; *names* has a row for each job name, with its values in the order of *columns*."""
 
     at: Moment
     seq: int
