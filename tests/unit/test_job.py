@@ -318,7 +318,7 @@ def test_a_pending_job_without_a_time_is_parked() -> None:
 
 
 _FIELDS = [*lazy_job._READ_FROM, "data"]
-_ODD = [NOW, 1, 0, 2.5, "pending", "processing", "cancelled", "", None, [], [{"outcome": "lost"}], PARKED, True]
+_ODD = [NOW, 1, 2.5, "pending", "processing", "cancelled", "", None, [], [{"outcome": "lost"}], PARKED, True]
 _VALUES = st.sampled_from([*_ODD, {"by": "operator", "at": NOW}, {"why": "batch", "key": "nightly"}])
 
 

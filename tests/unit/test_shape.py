@@ -98,20 +98,22 @@ PARTS = {
 # - The slowest jobs took the core 220 lines and a file, most of them docstrings for users, web 200 with the
 #   table by name, and cli 40; editing a job, 160 lines of the core (35 of the store), and 75 and a file of
 #   cli; running it again with changes, secrets that stay hidden, and new schedules took web 150.
+# - To know at once what missing fields of a listed job mean took the store 41 lines and an attribute: a row
+#   of a list takes two thirds of the time.
 RATCHETS = {
-    "lines of engine and store": 17469,
+    "lines of engine and store": 17518,
     "files of engine and store": 68,
-    "lines of the core": 38693,
+    "lines of the core": 38738,
     "files of the core": 157,
-    "lines of web": 11673,
+    "lines of web": 11607,
     "files of web": 56,
-    "lines of cli": 5046,
+    "lines of cli": 5017,
     "files of cli": 27,
-    "lines of the frameworks": 4602,
+    "lines of the frameworks": 4593,
     "files of the frameworks": 40,
-    "lines in all": 63235,
+    "lines in all": 63154,
     "files in all": 292,
-    "attributes of classes in engine and store": 575,
+    "attributes of classes in engine and store": 577,
     "numbers that are constants in engine and store": 195,
     "attribute chains of four dots in engine and store": 21,
     "files of the core below 60 lines": 23,

@@ -4,7 +4,7 @@ import { say } from "./store";
 /** Copy, and say so. */
 export async function copy(text: string, what: string): Promise<void> {
   const done = await write(text);
-  say(done ? { tone: "good", text: `Copied ${what}.` } : { tone: "bad", text: `The browser does not copy ${what}.` });
+  say(done ? { tone: "good", text: `Copied ${what}.` } : { tone: "bad", text: `The browser cannot copy ${what}.` });
 }
 
 async function write(text: string): Promise<boolean> {

@@ -66,11 +66,7 @@ def declaration(name: object, concurrency: int | None, settings: WorkerSettings)
 
 
 def recurring(
-    expression: object,
-    name: object,
-    timezone: str | tzinfo,
-    concurrency: int | None,
-    settings: CronSettings,
+    expression: object, name: object, timezone: str | tzinfo, concurrency: int | None, settings: CronSettings
 ) -> Declaration:
     """The arguments of a decorator `cron`, checked; its settings say when it runs, and how its runs run."""
     if settings.get("expires") is not None:

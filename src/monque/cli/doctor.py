@@ -113,12 +113,7 @@ def _print(finding: Finding) -> None:
 @as_json
 @connects
 def indexes(
-    create: bool,
-    listing: bool,
-    retention: bool,
-    uses: tuple[UseName, ...],
-    as_json: bool,
-    database: Database,
+    create: bool, listing: bool, retention: bool, uses: tuple[UseName, ...], as_json: bool, database: Database
 ) -> None:
     """Show the indexes, and create those that are missing.
 

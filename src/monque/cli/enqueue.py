@@ -87,13 +87,7 @@ def enqueue(
         return
     with database.open(create_indexes=True) as monque:
         job = monque.enqueue(
-            name,
-            data,
-            delay=delay,
-            run_at=at,
-            unique_key=unique_key,
-            debounce=debounce,
-            **settings,
+            name, data, delay=delay, run_at=at, unique_key=unique_key, debounce=debounce, **settings
         )
     if as_json:
         print_json({**job_fields(job), "stored": job.enqueued is Enqueued.NEW})

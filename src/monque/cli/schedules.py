@@ -274,12 +274,7 @@ def _named(name: str, unique_key: str | None) -> str:
 @as_json
 @connects
 def schedule(
-    cron: str | timedelta,
-    name: str,
-    data: Any,
-    as_json: bool,
-    database: Database,
-    **settings: Any,
+    cron: str | timedelta, name: str, data: Any, as_json: bool, database: Database, **settings: Any
 ) -> None:
     """Store a recurring job, or change it.
 

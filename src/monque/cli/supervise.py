@@ -40,12 +40,7 @@ _LAST_WORDS = 0.5
 
 
 def supervise(
-    settings: Settings,
-    *,
-    count: int,
-    folder: Path | None,
-    ports: Ports,
-    web: Sequence[str] | None = None,
+    settings: Settings, *, count: int, folder: Path | None, ports: Ports, web: Sequence[str] | None = None
 ) -> int:
     """Run the worker in *count* processes, again at each change below *folder* if given; the exit code.
 
@@ -227,11 +222,7 @@ class Child:
     """One process, as its supervisor knows it."""
 
     def __init__(
-        self,
-        what: str,
-        process: asyncio.subprocess.Process,
-        ours: socket.socket,
-        loaded: asyncio.Event,
+        self, what: str, process: asyncio.subprocess.Process, ours: socket.socket, loaded: asyncio.Event
     ) -> None:
         self._what = what
         self._process = process

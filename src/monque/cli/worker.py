@@ -55,11 +55,7 @@ def runs_target(command: F) -> F:
     )
     @click.option("--only", multiple=True, metavar="NAME", help="Run only this worker; may be repeated.")
     @click.option(
-        "--except",
-        "excluding",
-        multiple=True,
-        metavar="NAME",
-        help="Leave out this worker; may be repeated.",
+        "--except", "excluding", multiple=True, metavar="NAME", help="Leave out this worker; may be repeated."
     )
     @click.option(
         "--loop",

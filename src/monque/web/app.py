@@ -155,14 +155,7 @@ class Dashboard:
     dashboard opened it.
     """
 
-    def __init__(
-        self,
-        setup: Setup,
-        entry: Entry,
-        *,
-        ui: bool,
-        frame_ancestors: Sequence[str],
-    ) -> None:
+    def __init__(self, setup: Setup, entry: Entry, *, ui: bool, frame_ancestors: Sequence[str]) -> None:
         self._setup = setup
         self._life = Life(setup.monque, setup.prepare)
         self._entry = entry

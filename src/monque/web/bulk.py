@@ -195,7 +195,6 @@ async def _piece(
             await _demand_all(desk, operation, chosen)
     if chosen is None and body.after is not None:
         chosen = JobFilter(ids=[ObjectId()])  # no job: only the entry of the pieces before is closed
-    result = BulkResult(count=0, errors=[])
     if chosen is not None:
         paging = {"limit": body.limit, "after": body.after, "as_of": body.as_of}
         options = {**paging, **options_of(operation, body)}
@@ -203,6 +202,7 @@ async def _piece(
             desk, operation, chosen, note=body.note, recorded_as=recorded_as, **options
         )
     else:
+        result = BulkResult(count=0, errors=[])
         async with desk.audited(replace(draft, count=0, errors=0)):
             pass
     return OpsBulkResult(

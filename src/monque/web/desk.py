@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Coroutine,
-    Hashable,
-    Iterable,
-    Mapping,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field, fields
 from datetime import datetime, timedelta
@@ -340,13 +332,7 @@ class Desk:
         if allowed is not True:
             raise denied(action)
 
-    async def shared(
-        self,
-        question: Hashable,
-        read: Callable[[], Awaitable[T]],
-        *,
-        keep: Keep = KEPT,
-    ) -> T:
+    async def shared(self, question: Hashable, read: Callable[[], Awaitable[T]], *, keep: Keep = KEPT) -> T:
         """Read what others may have asked for as well."""
         with surface_errors():
             return await self.setup.looks.share(question, read, keep=keep)

@@ -122,11 +122,7 @@ class BadRequestError(Problem):
     slug = "bad-request"
 
     def __init__(
-        self,
-        detail: str,
-        *,
-        errors: Sequence[tuple[str, str]] = (),
-        v1_text: str = "Input validation failed",
+        self, detail: str, *, errors: Sequence[tuple[str, str]] = (), v1_text: str = "Input validation failed"
     ) -> None:
         super().__init__(detail, errors=errors, v1_text=v1_text)
 

@@ -120,11 +120,7 @@ async def failure(desk: Desk, fingerprint: str, query: OpsWindowQuery) -> OpsGro
     if await desk.may(Action.PAYLOAD):
         seen = [await visible_parts(desk, job, targeted=False) for job in jobs]
         keys = differing_keys([each.payload for each in seen])
-    return OpsGroupAnswer(
-        **shown.as_set(),
-        samples=await job_rows(desk, jobs),
-        **known(differing_keys=keys),
-    )
+    return OpsGroupAnswer(**shown.as_set(), samples=await job_rows(desk, jobs), **known(differing_keys=keys))
 
 
 async def shown_groups(desk: Desk, query: OpsWindowQuery, name: str | None) -> list[OpsGroup]:
@@ -188,13 +184,7 @@ async def _shown_canary(desk: Desk, done: tuple[Job[Any], int]) -> OpsCanary:
     return OpsCanary(**kept, others=others)
 
 
-@route(
-    "POST",
-    "/failures/{fingerprint}/canary",
-    right=Action.RETRY,
-    audited="canary",
-    shown=_shown_canary,
-)
+@route("POST", "/failures/{fingerprint}/canary", right=Action.RETRY, audited="canary", shown=_shown_canary)
 async def canary(desk: Desk, fingerprint: str, draft: Draft) -> tuple[Job[Any], int]:
     """Retry the newest job of a group."""
     job, others = await _newest(desk, await group_of(desk, fingerprint))

@@ -234,10 +234,7 @@ async def _read_failures(desk: Desk, name: str | None) -> list[FailureRow]:
 
 
 async def groups_of(
-    desk: Desk,
-    name: str | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
+    desk: Desk, name: str | None = None, since: datetime | None = None, until: datetime | None = None
 ) -> list[Group]:
     """The newest failures in groups, the largest first, without names that the caller may not read."""
     groups = await desk.shared(("groups", name), lambda: _read_groups(desk, name), keep=_ROWS_KEPT)
@@ -267,10 +264,7 @@ async def lists_failures(desk: Desk) -> bool:
 
 
 async def group_of(
-    desk: Desk,
-    fingerprint: str,
-    since: datetime | None = None,
-    until: datetime | None = None,
+    desk: Desk, fingerprint: str, since: datetime | None = None, until: datetime | None = None
 ) -> Group:
     for group in await groups_of(desk, None, since, until):
         if group.shape.fingerprint == fingerprint:

@@ -237,10 +237,7 @@ def _lost_run(desk: Desk, job: Job[Any], row: OpsJob, instance_id: str) -> OpsLo
 async def running(desk: Desk) -> OpsRunningList:
     """Running jobs, the longest first."""
     jobs = await processing(desk)
-    return OpsRunningList(
-        jobs=await longest_running(desk, MOST_RUNNING),
-        capped=len(jobs) > MOST_RUNNING,
-    )
+    return OpsRunningList(jobs=await longest_running(desk, MOST_RUNNING), capped=len(jobs) > MOST_RUNNING)
 
 
 async def longest_running(desk: Desk, count: int) -> list[OpsJob]:
@@ -253,10 +250,7 @@ async def processing(desk: Desk) -> list[Job[Any]]:
     page = await desk.shared(
         _PROCESSING,
         lambda: desk.monque.list_jobs(
-            JobFilter(status="processing"),
-            limit=_LOOKED_AT,
-            payload_limit=PREVIEWED,
-            max_time=desk.max_time,
+            JobFilter(status="processing"), limit=_LOOKED_AT, payload_limit=PREVIEWED, max_time=desk.max_time
         ),
     )
     return sorted(await desk.readable(page.jobs), key=_since)

@@ -39,11 +39,7 @@ from monque.web.job_view import (
     whole_job,
 )
 from monque.web.route import route
-from monque.web.selection import (
-    OpsSelection,
-    Selected,
-    select,
-)
+from monque.web.selection import OpsSelection, Selected, select
 from monque.web.serialization import (
     LONGEST_CURSOR,
     SORTS,
@@ -179,9 +175,7 @@ async def jobs(desk: Desk, query: OpsJobsQuery) -> OpsJobList:
     else:
         page = await _page(desk, selected.filter, query, cursor)
     prefix = "" if query.due is None else f"{iso(now)}~"
-    shown: dict[str, Any] = {
-        "jobs": await job_rows(desk, page.jobs),
-    }
+    shown: dict[str, Any] = {"jobs": await job_rows(desk, page.jobs)}
     for field, text in (("next", page.next_cursor), ("previous", page.previous_cursor)):
         cursor = None if text is None else usable(prefix + text)
         shown[f"has_{field}"] = cursor is not None
@@ -244,17 +238,10 @@ async def _page_of_group(desk: Desk, selected: Selected, query: OpsJobsQuery) ->
     """A page of the jobs of a group, the one that failed last first."""
     if query.sort is not None or query.order != "desc":
         raise bad_value("failed", "lists the newest failures first: leave sort and order out")
-    ids = await ids_of_group(desk, selected)
-    return await _page_of_ids(desk, ids, selected.filter, query)
-
-
-async def _page_of_ids(desk: Desk, ids: Sequence[Any], filter: JobFilter, query: OpsJobsQuery) -> JobPage:  # noqa: A002
-    limit = min(query.limit, desk.limits.page)
+    ids, limit = await ids_of_group(desk, selected), min(query.limit, desk.limits.page)
     begin = _place(ids, query.cursor, query.direction, limit)
-    chosen = list(ids[begin : begin + limit])
-    found = []
-    if chosen:
-        found = await jobs_of_ids(desk, chosen, filter, payload_limit=PREVIEWED)
+    chosen = ids[begin : begin + limit]
+    found = await jobs_of_ids(desk, chosen, selected.filter, payload_limit=PREVIEWED) if chosen else []
     order = {id_text(each): place for place, each in enumerate(chosen)}
     has_next, has_previous = begin + limit < len(ids), begin > 0
     return JobPage(

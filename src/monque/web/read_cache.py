@@ -49,13 +49,7 @@ class Looks:
         self._longest_wait = longest_wait
         self._looks: dict[Hashable, _Look] = {}
 
-    async def share(
-        self,
-        question: Hashable,
-        read: Callable[[], Awaitable[T]],
-        *,
-        keep: Keep = KEPT,
-    ) -> T:
+    async def share(self, question: Hashable, read: Callable[[], Awaitable[T]], *, keep: Keep = KEPT) -> T:
         """The answer to *question*: one that is there or under way, else what *read* returns.
 
         Whoever asks may be cancelled without harm to the others.

@@ -330,9 +330,7 @@ async def schedule_preview(desk: Desk, body: OpsSchedulePreviewBody) -> OpsSched
         times = next_within(body.cron, body.timezone, after=now, count=body.count)
         edges = edges_of(body.cron, body.timezone, now=now)
     return OpsSchedulePreview(
-        next_runs=runs_in(body.timezone, times),
-        edges=edges,
-        **known(words=words_of(body.cron)),
+        next_runs=runs_in(body.timezone, times), edges=edges, **known(words=words_of(body.cron))
     )
 
 

@@ -9,14 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from bson import ObjectId
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    WithJsonSchema,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
 from monque import Sort

@@ -174,14 +174,8 @@ def recent(points: Iterable[TrendPoint], since: datetime, steps: int) -> dict[st
 
 
 # The step of each window: 60 points or more, and at most 180.
-STEPS: dict[Window, timedelta] = {
-    "15m": timedelta(minutes=1),
-    "1h": timedelta(minutes=1),
-    "6h": timedelta(minutes=5),
-    "24h": timedelta(minutes=15),
-    "7d": timedelta(hours=1),
-    "30d": timedelta(hours=6),
-}
+_STEP_MINUTES: dict[Window, int] = {"15m": 1, "1h": 1, "6h": 5, "24h": 15, "7d": 60, "30d": 360}
+STEPS = {window: timedelta(minutes=step) for window, step in _STEP_MINUTES.items()}
 _DEFAULT_WINDOW = timedelta(hours=1)
 _LAST = datetime.max.replace(microsecond=0, tzinfo=UTC)
 
@@ -230,11 +224,7 @@ async def latency_kinds(desk: Desk, query: OpsLatencyQuery) -> OpsKinds:
     by_name = {job.name: job for job in await desk.readable(longest.jobs) if is_text(job.name)}
     kinds = _kinds([point for point in points if await desk.may(Action.READ, point.name)], by_name)
     return OpsKinds(
-        **{"from": iso(since)},
-        to=iso(until),
-        kinds=kinds,
-        looked_at=longest.looked_at,
-        capped=longest.capped,
+        **{"from": iso(since)}, to=iso(until), kinds=kinds, looked_at=longest.looked_at, capped=longest.capped
     )
 
 

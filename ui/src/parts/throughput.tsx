@@ -80,7 +80,7 @@ export function RangeNote({ range, name }: { range: Range; name: string | undefi
         From {text(range.from)} to {text(range.to)}
         {zone.value === "utc" ? " UTC" : ""}
       </span>
-      <a href={jobs}>Jobs of this time</a>
+      <a href={jobs}>Jobs from this time</a>
       <button type="button" onClick={() => change({ from: undefined, to: undefined })}>
         Show the whole time
       </button>

@@ -41,11 +41,7 @@ READS = frozenset({Action.READ, Action.PAYLOAD, Action.AUDIT})
 
 
 def refusal(
-    action: Action,
-    *,
-    may: Collection[Action] | None,
-    read_only: bool,
-    allow_enqueue: bool,
+    action: Action, *, may: Collection[Action] | None, read_only: bool, allow_enqueue: bool
 ) -> Problem | None:
     """Return the reason why this action is refused before any hook is asked; None if it is not.
 

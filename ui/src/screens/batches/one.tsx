@@ -108,7 +108,7 @@ function progressOf({ states, total, emptyInMs }: OpsBatch): string {
 function Groups({ batch: { label, groups, looked, capped } }: { batch: OpsBatch }) {
   return (
     <Card
-      title="Failing in it"
+      title="Failures in this batch"
       actions={
         <span class="faint small">
           {capped ? `of the newest ${count(looked)} failures` : `of ${plural(looked, "failure")}`}
@@ -139,7 +139,7 @@ function Group({ group: { fingerprint, sentence, count: size }, label }: { group
 
 function Awaited({ jobs }: { jobs: readonly OpsJob[] }) {
   return (
-    <Card title="Waits for its end">
+    <Card title="Waiting for its end">
       <ul class="children">
         {jobs.map((job) => (
           <li key={job.id}>

@@ -257,7 +257,7 @@ const WORDS: Record<Stage, string> = {
 function Errors({ errors }: { errors: Progress["errors"] }) {
   if (errors.length === 0) return null;
   return (
-    <ul class="errors" aria-label="Jobs that refused">
+    <ul class="errors" aria-label="Jobs that could not be changed">
       {errors.map(({ id, error }) => (
         <li key={id}>
           <a href={jobHref(id)} target="_blank">

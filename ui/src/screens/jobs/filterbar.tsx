@@ -226,8 +226,8 @@ export function Filters({ fixedName }: { fixedName?: string | undefined }) {
           <button
             type="button"
             class="bare"
-            aria-label={`Drop the filter ${visible(words)}`}
-            title="Drop this filter"
+            aria-label={`Remove the filter ${visible(words)}`}
+            title="Remove this filter"
             onClick={() => drop(keys)}
           >
             ×
