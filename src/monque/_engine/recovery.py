@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 from monque._connect.deadlines import limited
@@ -136,6 +137,10 @@ async def _take_some(
 ) -> datetime | None:
     """Take the jobs that one read finds; `_MORE` if there are more, else when the next owner may be dead."""
     claims, before = await recovering.read_claims(context.store), taken.total()
+    gone_among = partial(register.gone_among, context.companions.register, context.store)
+    if len(claims) == CLAIMS_AT_ONCE and (ended_here := await gone_among(None)):
+        # So many living owners elsewhere may have been silent for longer than a process that just died here.
+        claims += await recovering.read_claims(context.store, of=list(ended_here))
     stale, others = list[Document](), list[Document]()
     for claim in claims:
         may_return = is_opening and not recovering.is_long_stale(claim, context.store)
@@ -143,7 +148,7 @@ async def _take_some(
     # They are judged after their claims were read: what the same id claims from now on is not among these.
     owners = {owner for claim in others if type(owner := recovering.owner_of(claim)) is str}
     asked = owners - (set() if is_opening else {context.store.instance_id})
-    gone = tuple(await register.gone_among(context.companions.register, context.store, list(asked)))
+    gone = tuple(await gone_among(list(asked)))
     found = [*stale, *(claim for claim in others if recovering.owner_of(claim) in gone)]
     free = recovering.without_resting(context.store, found, own)
     again = [job for job in free if not job["hopeless"] and not job["requested"]]
@@ -154,7 +159,7 @@ async def _take_some(
             if elapsed() > until:
                 break
     # Without progress the next read would find the same jobs.
-    if taken.total() > before and (len(found) == CLAIMS_AT_ONCE or elapsed() > until):
+    if taken.total() > before and (len(found) >= CLAIMS_AT_ONCE or elapsed() > until):
         return _MORE
     next_look = recovering.next_look(context.store)
     looks = [*(claim["until"] for claim in others), *([] if next_look is None else [next_look])]

@@ -27,9 +27,9 @@ from monque._values.words import driver_reason
 
 logger = logging.getLogger("monque")
 
-# Parts of a heartbeat interval: how often to look whether the loop goes on, and for how long it must not.
+# The part of a heartbeat interval after which to look again whether the loop goes on, and for which it must
+# not. With it a heartbeat comes within one and a half intervals after the one before.
 _CHECK = 0.25
-_STILL = 0.5
 
 # The loop shows ten times a second that it goes on, and may be late without being blocked.
 _SHORTEST_BLOCK = 0.5
@@ -76,7 +76,7 @@ class Substitute:
         while not self._over.wait(_CHECK * self._interval) and not self._loop.is_closed():
             still = elapsed() - self._ticked()
             # A loop that nobody runs now is not blocked: its handlers do not go on.
-            shortest = max(_STILL * self._interval, _SHORTEST_BLOCK)
+            shortest = max(_CHECK * self._interval, _SHORTEST_BLOCK)
             is_blocked = shortest < still < self._longest and self._loop.is_running()
             if is_blocked and self._is_late():
                 try:

@@ -95,11 +95,14 @@ class Register:
         self._written: Document = {}
         self._written_at = 0.0
         self._one_at_a_time = asyncio.Lock()
+        self.begun = asyncio.Event()
+        """Set when the first description was written, or could not be."""
 
     async def loop(self) -> None:
         """Write the description whenever that is needed; `close` writes the last one."""
         interval = _INTERVALS * self._store.options.heartbeat_interval.total_seconds()
         await self._write("running", WRITE_LIMIT)
+        self.begun.set()
         raise_lost_cancellation()
         while not await self._is_over(min(_CHECK, interval)):
             state: InstanceState = "stopping" if self._closing.is_set() else "running"
@@ -177,16 +180,21 @@ def stored_process(process: Process) -> Document:
     return {field: value for field, value in found.items() if value is not None}
 
 
-async def gone_among(companion: Companion, store: Store, instance_ids: Sequence[str]) -> frozenset[str]:
-    """Those of the instances whose processes ran on this machine and are gone, where that is certain.
+async def gone_among(
+    companion: Companion, store: Store, instance_ids: Sequence[str] | None
+) -> frozenset[str]:
+    """Those of the instances, or of all, whose processes ran on this machine and are certainly gone.
 
     A description that is old, or of a stopped instance, is not that of the process whose claims are fresh.
     """
-    if not instance_ids or this_process().boot_id is None:  # nothing can be known here
+    here = this_process()
+    if instance_ids == [] or here.boot_id is None:  # nothing can be known here
         return frozenset()
+    machine = {"bootId": here.boot_id, "pidNamespace": here.pid_namespace}
+    wanted = machine if instance_ids is None else {"_id": {"$in": instance_ids}}
     now, tolerance = store.clock.now(), store.options.tolerance
     with suppress(OperationFailure), limited():  # no right to read it
-        found = await decoding.find(companion.collection, {"_id": {"$in": instance_ids}})
+        found = await decoding.find(companion.collection, wanted)
         alive = [each for each in found if _is_alive(each, now, tolerance)]
         return frozenset(each["_id"] for each in alive if fate_of(_process(each)) == "gone")
     return frozenset()

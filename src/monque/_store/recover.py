@@ -59,9 +59,9 @@ AT_LEAST = timedelta(hours=1)
 _PRUNE_AT_ONCE = 1000
 
 
-async def read_claims(store: Store) -> list[Document]:
-    """At most `CLAIMS_AT_ONCE` claims, those of dead owners first: see `recovery.claims`."""
-    pipeline = recovery.claims(store.stale(), store.options, CLAIMS_AT_ONCE)
+async def read_claims(store: Store, *, of: Sequence[str] | None = None) -> list[Document]:
+    """At most `CLAIMS_AT_ONCE` claims, those of dead owners first, or those *of* these: see `recovery.claims`."""
+    pipeline = recovery.claims(store.stale(), store.options, CLAIMS_AT_ONCE, of)
     with limited():
         return await decoding.aggregate(store.exact, pipeline)
 

@@ -16,7 +16,7 @@ a tolerance close to the interval, one late heartbeat must not lose jobs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -88,8 +88,11 @@ def stale(*, tolerance: timedelta, lock_timeout: timedelta, as_of: datetime) -> 
     }
 
 
-def claims(stale: Document, options: Options, most: int) -> list[Document]:
-    """The pipeline that reads *most* claims, dead ones first, then in the order in which they would be."""
+def claims(stale: Document, options: Options, most: int, of: Sequence[str] | None = None) -> list[Document]:
+    """The pipeline that reads *most* claims, dead ones first, then in the order in which they would be.
+
+    Without *of*, they are of all owners.
+    """
     dated = {"$eq": [{"$type": "$lastHeartbeat"}, "date"]}
     beaten = {"$and": [dated, {"$lt": ["$lastHeartbeat", FAR]}]}
     silent_at = {"$add": ["$lastHeartbeat", _silence(options.tolerance)]}
@@ -100,7 +103,7 @@ def claims(stale: Document, options: Options, most: int) -> list[Document]:
         "until": {"$cond": [beaten, silent_at, FAR]},
     }
     return [
-        {"$match": {"status": "processing"}},
+        {"$match": {"status": "processing", **({} if of is None else {"claimedBy": {"$in": of}})}},
         {"$project": {**stale_fields(max_crashes=options.max_retries), **facts}},
         {"$sort": {"stale": -1, "until": 1}},
         {"$limit": most},
