@@ -63,6 +63,7 @@ async def fulfil(job: Job[Order]) -> str:
     assert_type(await job.step("charge-named", charge, order=job.data), Payment)
     assert_type(await job.step("greet", greet, name="Ada"), str)
     assert_type(await job.step("weigh", weigh, job.data), float)
+    assert_type(await job.step("make", Payment, "p-1"), Payment)  # a class is a function, too
     assert_type(await job.step("now", lambda: datetime.now(UTC)), datetime)
     assert_type(
         await asyncio.gather(job.step("both-1", charge, job.data), job.step("both-2", weigh, job.data)),

@@ -25,7 +25,7 @@ from monque._values.flows import Step, StepKind, cannot_wait, check_label
 from monque._values.history import check_line, check_progress
 from monque._values.job import Job, JobCall
 from monque._values.options import Options
-from monque._values.rules import check_count
+from monque._values.rules import check_count, check_sleep, check_wait_limit
 from monque._values.settings import (
     WorkerSettings,
     check_hard_limit,
@@ -39,7 +39,7 @@ from monque._values.status import Interruption
 from monque._values.verdicts import Cancel, Snooze
 from monque._workers.middleware import UNSURROUNDED, Around, check_middleware, surround, surround_blocking
 from monque._workers.payload import Codec, encode
-from monque._workers.signature import is_async, refuse_generator, returned_type
+from monque._workers.signature import is_async, made_by, refuse_generator, returned_type
 from monque._workers.workers import Worker, Workers
 
 Decided: TypeAlias = Literal["completed", "retried", "failed", "cancelled", "snoozed", "released"]
@@ -181,7 +181,7 @@ class RehearsedSteps:
         self, name: object, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """See `Job.step`."""
-        codec, label = Codec.of(returned_type(fn)), self._open(name, "step")
+        codec, label = Codec.of(made_by(fn)), self._open(name, "step")
         if label not in self.stored:
             began, task, work = datetime.now(UTC), asyncio.current_task(), partial(fn, *args, **kwargs)
             self.in_flight.add(task)
@@ -206,33 +206,33 @@ class RehearsedSteps:
 
     async def sleep(self, name: object, delay: Any, until: Any) -> None:
         """See `Job.sleep`."""
-        if (delay is None) == (until is None):
-            raise ConfigurationError("sleep needs either a delay or until=, and not both")
+        limit, end = check_sleep(delay, until)
         if (label := self._open(name, "sleep")) not in self.stored:
-            self._store(label, "sleep", until=until if delay is None else datetime.now(UTC) + delay)
+            self._store(label, "sleep", until=end if limit is None else datetime.now(UTC) + limit)
 
     async def receive(self, signal: object, kind: Any, name: object, timeout: Any) -> Any:
         """See `Job.receive`: the signal must be given, unless there is a timeout."""
-        codec, label = Codec.of(kind), self._open(signal if name is None else name, "signal")
+        codec, limit = Codec.of(kind), check_wait_limit(timeout)
+        label = self._open(signal if name is None else name, "signal")
         if label not in self.stored:
             found = next((each for each in self._signals if each[0] == signal), None)
-            if found is None and timeout is None:
+            if found is None and limit is None:
                 raise AssertionError(
                     f"the handler waits for the signal {signal!r} for ever: give signals=[({signal!r}, ...)]"
                 )
             self._signals = [each for each in self._signals if each is not found]
             self._store(label, "signal", ... if found is None else found[1])
         if self._values[label] is ...:
-            raise WaitTimeoutError(job_id=self.job.id, timeout=timeout, signal=str(signal))
+            raise WaitTimeoutError(job_id=self.job.id, timeout=limit or timedelta(0), signal=str(signal))
         return codec.decode(self._values[label], job_name=self.job.name)
 
     async def run_jobs(self, name: object, jobs: Sequence[JobCall], timeout: Any) -> list[Job[Any] | None]:
         """See `Job.run_jobs`: what becomes of the jobs must be given, unless there is a timeout."""
-        label = self._open(name, "jobs")
+        label, limit = self._open(name, "jobs"), check_wait_limit(timeout)
         for job in check_children(jobs):  # a payload that does not fit is an error here, too
             build(job, Workers(), Options(), now=datetime.now(UTC), keyless=True)
-        ended = self._jobs.get(label)
-        if (ended is None and timeout is None) or (ended is not None and len(ended) != len(jobs)):
+        ended = self._jobs.get(label) if jobs else []
+        if (ended is None and limit is None) or (ended is not None and len(ended) != len(jobs)):
             raise AssertionError(
                 f"the handler runs {len(jobs)} jobs in {label!r}: give them as they end, "
                 f"jobs={{{label!r}: [...]}}, or store the job and use run_until_idle"
@@ -245,7 +245,7 @@ class RehearsedSteps:
             ]
             self._store(label, "jobs", ... if ended is None else letters_of(known, len(ended)))
         if ended is None:
-            raise WaitTimeoutError(job_id=self.job.id, timeout=timeout, run_jobs=label)
+            raise WaitTimeoutError(job_id=self.job.id, timeout=limit or timedelta(0), run_jobs=label)
         return list(ended)
 
     def _open(self, name: object, kind: StepKind) -> str:

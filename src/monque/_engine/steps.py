@@ -76,10 +76,10 @@ from monque._values.errors import (
 from monque._values.events import StepDone
 from monque._values.flows import StepKind, cannot_wait, check_label
 from monque._values.job import Job, JobCall
-from monque._values.rules import check_duration, check_run_at
+from monque._values.rules import check_sleep, check_wait_limit
 from monque._values.words import bounded
 from monque._workers.payload import Codec, encode
-from monque._workers.signature import is_async, returned_type
+from monque._workers.signature import is_async, made_by, returned_type
 from monque._workers.workers import Worker
 
 logger = logging.getLogger("monque")
@@ -182,7 +182,7 @@ class Flow:
         """See `Job.step`."""
         if not callable(fn):
             raise ConfigurationError(f"a step is given what it calls, and then the arguments; got {fn!r}")
-        codec = _codec_for(returned_type(fn))  # a type that cannot be rebuilt is an error before the call
+        codec = _codec_for(made_by(fn))  # a type that cannot be rebuilt is an error before the call
         step = check_label("the name of a step", name)
         if (entry := await self._open(step, "step")) is None:
             call = partial(fn, *args, **kwargs)
@@ -205,13 +205,20 @@ class Flow:
         async with self._steps.slots(self._run.worker):
             began = time.perf_counter()
             done = await to_the_end(self._run_in_thread(name, call, began))
+        if isinstance(done, BaseException):
+            raise done
         if isinstance(done, Begun):
             done = await to_the_end(self._record(name, "step", began, await _marked(done.end)))
         return done
 
-    async def _run_in_thread(self, name: str, call: Callable[[], Any], began: float) -> Document | Begun:
+    async def _run_in_thread(
+        self, name: str, call: Callable[[], Any], began: float
+    ) -> Document | Begun | BaseException:
         inside_step.set(True)  # this task is its own: nothing else runs in its context
-        result = await self._steps.threads.begin(call)
+        try:
+            result = await self._steps.threads.begin(call)
+        except (SystemExit, KeyboardInterrupt) as error:
+            return error  # a task that raised it would end the event loop
         return result if isinstance(result, Begun) else await self._record(name, "step", began, result)
 
     async def transaction(
@@ -237,7 +244,7 @@ class Flow:
         """See `Job.receive`."""
         codec, of = _codec_for(kind), check_label("the name of a signal", signal)
         step = of if name is None else check_label("the name of a wait", name)
-        limit = None if timeout is None else check_duration("timeout", timeout, shortest=timedelta(0))
+        limit = check_wait_limit(timeout)
         entry = await self._open(step, "signal")
         if entry is None or "over" not in entry:
             entry = await self._received(step, of, entry, limit)
@@ -276,7 +283,7 @@ class Flow:
     async def run_jobs(self, name: object, jobs: Sequence[JobCall], timeout: object) -> list[Job[Any] | None]:
         """See `Job.run_jobs`."""
         step = check_label("the name of run_jobs", name)
-        limit = None if timeout is None else check_duration("timeout", timeout, shortest=timedelta(0))
+        limit = check_wait_limit(timeout)
         store, found = self._context.store, list[Document]()
         entry = await self._open(step, "jobs")
         begins = entry is None or "jobs" not in entry
@@ -335,10 +342,7 @@ class Flow:
     async def sleep(self, name: object, delay: object, until: object) -> None:
         """See `Job.sleep`."""
         step = check_label("the name of a sleep", name)
-        if (delay is None) == (until is None):
-            raise ConfigurationError("sleep needs either a delay or until=, and not both")
-        limit = None if delay is None else check_duration("delay", delay, shortest=timedelta(0))
-        end = None if until is None else check_run_at("until", until)
+        limit, end = check_sleep(delay, until)
         entry = await self._open(step, "sleep")
         if entry is None or not has_come(entry, self._run.claim):
             await self._wait_for("sleep", step, entry, limit, end)

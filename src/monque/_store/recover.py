@@ -60,7 +60,7 @@ _PRUNE_AT_ONCE = 1000
 
 
 async def read_claims(store: Store, *, of: Sequence[str] | None = None) -> list[Document]:
-    """At most `CLAIMS_AT_ONCE` claims, those of dead owners first, or those *of* these: see `recovery.claims`."""
+    """At most `CLAIMS_AT_ONCE` claims, perhaps *of* these owners, dead ones first: see `recovery.claims`."""
     pipeline = recovery.claims(store.stale(), store.options, CLAIMS_AT_ONCE, of)
     with limited():
         return await decoding.aggregate(store.exact, pipeline)

@@ -133,6 +133,20 @@ def check_duration(
     return value
 
 
+def check_sleep(delay: object, until: object) -> tuple[timedelta | None, datetime | None]:
+    """Return how long, or until when, a job sleeps: exactly one of them is given."""
+    if (delay is None) == (until is None):
+        raise ConfigurationError("sleep needs either a delay or until=, and not both")
+    if delay is None:
+        return None, check_run_at("until", until)
+    return check_duration("delay", delay, shortest=timedelta(0)), None
+
+
+def check_wait_limit(timeout: object) -> timedelta | None:
+    """Return for how long a handler waits at most; None for ever."""
+    return None if timeout is None else check_duration("timeout", timeout, shortest=timedelta(0))
+
+
 def check_count(label: str, value: object, *, least: int = 1, limit: int = 1_000_000) -> int:
     """Return *value* if it is a whole number from *least* to *limit*."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= limit:

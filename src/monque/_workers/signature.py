@@ -42,6 +42,11 @@ def returned_type(handler: Callable[..., Any]) -> Any:
         return Any
 
 
+def made_by(step: Callable[..., Any]) -> Any:
+    """The type of what the function of a step returns; a class makes its own."""
+    return step if isinstance(step, type) else returned_type(step)
+
+
 def argument_type(function: Callable[..., Any]) -> Any:
     """The annotation of a function's first argument; `Any` if there is none that can be resolved."""
     try:

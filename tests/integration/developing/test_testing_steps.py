@@ -156,6 +156,39 @@ async def test_what_a_worker_refuses_is_refused(handler: Any) -> None:
         await run_handler(handler)
 
 
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda job: job.sleep("nap", -DAY),
+        lambda job: job.sleep("nap", 5),
+        lambda job: job.sleep("nap", until=datetime(2026, 1, 1)),  # noqa: DTZ001
+        lambda job: job.sleep("nap"),
+        lambda job: job.receive("go", timeout=5),
+        lambda job: job.run_jobs("below", [], timeout=-DAY),
+    ],
+)
+async def test_a_wrong_time_is_refused_as_in_a_worker(wait: Any, monque: Monque) -> None:
+    async def handle(job: Job[None]) -> None:
+        await wait(job)
+
+    with pytest.raises(ConfigurationError) as refused:
+        await run_handler(handle)
+    monque.worker("work", handle, max_attempts=1)
+    job = await monque.enqueue("work")
+    await monque.run_until_idle()
+    failed = await monque.get_job(job)
+
+    assert failed is not None
+    assert failed.fail_reason == f"ConfigurationError: {refused.value}"
+
+
+async def test_a_handler_that_runs_no_jobs_gets_none() -> None:
+    async def handle(job: Job[None]) -> Any:
+        return await job.run_jobs("below", [])
+
+    assert await run_handler(handle) == []
+
+
 async def test_a_name_whose_function_raised_may_be_used_again() -> None:
     async def fail_once(number: int) -> int:
         if number == 0:

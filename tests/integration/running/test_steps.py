@@ -37,6 +37,7 @@ from monque import (
 )
 from monque._store.document import PARKED
 from monque.embedded import EmbeddedMongo
+from monque.testing import run_handler
 from support.aliases import Collection, Database, Make
 from support.clocks import ago, now
 from support.in_child import takes_a_step
@@ -190,6 +191,31 @@ class TestWhatIsStored:
 
         assert seen == [value, value]
         assert type(seen[0]) is type(seen[1]) is type(value)
+
+    @pytest.mark.parametrize(
+        ("make", "value"),
+        [
+            (Receipt, Receipt(Decimal("9.90"), datetime(2026, 1, 2, tzinfo=UTC))),
+            (Decimal, Decimal("9.90")),
+            (frozenset, frozenset({1, 2})),
+        ],
+    )
+    async def test_a_class_is_a_function_that_returns_its_own(
+        self, monque: Monque, make: Any, value: Any
+    ) -> None:
+        """As mypy and pyright infer it; the signature of a class says something else."""
+        arguments = (value.amount, value.at) if make is Receipt else (value,)
+        seen: list[Any] = []
+
+        async def work(job: Job[None]) -> None:
+            seen.append(await job.step("make", make, *arguments))
+
+        monque.worker("work", work)
+        await monque.enqueue("work")
+        await monque.run_until_idle()
+        await run_handler(work)
+
+        assert seen == [value, value]
 
     async def test_what_a_handler_does_to_a_value_does_not_change_what_is_stored(
         self, monque: Monque, collection: Collection
@@ -558,6 +584,37 @@ class TestFailures:
             assert (await only(collection))["failCount"] == 1
 
         await eventually(check)
+
+    @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), StopIteration(3)])
+    @pytest.mark.parametrize("place", ["coroutine", "thread", "awaited"])
+    async def test_whatever_a_function_raises_fails_the_job_alone(
+        self, monque: Monque, error: BaseException, place: str
+    ) -> None:
+        """A task that raised the first two of them would end the event loop, and with it all other jobs."""
+
+        def fails() -> None:
+            raise error
+
+        async def fails_later() -> None:
+            raise error
+
+        functions: dict[str, Any] = {
+            "coroutine": fails_later,
+            "thread": fails,
+            "awaited": lambda: fails_later(),
+        }
+
+        @monque.worker("work", max_attempts=1)
+        async def work(job: Job[None]) -> None:
+            await job.step("fails", functions[place])
+
+        job = await work.enqueue()
+        await monque.run_until_idle()
+        failed = await monque.get_job(job)
+
+        assert failed is not None
+        assert (failed.status, failed.steps) == (JobStatus.FAILED, ())
+        assert type(error).__name__ in str(failed.fail_reason)
 
     async def test_a_job_that_failed_for_good_keeps_its_steps_and_a_retry_goes_on_behind_them(
         self, monque: Monque, collection: Collection
