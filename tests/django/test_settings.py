@@ -182,6 +182,29 @@ def test_a_plain_worker_runs_beside_the_tasks_with_fresh_connections(monque: Syn
     assert [connection.connection for _, _, connection in seen if connection] == [None]
 
 
+def test_a_plain_function_may_use_the_orm_as_a_step(monque: SyncMonque, work: Work) -> None:
+    """In the handler itself, which runs on an event loop, Django refuses that."""
+    from django.contrib.auth import get_user_model
+    from django.db import transaction
+
+    def sign_up(name: str) -> int:
+        with transaction.atomic():
+            found: int = get_user_model().objects.create_user(name, password="x").pk
+        return found
+
+    @monque.worker("sign-up", store_result=True)
+    async def handle(job: Job[str]) -> int:
+        user = await job.step("sign-up", sign_up, job.data)
+        await job.sleep("nap", timedelta(0))
+        return user
+
+    job = handle.enqueue("stepper")
+    work()
+
+    assert get_user_model().objects.get(username="stepper").pk == monque.result_of(job)
+    get_user_model().objects.all().delete()
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_after_a_fork_it_starts_afresh(monque: SyncMonque) -> None:

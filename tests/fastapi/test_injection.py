@@ -7,14 +7,15 @@ import functools
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 from typing import Annotated, Any
 
 import pytest
 from fastapi import Depends, FastAPI, Request
 from fastapi.requests import HTTPConnection
 
-from monque import Job, JobStatus, Monque
+from monque import Job, JobStatus, Monque, WaitTimeoutError
 from monque.fastapi import JobRouter, MonqueDep, get_monque, job
 
 OpenShop = Callable[..., Any]
@@ -401,6 +402,28 @@ class TestScope:
         assert seen == ["blocking closed", "async closed"]
         assert released is not None
         assert released.status is JobStatus.PENDING
+
+    async def test_each_wait_of_a_job_closes_its_resources_and_the_next_run_opens_them(
+        self, shop: OpenShop, jobs: JobRouter, seen: list[Any]
+    ) -> None:
+        async def get_tenant(job: Job[Any]) -> AsyncIterator[str]:
+            try:
+                yield "tenant"
+            finally:
+                seen.append(job.interruption)
+
+        @jobs.job("work", store_result=True)
+        async def work(job: Job[Any], tenant: Annotated[str, Depends(get_tenant)]) -> str:
+            await job.sleep("nap", timedelta(0))
+            with suppress(WaitTimeoutError):
+                await job.receive("go", timeout=timedelta(0))
+            return await job.step("greet", tenant.upper)
+
+        async with shop(routers=[jobs]) as it:
+            done = await it.process(work)
+
+        assert (done.result, done.attempt, done.fail_count) == ("TENANT", 3, 0)
+        assert seen == ["waiting", "waiting", None]
 
 
 class TestThreads:
