@@ -16,7 +16,7 @@ from monque._store import children
 from support.aliases import Collection, Failing, Make
 from support.jobs import document, statuses
 from support.options import QUICK, WATCHFUL
-from support.programs.child import child
+from support.programs.child import child, deaths
 from support.proxy import Proxy
 from support.scale import FULL, at_scale
 from support.servers import Servers
@@ -51,8 +51,7 @@ class TestKilledProcesses:
         async with child("stepping_worker", uri, "family", str(size), f"every:{stride}") as program:
             assert await program.ends(within=580) == 0, program.complaints
 
-        [died] = program.said
-        count = int(died.removeprefix("died "))
+        count = deaths(program)
         assert count * stride > 10 * size  # awaits of each: its insert, its run, its settlement
         assert await statuses(collection) == {"completed": (count + 1) * (size + 1)}
         await check(collection, size)
@@ -66,6 +65,7 @@ class TestKilledProcesses:
         async with child("stepping_worker", uri, "family", "5", "7") as program:
             assert await program.ends(within=580) == 0, program.complaints
 
+        assert deaths(program) >= 20
         assert await statuses(collection) == {"completed": 1_800}
         await check(collection, 5)
 

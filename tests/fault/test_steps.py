@@ -18,7 +18,7 @@ from support.aliases import Collection, Failing, Make
 from support.completing import Accounts, Deposit
 from support.jobs import document, only, statuses
 from support.options import QUICK, WATCHFUL
-from support.programs.child import child
+from support.programs.child import child, deaths
 from support.proxy import Proxy
 from support.scale import FULL, at_scale
 from support.servers import Servers
@@ -46,8 +46,7 @@ class TestKilledProcesses:
         async with child("stepping_worker", uri, name, str(steps), f"every:{stride}") as program:
             assert await program.ends(within=580) == 0, program.complaints
 
-        [died] = program.said
-        count = int(died.removeprefix("died "))
+        count = deaths(program)
         assert count * stride > 4 * steps  # awaits of each step: its effect, its checkpoint
         assert await statuses(collection) == {"completed": count + 1}
         await check(collection, name, steps)
@@ -63,6 +62,7 @@ class TestKilledProcesses:
         async with child("stepping_worker", uri, name, "10", "7") as program:
             assert await program.ends(within=580) == 0, program.complaints
 
+        assert deaths(program) >= 20
         assert await statuses(collection) == {"completed": 1_000}
         await check(collection, name, 10)
 

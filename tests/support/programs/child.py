@@ -118,3 +118,9 @@ class Child:
         assert self._process.stderr is not None
         async for line in self._process.stderr:
             self.complaints += line.decode()
+
+
+def deaths(program: Child) -> int:
+    """The number of times that a program has died which forks a process for each of its lives."""
+    [died] = program.said
+    return int(died.removeprefix("died "))
