@@ -101,9 +101,9 @@ PARTS = {
 # - To know at once what missing fields of a listed job mean took the store 41 lines and an attribute: a row
 #   of a list takes two thirds of the time.
 RATCHETS = {
-    "lines of engine and store": 17518,
+    "lines of engine and store": 17538,
     "files of engine and store": 68,
-    "lines of the core": 38738,
+    "lines of the core": 38790,
     "files of the core": 157,
     "lines of web": 11607,
     "files of web": 56,
@@ -111,7 +111,7 @@ RATCHETS = {
     "files of cli": 27,
     "lines of the frameworks": 4593,
     "files of the frameworks": 40,
-    "lines in all": 63154,
+    "lines in all": 63206,
     "files in all": 292,
     "attributes of classes in engine and store": 577,
     "numbers that are constants in engine and store": 195,
