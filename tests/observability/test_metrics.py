@@ -222,6 +222,7 @@ async def test_the_jobs_that_wait_are_counted_while_the_instance_runs(
             document(name="elsewhere", nextRunAt=ago(seconds=90)),
             document(name="elsewhere", nextRunAt=ago(seconds=30)),
             document(name="elsewhere", nextRunAt=ahead(hours=1)),
+            document(name="elsewhere", nextRunAt=PARKED),
             claimed("another", name="elsewhere"),
             document(name="elsewhere", status="completed"),
             document(name="done", status="failed"),
@@ -235,7 +236,7 @@ async def test_the_jobs_that_wait_are_counted_while_the_instance_runs(
     elsewhere, idle = tally.depths[0]
     assert idle == QueueDepth(name="idle")
     assert replace(elsewhere, oldest_due=timedelta(0)) == QueueDepth(
-        name="elsewhere", due=2, later=1, processing=1
+        name="elsewhere", due=2, later=1, processing=1, parked=1
     )
     assert timedelta(seconds=85) < elsewhere.oldest_due < timedelta(minutes=5)
     await monque.stop()

@@ -89,6 +89,7 @@ def test_a_row_has_what_waits_runs_and_has_failed() -> None:
         "paused": False,
         "running": 1,
         "claimedAhead": 0,
+        "parked": 0,
     }
 
 
@@ -116,14 +117,15 @@ def test_no_more_run_than_there_are_slots_and_the_rest_is_claimed_ahead() -> Non
 
 
 def test_completed_is_what_is_stored_less_the_rest() -> None:
-    depth = QueueDepth(name="mail", due=3, later=2, processing=1)
+    depth = QueueDepth(name="mail", due=3, later=2, processing=1, parked=4)
     snapshot = taken(depths=[depth], failures=Failures(failed={"mail": 4, "old": 1}, cancelled=2), stored=20)
 
-    assert {name: snapshot.totals[name] for name in ("failed", "cancelled", "stored", "completed")} == {
+    assert {name: snapshot.totals[name] for name in ("parked", "failed", "cancelled", "stored", "completed")} == {
+        "parked": 4,
         "failed": 5,
         "cancelled": 2,
         "stored": 20,
-        "completed": 7,
+        "completed": 3,
     }
 
 

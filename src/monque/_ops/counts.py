@@ -159,7 +159,9 @@ def depths_from(
         elif group["_id"]["due"]:
             oldest_due = max(depth.oldest_due, now - group["oldest"])
             depth = replace(depth, due=depth.due + count, oldest_due=oldest_due)
-        elif not group["_id"]["parked"]:
+        elif group["_id"]["parked"]:
+            depth = replace(depth, parked=depth.parked + count)
+        else:
             depth = replace(depth, later=depth.later + count)
         found[name] = depth
     return [found[name] for name in sorted(found)]

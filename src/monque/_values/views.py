@@ -166,7 +166,7 @@ class QueueDepth:
 
     *due* could run now, *later* have a time in the future, *processing* run. *oldest_due* is how long the
     first of those due has been so; zero if there is none. *paused* says whether the name is paused, alone or
-    with all others. Parked jobs, which have no time yet, are in none of these numbers. *failed* and
+    with all others. *parked* have no time yet: they wait for a turn, for a batch or in a pause. *failed* and
     *cancelled* are how many of its jobs are kept in these states, if that was asked for and can be told.
     *waiting* are how many wait for a `time` and for a `signal`, in the collection that has the use `waiting`.
     """
@@ -180,6 +180,7 @@ class QueueDepth:
     failed: int | None = None
     cancelled: int | None = None
     waiting: Mapping[WaitKind, int] | None = field(default=None, hash=False)
+    parked: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

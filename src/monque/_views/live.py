@@ -36,6 +36,7 @@ class Row(NamedTuple):
     paused: bool = False
     running: int = 0
     claimed_ahead: int = 0
+    parked: int = 0
 
 
 COLUMNS = tuple(map(to_camel, Row._fields))
@@ -216,6 +217,7 @@ def _rows(reading: Reading) -> dict[str, Row]:
             slots.get(name, 0),
             name in paused or None in paused,  # None: all names
             *split(depths[name].processing if name in depths else 0, bounds.get(name, 0)),
+            depths[name].parked if name in depths else 0,
         )
         for name in sorted(names)
     }
@@ -305,7 +307,7 @@ def _per_minute(counts: Iterable[tuple[int, float]]) -> int:
 
 def _totals(reading: Reading, rows: Iterable[Row]) -> dict[str, int | None]:
     rows = list(rows)
-    active = {each: _sum(rows, each) for each in ("due", "later", "processing")}
+    active = {each: _sum(rows, each) for each in ("due", "later", "parked", "processing")}
     failed, cancelled, completed = _ended(reading, sum(active.values()))
     alive = [instance for instance in reading.instances if instance.alive]
     slots, bounds = sum(instance.slots for instance in alive), _bounds(alive)

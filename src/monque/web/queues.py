@@ -62,6 +62,7 @@ class OpsQueueRow(Dto):
     paused: bool
     running: int
     claimed_ahead: int
+    parked: int
 
 
 class OpsQueueList(Answer):

@@ -156,6 +156,7 @@ function tilesOf(totals: Snapshot["totals"], series: OpsSeries, window: Window):
       <>
         {changeText(key, totals[key], series)}
         <span class="hidden-text"> in {lastOf(window)}</span>
+        {key === "later" && !!totals.parked && `, ${count(totals.parked)} with no time yet`}
       </>
     ),
   }));

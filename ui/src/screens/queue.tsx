@@ -54,10 +54,10 @@ function One({ name }: { name: string }) {
             )}
           </Opener>
         )}
-        <CopyAs ways={() => queueWays("This queue", asked.address, name, asked.answer?.pause)} />
         {may("pause") && asked.answer !== undefined && asked.answer.pause == null && (
           <PauseButton name={name} verb="Pause" done={asked.again} />
         )}
+        <CopyAs ways={() => queueWays("This queue", asked.address, name, asked.answer?.pause)} />
       </div>
       <Answered asked={asked}>{(queue) => <Shown queue={queue} window={window} again={asked.again} />}</Answered>
     </section>
@@ -101,14 +101,24 @@ function Numbers({ queue }: { queue: OpsQueue }) {
             word: "due",
             value: count(live.due),
             to: jobs("pending", "now"),
-            more: live.due > 0 ? `oldest ${duration(live.oldestDueMs)}` : "none waits",
+            more: live.due > 0 ? `oldest ${duration(live.oldestDueMs)}` : undefined,
           },
-          { word: "later", value: count(live.later), to: jobs("pending", "later") },
+          {
+            word: "later",
+            value: count(live.later),
+            to: jobs("pending", "later"),
+            more: live.parked > 0 ? `${count(live.parked)} with no time yet` : undefined,
+          },
           {
             word: "running",
             value: `${count(live.running)} / ${live.slots || "–"}`,
             to: jobs("processing"),
-            more: live.claimedAhead > 0 ? `${count(live.claimedAhead)} claimed ahead` : "of the slots",
+            more:
+              live.claimedAhead > 0
+                ? `${count(live.claimedAhead)} claimed ahead`
+                : live.slots > 0
+                  ? "of the slots"
+                  : "no slots",
           },
           { word: "failed now", value: known(stored?.failed ?? live.failed), to: jobs("failed") },
           { word: "cancelled", value: known(stored?.cancelled), to: jobs("cancelled") },

@@ -10,6 +10,7 @@ const well: OpsQueueRow = {
   processing: 0,
   running: 0,
   claimedAhead: 0,
+  parked: 0,
   oldestDueMs: 0,
   slots: 4,
   paused: false,

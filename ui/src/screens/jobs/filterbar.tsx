@@ -8,7 +8,7 @@ import { useUid } from "../../parts/uid";
 import { place } from "../../router";
 import { now, zone } from "../../store";
 import { snapshot } from "../../stream";
-import { visible } from "../../text";
+import { shortened, visible } from "../../text";
 import { absolute, count } from "../../time";
 import { filtersOf, parse, textOf, toggled, type StatusName } from "./filter";
 import { drop, refilter } from "./refilter";
@@ -115,7 +115,7 @@ function countsOf(name: string | null): Partial<Record<StatusName | "now" | "lat
   const of = (key: string) => known[key] ?? undefined;
   const [now, later] = [of("due") ?? 0, of("later") ?? 0];
   return {
-    pending: now + later,
+    pending: now + later + (of("parked") ?? 0),
     now,
     later,
     processing: of("running"),
@@ -222,7 +222,7 @@ export function Filters({ fixedName }: { fixedName?: string | undefined }) {
     <ul class="chips" aria-label="Filters that are set">
       {found.map(({ keys, words }) => (
         <li key={keys[0]} class="set">
-          {visible(words)}
+          {visible(shortened(words, 120))}
           <button
             type="button"
             class="bare"
