@@ -83,6 +83,29 @@ async def test_trends_and_latency_have_rows_percentiles_and_marks(looking: Calls
     assert len(run["lines"]) == len(latency["times"])
 
 
+async def test_no_share_of_the_runs_of_a_name_took_longer_than_the_longest(
+    make_monque: Make, collection: Collection
+) -> None:
+    """All runs fall into the bucket from 3.98 to 6.31 s, whose durations are taken as evenly spread."""
+    monque = await make_monque(options=KEEPING, companions=True).open()
+    minute = ago(minutes=5).replace(second=0)
+    counts = {"completed": 100, "ranMs": 410_000, "ran": {"19": 100}, "waited": {"5": 100}}
+    key = {"r": "m", "t": minute, "n": "work"}
+    await collection.database[f"{collection.name}_trends"].insert_one({"_id": key, **counts})
+    ended = minute + timedelta(seconds=30)
+    started = ended - timedelta(seconds=4.2)
+    await collection.insert_one(
+        document(name="work", status="completed", attempt=1, startedAt=started, finishedAt=ended, updatedAt=ended)
+    )
+    call = Calls(monque)
+
+    [kind] = (await call("opsLatencyKinds", caller(), query=OpsLatencyQuery())).kinds
+    await call.close()
+
+    assert (kind.percentiles.count, kind.longest_ms) == (100, 4200)
+    assert kind.percentiles.p99_ms == kind.percentiles.p50_ms == 4200
+
+
 async def test_the_minute_that_has_just_begun_is_in_every_answer(
     make_monque: Make, collection: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

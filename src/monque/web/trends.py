@@ -135,10 +135,12 @@ _COLUMNS: Mapping[str, Callable[[TrendPoint], int | str | None]] = {
 _SHARES = {"p50_ms": 0.5, "p90_ms": 0.9, "p95_ms": 0.95, "p99_ms": 0.99}
 
 
-def percentiles(histogram: Histogram) -> OpsPercentiles:
-    """About how long it took for these shares, at most."""
-    times = {field: _exact(histogram.quantile(share)) for field, share in _SHARES.items()}
-    return OpsPercentiles(count=histogram.count, **known(**times))
+def percentiles(histogram: Histogram, longest: timedelta | None = None) -> OpsPercentiles:
+    """About how long it took for these shares, at most; not more than the *longest*, if that is in the last bucket."""
+    times = {field: histogram.quantile(share) for field, share in _SHARES.items()}
+    if longest is not None and Histogram.bucket_of(milliseconds(longest)) == max(histogram.counts, default=-1):
+        times = {field: time and min(time, longest) for field, time in times.items()}
+    return OpsPercentiles(count=histogram.count, **known(**{field: _exact(time) for field, time in times.items()}))
 
 
 def _exact(time: timedelta | None) -> float | None:
@@ -253,7 +255,7 @@ def _kinds(points: Iterable[TrendPoint], longest: Mapping[str, Job[Any]]) -> lis
                 runs=runs[name],
                 total_ms=milliseconds(totals[name]),
                 share=round(share, 4),
-                percentiles=percentiles(ran[name]),
+                percentiles=percentiles(ran[name], None if job is None else job.ran),
                 **found,
             )
         )
