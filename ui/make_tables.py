@@ -37,6 +37,8 @@ export interface Operation {
   verb: string;
   done: string;
   asks: boolean;
+  /** The states that it applies to; none: all of them. */
+  states?: readonly OpsJob["status"][];
   bulkRights: readonly string[];
   options: readonly { name: keyof OpsBulkBody; kind: %s; required: boolean }[];
 }
@@ -70,12 +72,14 @@ def _operation(operation: Operation) -> dict[str, Any]:
         for each in operation.options
         if each.sent_as
     ]
+    states = {} if operation.applies_to is None else {"states": sorted(operation.applies_to)}
     return {
         "name": operation.name,
         "route": operation.route,
         "verb": operation.verb,
         "done": operation.done[0].upper() + operation.done[1:],
         "asks": operation.asks,
+        **states,
         "bulkRights": operation.bulk_rights,
         "options": options,
     }

@@ -13,7 +13,8 @@ from support.browsing import OpenDashboard
 from support.clocks import ago, ahead, now
 from support.filling import fill
 from support.hands import Hand
-from support.jobs import document
+from support.jobs import claimed, document
+from support.operating import failed
 from support.scale import at_scale
 
 # The page sends pieces of 500.
@@ -93,26 +94,34 @@ async def test_retry_many_failed_jobs_with_a_spread_and_stop_half_way(
     await expect(page.get_by_role("table", name="Audit")).to_contain_text("ada")
 
 
-async def test_every_operation_is_offered_for_many_jobs_and_asks_for_what_it_needs(
+async def test_every_operation_that_applies_is_offered_for_many_jobs_and_asks_for_what_it_needs(
     monque: Monque, collection: Collection, open_dashboard: OpenDashboard, hand: Hand
 ) -> None:
     await collection.insert_many([document(nextRunAt=ahead(days=1)) for _ in range(3)])
+    await collection.insert_one(claimed("web-2"))
+    await collection.insert_one(failed("work", "OSError: no"))
     page = await open_dashboard(monque, "/jobs")
     selected = page.get_by_role("group", name="Selected jobs")
+    offers = selected.get_by_role("button", name="…")
 
     await hand.tick(page.get_by_label("Select the page"))
-    for operation in OPERATIONS.values():
-        await expect(selected.get_by_role("button", name=f"{operation.verb}…")).to_be_visible()
+    await expect(offers).to_have_text([f"{each.verb}…" for each in OPERATIONS.values()])
+    for status in ("failed", "running"):
+        await hand.tick(page.get_by_role("row").filter(has_text=status).get_by_role("checkbox"))
+    waiting = ("Run now", "Cancel", "Reschedule", "Prioritize", "Delete")
+    await expect(offers).to_have_text([f"{verb}…" for verb in waiting])
     await hand.press(selected.get_by_role("button", name="Reschedule…"))
     dialog = page.get_by_role("dialog", name="Reschedule 3 jobs")
     await hand.press(dialog.get_by_role("button", name="in 1 h"))
     await hand.press(dialog.get_by_role("button", name="Reschedule 3 jobs"))
     await expect(dialog).to_contain_text("Done: 3 jobs changed.")
     await hand.press(dialog.get_by_role("button", name="Close"))
-    assert await collection.count_documents({"nextRunAt": {"$lt": ahead(hours=2)}}) == 3
+    assert await collection.count_documents({"status": "pending", "nextRunAt": {"$lt": ahead(hours=2)}}) == 3
 
+    await hand.press(page.get_by_role("group", name="Status").get_by_role("button", name="pending"))
+    await expect(page.get_by_text("3 jobs on this page")).to_be_visible()
     await hand.tick(page.get_by_label("Select the page"))
     await hand.press(selected.get_by_role("button", name="Run now…"))
     await hand.press(page.get_by_role("dialog").get_by_role("button", name="Run now 3 jobs"))
     await expect(page.get_by_role("dialog")).to_contain_text("Done: 3 jobs changed.")
-    assert await collection.count_documents({"nextRunAt": {"$lt": ahead(minutes=1)}}) == 3
+    assert await collection.count_documents({"status": "pending", "nextRunAt": {"$lt": ahead(minutes=1)}}) == 3

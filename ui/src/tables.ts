@@ -18,6 +18,8 @@ export interface Operation {
   verb: string;
   done: string;
   asks: boolean;
+  /** The states that it applies to; none: all of them. */
+  states?: readonly OpsJob["status"][];
   bulkRights: readonly string[];
   options: readonly { name: keyof OpsBulkBody; kind: "duration" | "flag" | "priority" | "text" | "time"; required: boolean }[];
 }
@@ -54,11 +56,11 @@ export const FILTERS: readonly FilterField[] = [
 ];
 
 export const OPERATIONS: readonly Operation[] = [
-  {name: "run-now", route: "run-now", verb: "Run now", done: "Due now:", asks: false, bulkRights: ["reschedule", "cancelBulk"], options: []},
-  {name: "retry", route: "retry", verb: "Retry", done: "Retried", asks: false, bulkRights: ["retryBulk"], options: [{name: "spreadMs", kind: "duration", required: false}, {name: "fromStep", kind: "text", required: false}, {name: "fromStart", kind: "flag", required: false}]},
-  {name: "cancel", route: "cancel", verb: "Cancel", done: "Cancelled", asks: false, bulkRights: ["cancelBulk"], options: []},
-  {name: "stop", route: "stop", verb: "Stop", done: "Asked to stop:", asks: true, bulkRights: ["stop", "cancelBulk"], options: []},
-  {name: "reschedule", route: "reschedule", verb: "Reschedule", done: "Rescheduled", asks: true, bulkRights: ["reschedule", "cancelBulk"], options: [{name: "nextRunAt", kind: "time", required: true}]},
-  {name: "prioritize", route: "priority", verb: "Prioritize", done: "Prioritized", asks: true, bulkRights: ["prioritize", "cancelBulk"], options: [{name: "priority", kind: "priority", required: true}]},
+  {name: "run-now", route: "run-now", verb: "Run now", done: "Due now:", asks: false, states: ["pending"], bulkRights: ["reschedule", "cancelBulk"], options: []},
+  {name: "retry", route: "retry", verb: "Retry", done: "Retried", asks: false, states: ["cancelled", "failed"], bulkRights: ["retryBulk"], options: [{name: "spreadMs", kind: "duration", required: false}, {name: "fromStep", kind: "text", required: false}, {name: "fromStart", kind: "flag", required: false}]},
+  {name: "cancel", route: "cancel", verb: "Cancel", done: "Cancelled", asks: false, states: ["pending"], bulkRights: ["cancelBulk"], options: []},
+  {name: "stop", route: "stop", verb: "Stop", done: "Asked to stop:", asks: true, states: ["processing"], bulkRights: ["stop", "cancelBulk"], options: []},
+  {name: "reschedule", route: "reschedule", verb: "Reschedule", done: "Rescheduled", asks: true, states: ["pending"], bulkRights: ["reschedule", "cancelBulk"], options: [{name: "nextRunAt", kind: "time", required: true}]},
+  {name: "prioritize", route: "priority", verb: "Prioritize", done: "Prioritized", asks: true, states: ["pending"], bulkRights: ["prioritize", "cancelBulk"], options: [{name: "priority", kind: "priority", required: true}]},
   {name: "delete", route: "delete", verb: "Delete", done: "Deleted", asks: true, bulkRights: ["deleteBulk"], options: []},
 ];

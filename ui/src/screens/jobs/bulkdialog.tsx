@@ -157,6 +157,7 @@ const focus = (field: HTMLInputElement | null) => field?.focus();
 /** How many, of which states and names, and what will not change. */
 function Preview({ seen }: { seen: OpsBulkPreview }) {
   const rest = seen.count - seen.willChange;
+  const { processing: running, ...others } = seen.byStatus; // as the pages call it
   return (
     <>
       <p>
@@ -170,7 +171,7 @@ function Preview({ seen }: { seen: OpsBulkPreview }) {
         Jobs that change from now on are left alone.
       </p>
       <dl class="counts">
-        <Counts label="By status" counts={seen.byStatus} />
+        <Counts label="By status" counts={running === undefined ? others : { running, ...others }} />
         <Counts label="By name" counts={seen.byName} />
       </dl>
     </>

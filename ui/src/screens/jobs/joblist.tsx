@@ -73,6 +73,7 @@ export function JobList({ title, actions, name }: Props) {
               {maySelect && (
                 <SelectionBar
                   selection={selection}
+                  rows={listing.rows}
                   asked={asked}
                   more={answer.hasNext || answer.hasPrevious}
                   again={listing.again}

@@ -8,10 +8,14 @@ import { place } from "../../router";
 import { useVerbs } from "../../shortcuts";
 import { Later } from "../enqueue/later";
 import { pageQuery } from "./filter";
+import type { Operation } from "../../tables";
+import type { Row } from "./matching";
 import { NOTHING, type Selection } from "./selecting";
 
 interface Props {
   selection: Signal<Selection>;
+  /** The jobs of the page. */
+  rows: readonly Row[];
   asked: OpsSelection;
   /** Whether there are other pages. */
   more: boolean;
@@ -19,10 +23,11 @@ interface Props {
 }
 
 /** What is selected, and what can be done with it. */
-export function SelectionBar({ selection, asked, more, again }: Props) {
+export function SelectionBar({ selection, rows, asked, more, again }: Props) {
   const doing = useSignal<BulkAction>();
   const { ids, all } = selection.value;
-  const allowed = ids.size === 0 ? [] : allowedOperations();
+  const found = all ? asked.status : rows.flatMap(({ job }) => (ids.has(job.id) ? job.status : []));
+  const allowed = ids.size === 0 ? [] : allowedOperations().filter((each) => applies(each, found));
   useVerbs(
     allowed.map(({ name: action, verb }) => ({
       label: `${verb} the selected jobs`,
@@ -66,6 +71,11 @@ export function SelectionBar({ selection, asked, more, again }: Props) {
       )}
     </div>
   );
+}
+
+/** Whether it changes jobs of one of these states; without states, those of any are meant. */
+function applies({ states }: Operation, found: readonly string[] | null | undefined): boolean {
+  return states === undefined || !found?.length || states.some((each) => found.includes(each));
 }
 
 function SelectAll({ asked, onClick }: { asked: OpsSelection; onClick: () => void }) {
