@@ -17,6 +17,7 @@ from support.jobs import document
 from support.operating import WATCHED, failed
 from support.proxy import Proxy
 
+ANY = "0" * 24
 SCREENS = {
     "/": "Overview",
     "/jobs": "Jobs",
@@ -26,6 +27,11 @@ SCREENS = {
     "/instances": "Instances",
     "/latency": "Latency",
     "/audit": "Audit",
+    f"/jobs/{ANY}": "Job",
+    f"/schedules/{ANY}": "Schedule",
+    "/failures/0a1b2c3d4e5f": "Group of failures",
+    "/instance?id=web-9": "Instance",
+    "/batch?label=import-42": "Batch",
     "/queues": "Queues",
 }
 # The page says so within five seconds; the machine of the tests may stand still for a while.
