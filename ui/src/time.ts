@@ -61,6 +61,19 @@ export function absolute(at: number, zone: Zone, now: number, locale?: string): 
   }).format(at);
 }
 
+/** A moment by the clocks of another place, from "2027-03-11T02:30:00": "11 Mar, 02:30". */
+export function elsewhere(local: string, now: number, locale?: string): string {
+  return format(locale, {
+    day: "numeric",
+    month: "short",
+    ...(local.slice(0, 4) === dayOf(now, "UTC").slice(0, 4) ? {} : { year: "numeric" }),
+    hour: "2-digit",
+    minute: "2-digit",
+    ...(local.endsWith(":00") ? {} : { second: "2-digit" }),
+    timeZone: "UTC",
+  }).format(Date.parse(`${local}Z`));
+}
+
 /** A sentence of the server, which names times of UTC, with the reader's; on the day of `now` it names no date. */
 export function localized(sentence: string, zone: Zone, now: number, locale?: string): string {
   return sentence.replace(/(?:(\d{4}-\d\d-\d\d) )?(\d\d:\d\d(:\d\d)?) UTC/g, (_, day, time) =>

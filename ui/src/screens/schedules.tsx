@@ -34,7 +34,6 @@ export function Schedules() {
             onInput={(event) => change({ q: event.currentTarget.value || undefined }, "replace")}
           />
         </label>
-        <CopyAs ways={() => [{ title: "These schedules", path: at("/schedules") }]} />
         {may("schedule") && may("enqueue") && (
           <Opener label="New schedule…">
             {(close) => (
@@ -44,6 +43,7 @@ export function Schedules() {
             )}
           </Opener>
         )}
+        <CopyAs ways={() => [{ title: "These schedules", path: at("/schedules") }]} />
       </div>
       <Answered asked={asked}>{(answer) => <Shown schedules={answer.schedules} again={asked.again} />}</Answered>
     </section>

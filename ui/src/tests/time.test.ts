@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { absolute, axisTime, clock, count, duration, exact, localized, moment, relative } from "../time";
+import { absolute, axisTime, clock, count, duration, elsewhere, exact, localized, moment, relative } from "../time";
 
 const NOON = Date.UTC(2026, 10, 17, 12, 0, 0);
 
@@ -87,4 +87,9 @@ test("a sentence of the server has the reader's times", () => {
     "Its next time is Monday 09:00 Europe/Berlin, in 3 d.",
   );
   assert.equal(localized("paused a, until 13:00 UTC.", "utc", NOON, "en-GB"), "paused a, until 13:00:00 UTC.");
+});
+
+test("a moment of another place has its own clocks, and a year only if it is another", () => {
+  assert.equal(elsewhere("2026-11-18T02:30:00", NOON, "en-GB"), "18 Nov, 02:30");
+  assert.equal(elsewhere("2027-03-11T02:30:15", NOON, "en-GB"), "11 Mar 2027, 02:30:15");
 });

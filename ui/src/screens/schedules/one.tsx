@@ -3,6 +3,7 @@ import { useMemo } from "preact/hooks";
 import { at, to } from "../../api";
 import type { OpsAuditEntry, OpsOutcome, OpsScheduleAnswer } from "../../api.gen";
 import { Answered, useAnswer } from "../../parts/asking";
+import { Card } from "../../parts/card";
 import { CopyAs, type Request } from "../../parts/copy";
 import { useFresh } from "../../parts/fresh";
 import { Status } from "../../parts/status";
@@ -87,8 +88,9 @@ function Whole({ schedule, again }: { schedule: OpsScheduleAnswer; again: () => 
           <Runs runs={schedule.nextRuns} timezone={timezone} caption="Next runs" />
         </div>
         <div>
-          <h2>Daylight saving</h2>
-          {schedule.cron == null ? <p class="faint">Intervals ignore clock changes.</p> : <Edges of={schedule} />}
+          <Card title="Daylight saving">
+            {schedule.cron == null ? <p class="faint">Intervals ignore clock changes.</p> : <Edges of={schedule} />}
+          </Card>
           <Table
             caption={<h2>Last runs</h2>}
             columns={OUTCOMES}
@@ -108,7 +110,7 @@ function Whole({ schedule, again }: { schedule: OpsScheduleAnswer; again: () => 
         <Tree value={schedule.payload} what="payload" />
       )}
       <Changes entries={schedule.audit ?? []} />
-      {schedule.audit != null && <Trail entries={schedule.audit} caption="Audit" />}
+      {!!schedule.audit?.length && <Trail entries={schedule.audit} caption="Audit" />}
     </>
   );
 }

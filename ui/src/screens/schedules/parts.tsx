@@ -4,7 +4,7 @@ import { Status } from "../../parts/status";
 import { When } from "../../parts/when";
 import { now, zone } from "../../store";
 import { plural, shortened, visible } from "../../text";
-import { absolute, duration } from "../../time";
+import { absolute, duration, elsewhere } from "../../time";
 import { None } from "../../parts/none";
 
 /** A schedule as people call it: by its key only where that is not the name. */
@@ -23,7 +23,7 @@ export function Rule({ schedule: { cron, words, everyMs } }: { schedule: OpsSche
           <br />
         </>
       )}
-      <code>{visible(cron ?? "–")}</code>
+      <code class="nowrap">{visible(shortened(cron ?? "–", 60))}</code>
     </>
   );
 }
@@ -60,9 +60,7 @@ export function Clocks({ run, timezone }: { run: OpsRun; timezone: string | null
 
 /** Local time comes as "2026-11-18T02:30:00 Europe/Berlin"; the zone stands beside it. */
 export function localOf({ local }: { local: string }): string {
-  return visible(local.split(" ")[0] ?? "")
-    .replace("T", " ")
-    .replace(/:00$/, "");
+  return elsewhere(local.split(" ")[0] ?? "", now.value);
 }
 
 function isSameClock({ at, local }: OpsRun): boolean {

@@ -34,9 +34,8 @@ export function Edges({ of: { edges } }: { of: Pick<OpsScheduleAnswer, "edges"> 
   return (
     <ul class="edges">
       {edges.map(({ at, effect, kind }) => (
-        <li key={at} class="banner warn">
-          <Icon name={kind === "skipped" ? "skipped" : "retrying"} />
-          {visible(effect)}{" "}
+        <li key={at}>
+          <Icon name={kind === "skipped" ? "skipped" : "retrying"} /> {visible(effect)}{" "}
           <span class="faint nowrap">
             (<When brief at={at} />)
           </span>
