@@ -15,6 +15,11 @@ from support.waiting import eventually
 
 BEYOND = "document.documentElement.scrollWidth - innerWidth"
 
+# How far tables that do not scroll are wider than their frame, which cuts them off.
+CUT_OFF = """Math.max(0, ...[...document.querySelectorAll(".table:not(.short, .wide)")].map(
+  (table) => table.scrollWidth - table.clientWidth
+))"""
+
 # Texts that reach beyond the window, and where they stand.
 WIDE = """() => {
   const found = [], range = document.createRange();
@@ -128,6 +133,7 @@ async def harmless(page: Page, where: str) -> None:
     assert await page.evaluate("window.__xss") is None, where
     assert await page.locator("main .refused").count() == 0, where
     assert await page.evaluate(BEYOND) <= 0, f"{where} scrolls sideways: {await page.evaluate(WIDE)}"
+    assert await page.evaluate(CUT_OFF) <= 0, f"{where} cuts off a table"
     assert await page.locator("main img, main script, main iframe, main object").count() == 0, where
     text = await page.locator("body").inner_text()
     assert not set(text) & set("\u202e\u2066\x00\x1b\u2028"), where

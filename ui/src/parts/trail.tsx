@@ -13,7 +13,7 @@ const COLUMNS: readonly Column<OpsAuditEntry>[] = [
   { title: "Who", cell: (entry) => <Who entry={entry} /> },
   { title: "When", cell: (entry) => <When at={entry.at} as="absolute" /> },
   { title: "Change", priority: 2, cell: (entry) => <Changes entry={entry} /> },
-  { title: "Note", cell: (entry) => (entry.note == null ? <None /> : visible(entry.note)) },
+  { title: "Note", cell: (entry) => (entry.note == null ? <None /> : visible(shortened(entry.note, 300))) },
 ];
 
 export function Trail({ entries, caption }: { entries: readonly OpsAuditEntry[]; caption: ComponentChildren }) {
@@ -26,7 +26,8 @@ export function Trail({ entries, caption }: { entries: readonly OpsAuditEntry[];
 export function Action({ entry: { words, outcome } }: { entry: OpsAuditEntry }) {
   return (
     <span class="nowrap">
-      {visible(words)} {outcome !== "done" && <span class="flag bad">{visible(outcome)}</span>}
+      {visible(shortened(words, 40))}{" "}
+      {outcome !== "done" && <span class="flag bad">{visible(shortened(outcome, 24))}</span>}
     </span>
   );
 }
@@ -34,7 +35,7 @@ export function Action({ entry: { words, outcome } }: { entry: OpsAuditEntry }) 
 export function Who({ entry: { actor, via } }: { entry: OpsAuditEntry }) {
   return (
     <span class="nowrap">
-      {visible(shortened(actor, 40))} <span class="faint">{visible(via)}</span>
+      {visible(shortened(actor, 40))} <span class="faint">{visible(shortened(via, 16))}</span>
     </span>
   );
 }

@@ -184,7 +184,7 @@ const COLUMNS: readonly Column<OpsAuditEntry>[] = [
     cell: (entry) => (entry.count == null ? <None /> : amountOf(entry)),
   },
   { title: "Change", priority: 2, cell: (entry) => <Changes entry={entry} /> },
-  { title: "Note", cell: (entry) => (entry.note == null ? <None /> : visible(entry.note)) },
+  { title: "Note", cell: (entry) => (entry.note == null ? <None /> : visible(shortened(entry.note, 300))) },
 ];
 
 function amountOf({ count, errors }: OpsAuditEntry): string {

@@ -2,7 +2,7 @@ import { useSignal } from "@preact/signals";
 import type { OpsAttempt, OpsJobAnswer } from "../../api.gen";
 import { Copy } from "../../parts/copy";
 import { When } from "../../parts/when";
-import { shown, visible } from "../../text";
+import { shortened, shown, visible } from "../../text";
 import { partsOf } from "./traceback";
 
 const FEW = 5;
@@ -48,7 +48,7 @@ function OneError({ attempt, open, hidden }: { attempt: OpsAttempt; open: boolea
         <span class="faint">
           Attempt {attempt.number}, {attempt.outcome.replace("_", " ")} <When at={attempt.finishedAt} />
         </span>{" "}
-        <strong>{visible(reason)}</strong>
+        <strong>{visible(shortened(reason, 400))}</strong>
       </summary>
       {error.traceback == null ? (
         <p class="faint">{hidden ? "You may not see it." : "No traceback is stored."}</p>
