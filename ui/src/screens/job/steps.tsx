@@ -13,6 +13,7 @@ import { Status } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { Took, When } from "../../parts/when";
 import { href } from "../../router";
+import { now } from "../../store";
 import { plural, shortened, visible } from "../../text";
 import { bytes } from "./tree";
 
@@ -92,7 +93,7 @@ const SIGNALS: readonly Column<OpsStep & { key: string }>[] = [
 function tookOf({ at, over, until, kind, durationMs }: OpsStep): number | undefined {
   if (kind === "step" || kind === "transaction") return durationMs ?? undefined;
   const end = over ?? (kind === "sleep" ? until : undefined);
-  if (at == null || end == null || Date.parse(end) > Date.now()) return undefined;
+  if (at == null || end == null || Date.parse(end) > now.value) return undefined;
   return Date.parse(end) - Date.parse(at);
 }
 
@@ -102,7 +103,7 @@ const SHORT = 60;
 function Value({ step: { kind, value, size, over, until } }: { step: OpsStep }) {
   if (size == null) {
     if (kind === "signal" && over != null) return <span class="faint">timed out</span>;
-    if (over == null && until != null && Date.parse(until) > Date.now())
+    if (over == null && until != null && Date.parse(until) > now.value)
       return (
         <span class="faint">
           until <When at={until} as="absolute" />
