@@ -701,7 +701,7 @@ def sleeping(job: Job[Any], facts: Facts) -> Explanation | None:
         code="sleeping",
         sentence=f"It sleeps{where} until {at}, {until_due(job, facts)}.",
         since=wait.since,
-        remedies=(replace(run_now(job), label="End the sleep"),),
+        remedies=(replace(run_now(job), label="Wake now"),),
     )
 
 

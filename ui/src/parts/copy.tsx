@@ -8,7 +8,7 @@ import { root } from "../router";
 import { shown } from "../text";
 import { Refused, Skeleton } from "./asking";
 import { Dialog } from "./dialog";
-import { Icon } from "./icon";
+import { Icon, Labelled } from "./icon";
 import { Opener } from "./opener";
 
 /** A small button that copies a value; `what` is named to those who do not see the mark, and in the toast. */
@@ -35,7 +35,7 @@ export interface Request extends Partial<OpsRequest> {
 /** A button that shows what the page shows, or does, as a command, as curl and as a link. */
 export function CopyAs({ ways }: { ways: () => readonly Request[] }) {
   return (
-    <Opener data-copy-as label="Copy as…">
+    <Opener data-copy-as label={<Labelled name="copy" words="Copy as…" />}>
       {(close) => (
         <Dialog title="Copy as" wide closes close={close}>
           <Ways requests={ways()} />

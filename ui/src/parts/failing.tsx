@@ -38,11 +38,13 @@ export function Failing({
           {offers("failures") ? "The index of failures is being prepared." : "The index monque_failed is missing."}
         </p>
       )}
-      <ul>
-        {groups?.map((group) => (
-          <Line key={group.fingerprint} group={group} window={window} more={more} />
-        ))}
-      </ul>
+      {!!groups?.length && (
+        <ul>
+          {groups.map((group) => (
+            <Line key={group.fingerprint} group={group} window={window} more={more} />
+          ))}
+        </ul>
+      )}
     </section>
   );
 }

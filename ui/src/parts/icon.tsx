@@ -61,6 +61,16 @@ export function Icon({ name, label }: { name: IconName; label?: string }) {
   );
 }
 
+/** An icon and words beside it; below 800 px the icon alone is seen. */
+export function Labelled({ name, words }: { name: IconName; words: string }) {
+  return (
+    <>
+      <Icon name={name} />
+      <span class="words">{words}</span>
+    </>
+  );
+}
+
 export function isIcon(name: string): name is IconName {
   return name in PATHS;
 }

@@ -3,7 +3,7 @@ import { useSignal } from "@preact/signals";
 import { act, to } from "../api";
 import type { OpsPause } from "../api.gen";
 import { may, now, say } from "../store";
-import { visible } from "../text";
+import { shortened, visible } from "../text";
 import { Choice } from "./choice";
 import { Confirm } from "./confirm";
 import type { Request } from "./copy";
@@ -32,10 +32,10 @@ export function PauseButton({ name, verb, done }: Props) {
   return (
     <Opener
       label={
-        <>
+        <span>
           {verb}
-          {name === null ? ` ${wordsFor(name)}` : <span class="hidden-text"> {wordsFor(name)}</span>}
-        </>
+          {name === null ? ` ${wordsFor(name)}` : <span class="hidden-text"> {wordsFor(name)}</span>}…
+        </span>
       }
     >
       {(close) => <PauseDialog name={name} verb={verb} done={done} close={close} />}
@@ -108,7 +108,7 @@ export function PauseNote({ pause, done }: { pause: OpsPause; done: () => void }
             until <When at={pause.until} as="absolute" />
           </>
         )}
-        {pause.reason != null && <>: {visible(pause.reason)}</>}
+        {pause.reason != null && <>: {visible(shortened(pause.reason, 300))}</>}
         <span class="faint">
           {" "}
           (<When at={pause.since} />

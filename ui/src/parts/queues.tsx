@@ -193,7 +193,7 @@ export function Slots({ busy, all, ahead = 0 }: { busy: number; all: number; ahe
       </span>
       <svg width="40" height="8" aria-hidden="true">
         <rect class="gauge" width="40" height="8" rx="2" />
-        <rect class={share === 1 ? "fill-retried" : "fill-running"} width={40 * share} height="8" rx="2" />
+        <rect class="fill-running" width={40 * share} height="8" rx="2" />
       </svg>
     </span>
   );

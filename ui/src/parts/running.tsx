@@ -4,6 +4,7 @@ import { href } from "../router";
 import { now } from "../store";
 import { shortId } from "../text";
 import { duration } from "../time";
+import { Icon } from "./icon";
 import { JobLink } from "./joblink";
 import { Status } from "./status";
 import { Table, type Column } from "./table";
@@ -83,7 +84,11 @@ function Age({ since, usual }: { since: string | null | undefined; usual: number
   const isLong = usual != null && age > 2 * usual && age > 2_000;
   return (
     <span class={isLong ? "bad-text nowrap" : "nowrap"}>
-      {isLong && "! "}
+      {isLong && (
+        <>
+          <Icon name="silent" label="longer than usual:" />{" "}
+        </>
+      )}
       {duration(age < 1000 ? age : Math.floor(age / 1000) * 1000)}
     </span>
   );

@@ -15,6 +15,8 @@ interface Props {
 }
 
 export function Explained({ why, actions = {} }: Props) {
+  // A text that the sentence has in full, such as an error, is not told twice.
+  const evidence = why.evidence.filter(({ value }) => value.length < 20 || !why.sentence.includes(value));
   return (
     <section class="why" aria-labelledby="why">
       <h2 id="why" class="hidden-text">
@@ -24,9 +26,9 @@ export function Explained({ why, actions = {} }: Props) {
         {visible(localized(why.sentence, zone.value, now.value))}{" "}
         {why.certainty === "likely" && <span class="faint">(likely, not certain)</span>}
       </p>
-      {why.evidence.length > 0 && (
+      {evidence.length > 0 && (
         <Facts
-          of={why.evidence.map((each) => [
+          of={evidence.map((each) => [
             visible(each.label),
             each.href == null ? (
               <Fact of={each} />

@@ -5,6 +5,7 @@ import type { OpsInstance, OpsInstanceList } from "../api.gen";
 import { Answered, useAnswer } from "../parts/asking";
 import { CopyAs } from "../parts/copy";
 import { useFresh } from "../parts/fresh";
+import { Icon } from "../parts/icon";
 import { Slots } from "../parts/queues";
 import { Status } from "../parts/status";
 import { Table, type Column } from "../parts/table";
@@ -82,8 +83,9 @@ function Mixed({ what, values }: { what: string; values: readonly (string | null
   if (found.length < 2) return null;
   return (
     <p class="banner warn">
+      <Icon name="silent" />{" "}
       <b>
-        ! {found.length} {what} run side by side:
+        {found.length} {what} run side by side:
       </b>{" "}
       {found.map(([value, count]) => `${short(value)} (${plural(count, "instance")})`).join(", ")}.
     </p>

@@ -36,15 +36,12 @@ export function Latency() {
         <span class="grow" />
         <NameField />
         <WindowChoice />
-        <CopyAs ways={() => [{ title: "These numbers", path: asked.address ?? "" }]} />
-      </div>
-      <div class="bar">
-        <p class="faint">≈ means about: durations are counted in buckets.</p>
-        <span class="grow" />
         <a class="button" href={slowest(name, range?.from ?? since(window), range?.to)}>
           Slowest jobs
         </a>
+        <CopyAs ways={() => [{ title: "These numbers", path: asked.address ?? "" }]} />
       </div>
+      <p class="faint">≈ means about: durations are counted in buckets.</p>
       {range !== undefined && <RangeNote range={range} name={name} />}
       <Answered asked={asked}>
         {(answer) => (

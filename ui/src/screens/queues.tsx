@@ -23,6 +23,7 @@ export function Queues() {
       <div class="bar">
         <h1>Queues</h1>
         <span class="grow" />
+        {may("pause") && <PauseButton name={null} verb="Pause" done={asked.again} />}
         <CopyAs
           ways={() =>
             queueWays(
@@ -33,7 +34,6 @@ export function Queues() {
             )
           }
         />
-        {may("pause") && <PauseButton name={null} verb="Pause" done={asked.again} />}
       </div>
       <Answered asked={asked}>{(answer) => <Shown answer={answer} again={asked.again} />}</Answered>
     </section>

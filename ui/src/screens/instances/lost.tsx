@@ -25,7 +25,7 @@ function Then({ run: { next, lostAt, job } }: { run: OpsLostRun }) {
   if (next == null)
     return (
       <>
-        {job.status === "pending" ? "waits to run again" : "given up"}, since <When at={lostAt} />
+        {job.status === "pending" ? "waits to run again, lost" : "given up"} <When at={lostAt} />
       </>
     );
   const how = next.outcome === "running" ? "runs" : next.outcome.replace("_", " ");

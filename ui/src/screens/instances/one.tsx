@@ -12,6 +12,7 @@ import { When } from "../../parts/when";
 import { href, place } from "../../router";
 import { plural, shortened, shortId, visible } from "../../text";
 import { duration } from "../../time";
+import { labelOf } from "../job/tree";
 import { Lost } from "./lost";
 import { Heard, hostOf, RunningJob, short, stateOf } from "./parts";
 import { Facts } from "../../parts/facts";
@@ -109,12 +110,7 @@ function Settings({ settings }: { settings: Record<string, unknown> }) {
   return (
     <>
       <h2>Settings</h2>
-      <Facts
-        of={Object.entries(settings).map(([name, value]) => [
-          visible(name.replace(/Ms$/, "")),
-          settingText(name, value),
-        ])}
-      />
+      <Facts of={Object.entries(settings).map(([name, value]) => [visible(labelOf(name)), settingText(name, value)])} />
     </>
   );
 }

@@ -8,6 +8,7 @@ import { href, place } from "../../router";
 import { fitting, layout, type Priority } from "../../layout";
 import { may, now, remembered } from "../../store";
 import { shortId, shortened, visible } from "../../text";
+import { Labelled } from "../../parts/icon";
 import { jobHref } from "../../parts/joblink";
 import { Opener } from "../../parts/opener";
 import { None } from "../../parts/none";
@@ -155,7 +156,7 @@ export function ChooseColumns() {
     hidden.value = hidden.value.includes(key) ? hidden.value.filter((each) => each !== key) : [...hidden.value, key];
   };
   return (
-    <Opener label="Choose columns…">
+    <Opener label={<Labelled name="columns" words="Choose columns…" />}>
       {(close) => (
         <Dialog title="Columns" closes close={close}>
           {offered()

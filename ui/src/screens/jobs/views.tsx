@@ -2,6 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { Confirm } from "../../parts/confirm";
 import { bound } from "../../parts/fields";
+import { Labelled } from "../../parts/icon";
 import { Menu } from "../../parts/menu";
 import { visitHref } from "../../recent";
 import { go } from "../../router";
@@ -37,7 +38,7 @@ export function Views() {
         class=""
         groups={saved.length === 0 ? [{ items: deeds }] : [{ title: "Saved views", items: saved }, { items: deeds }]}
       >
-        Views
+        <Labelled name="filter" words="Views" />
       </Menu>
       {naming.value && <Naming query={query} before={here?.title} close={() => (naming.value = false)} />}
     </>
