@@ -124,4 +124,6 @@ async def test_every_operation_that_applies_is_offered_for_many_jobs_and_asks_fo
     await hand.press(selected.get_by_role("button", name="Run now…"))
     await hand.press(page.get_by_role("dialog").get_by_role("button", name="Run now 3 jobs"))
     await expect(page.get_by_role("dialog")).to_contain_text("Done: 3 jobs changed.")
-    assert await collection.count_documents({"status": "pending", "nextRunAt": {"$lt": ahead(minutes=1)}}) == 3
+    assert (
+        await collection.count_documents({"status": "pending", "nextRunAt": {"$lt": ahead(minutes=1)}}) == 3
+    )

@@ -48,7 +48,7 @@ def test_as_json_each_look_is_a_line(call: Call, jobs: Jobs) -> None:
     assert [line["name"] for line in first["names"]] == ["mail", "render"]
     assert set(first["names"][0]) == {
         *("name", "due", "later", "waiting", "processing", "oldest_due", "failed", "cancelled", "paused"),
-        *("completed_per_min", "failed_per_min"),
+        *("parked", "completed_per_min", "failed_per_min"),
     }
     assert set(first) == {"taken_at", "names", "running", "failures", "retries", "paused"}
     run = {"id", "name", "attempt", "claimed_by", "age", "age_is_exact", "state", "progress"}

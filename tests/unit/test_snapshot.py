@@ -120,7 +120,9 @@ def test_completed_is_what_is_stored_less_the_rest() -> None:
     depth = QueueDepth(name="mail", due=3, later=2, processing=1, parked=4)
     snapshot = taken(depths=[depth], failures=Failures(failed={"mail": 4, "old": 1}, cancelled=2), stored=20)
 
-    assert {name: snapshot.totals[name] for name in ("parked", "failed", "cancelled", "stored", "completed")} == {
+    assert {
+        name: snapshot.totals[name] for name in ("parked", "failed", "cancelled", "stored", "completed")
+    } == {
         "parked": 4,
         "failed": 5,
         "cancelled": 2,

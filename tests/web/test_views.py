@@ -95,7 +95,9 @@ async def test_no_share_of_the_runs_of_a_name_took_longer_than_the_longest(
     ended = minute + timedelta(seconds=30)
     started = ended - timedelta(seconds=4.2)
     await collection.insert_one(
-        document(name="work", status="completed", attempt=1, startedAt=started, finishedAt=ended, updatedAt=ended)
+        document(
+            name="work", status="completed", attempt=1, startedAt=started, finishedAt=ended, updatedAt=ended
+        )
     )
     call = Calls(monque)
 

@@ -136,11 +136,12 @@ _SHARES = {"p50_ms": 0.5, "p90_ms": 0.9, "p95_ms": 0.95, "p99_ms": 0.99}
 
 
 def percentiles(histogram: Histogram, longest: timedelta | None = None) -> OpsPercentiles:
-    """About how long it took for these shares, at most; not more than the *longest*, if that is in the last bucket."""
+    """About how long it took for these shares, at most; the *longest* run bounds those in the last bucket."""
+    begin, _ = histogram.bounds(max(histogram.counts, default=0))
+    most = timedelta.max if longest is None or longest < begin else longest
     times = {field: histogram.quantile(share) for field, share in _SHARES.items()}
-    if longest is not None and Histogram.bucket_of(milliseconds(longest)) == max(histogram.counts, default=-1):
-        times = {field: time and min(time, longest) for field, time in times.items()}
-    return OpsPercentiles(count=histogram.count, **known(**{field: _exact(time) for field, time in times.items()}))
+    found = {field: _exact(min(time, most)) for field, time in times.items() if time is not None}
+    return OpsPercentiles(count=histogram.count, **found)
 
 
 def _exact(time: timedelta | None) -> float | None:

@@ -26,7 +26,7 @@ export function Trail({ entries, caption }: { entries: readonly OpsAuditEntry[];
 export function Action({ entry: { words, outcome } }: { entry: OpsAuditEntry }) {
   return (
     <span class="nowrap">
-      {visible(shortened(words, 40))}{" "}
+      {visible(shortened(words, 30))}{" "}
       {outcome !== "done" && <span class="flag bad">{visible(shortened(outcome, 24))}</span>}
     </span>
   );
@@ -35,7 +35,7 @@ export function Action({ entry: { words, outcome } }: { entry: OpsAuditEntry }) 
 export function Who({ entry: { actor, via } }: { entry: OpsAuditEntry }) {
   return (
     <span class="nowrap">
-      {visible(shortened(actor, 40))} <span class="faint">{visible(shortened(via, 16))}</span>
+      {visible(shortened(actor, 24))} <span class="faint">{visible(shortened(via, 16))}</span>
     </span>
   );
 }

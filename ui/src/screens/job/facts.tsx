@@ -17,7 +17,10 @@ export function Facts({ job }: { job: OpsJobAnswer }) {
     ([key, value]) => value !== null && (typeof value !== "object" || key === "recurring") && !ELSEWHERE.includes(key),
   );
   const facts: [string, Value][] = [
-    ...plain.map(([key, value]): [string, Value] => [labelOf(key), shownAs(key, value, job)]),
+    ...plain.map(([key, value]): [string, Value] => [
+      key === "nextRunAt" && job.status !== "pending" ? "Was due" : labelOf(key),
+      shownAs(key, value, job),
+    ]),
     ...linksOf(job),
   ];
   return (
