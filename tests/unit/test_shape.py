@@ -100,12 +100,14 @@ PARTS = {
 #   cli; running it again with changes, secrets that stay hidden, and new schedules took web 150.
 # - To know at once what missing fields of a listed job mean took the store 41 lines and an attribute: a row
 #   of a list takes two thirds of the time.
+# - Jobs that have no time yet, in all live numbers, and shares of runs that no run exceeds: 3 lines of the
+#   core and 6 of web.
 RATCHETS = {
     "lines of engine and store": 17538,
     "files of engine and store": 68,
     "lines of the core": 38790,
     "files of the core": 157,
-    "lines of web": 11607,
+    "lines of web": 11613,
     "files of web": 56,
     "lines of cli": 5017,
     "files of cli": 27,
