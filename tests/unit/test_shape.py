@@ -105,7 +105,7 @@ PARTS = {
 RATCHETS = {
     "lines of engine and store": 17538,
     "files of engine and store": 68,
-    "lines of the core": 38790,
+    "lines of the core": 38793,
     "files of the core": 157,
     "lines of web": 11613,
     "files of web": 56,
@@ -113,7 +113,7 @@ RATCHETS = {
     "files of cli": 27,
     "lines of the frameworks": 4593,
     "files of the frameworks": 40,
-    "lines in all": 63206,
+    "lines in all": 63215,
     "files in all": 292,
     "attributes of classes in engine and store": 577,
     "numbers that are constants in engine and store": 195,
