@@ -48,12 +48,12 @@ def host(kind: str, request: pytest.FixtureRequest) -> Servers:
 @pytest.fixture
 async def connected(kind: str, host: Servers, collection: Collection) -> AsyncIterator[object]:
     """What the instance is made with."""
-    database, short = collection.database.name, {"serverSelectionTimeoutMS": 1000}
+    database, short = collection.database.name, {"serverSelectionTimeoutMS": 3000}
     if kind == "lent client":
         async with AsyncMongoClient(host.uri(**short)) as client:
             yield client[database]
     elif kind == "direct connection":
-        yield f"mongodb://{host.nodes[0].address}/{database}?directConnection=true&serverSelectionTimeoutMS=1000"
+        yield f"mongodb://{host.nodes[0].address}/{database}?directConnection=true&serverSelectionTimeoutMS=3000"
     elif kind == "standalone":
         yield host.uri(database)
     else:
