@@ -159,7 +159,7 @@ async def _once_free(
 ) -> Document | None:
     with limited():
         while True:
-            document = await store.get_majority(claim.id)
+            document = (await store.read_majority([claim.id])).get(claim.key[0])
             if is_done(document):
                 return document
             if not is_owned(claim, document):

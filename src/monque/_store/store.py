@@ -179,12 +179,8 @@ class Store:
             decoding.report(bson.encode({"_id": job_id})[4:-1])
         return None
 
-    async def get_majority(self, job_id: Any) -> Document | None:
-        """Read with majority concern: a deposed primary could return a write that is rolled back."""
-        return (await self.read_majority([job_id])).get(key_of(job_id))
-
     async def read_majority(self, ids: Sequence[Any]) -> dict[bytes, Document]:
-        """The documents with these ids, by the keys of their ids, read with majority concern."""
+        """The documents with these ids, by their keys, as a majority has them: no rollback undoes these."""
         lasting = self.collection.with_options(read_concern=ReadConcern("majority"))
         return await _by_key(lasting, ids)
 

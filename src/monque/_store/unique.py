@@ -256,7 +256,7 @@ class UniqueInserter:
             return accepted, Enqueued.THROTTLED
         freed = await self._collection.update_one(ended_window(new), FREED, session=session)
         holder = await decoding.find_one(self._collection, holder_of(new))
-        if freed.modified_count or holder is None or holds_window(new, holder):
+        if freed.modified_count or holder is None or holder.get("windowKey") == new["windowKey"]:
             return None  # it is free, or another call has begun the next window
         return await self._held(new, holder, terms, session)
 
@@ -512,11 +512,6 @@ def open_window(new: Document) -> Document:
 def ended_window(new: Document) -> Document:
     """Match the job whose window this was."""
     return {**_held_window(new), "$expr": {"$not": [_IS_OPEN]}}
-
-
-def holds_window(new: Document, holder: Mapping[str, Any]) -> bool:
-    """Tell whether this job holds the window of the call, ended or not."""
-    return bool(holder.get("windowKey") == new["windowKey"])
 
 
 FREED: Document = {"$unset": {"windowKey": "", "windowUntil": ""}}
