@@ -103,9 +103,9 @@ PARTS = {
 # - Jobs that have no time yet, in all live numbers, and shares of runs that no run exceeds: 3 lines of the
 #   core and 6 of web.
 RATCHETS = {
-    "lines of engine and store": 17538,
+    "lines of engine and store": 17529,
     "files of engine and store": 68,
-    "lines of the core": 38793,
+    "lines of the core": 38784,
     "files of the core": 157,
     "lines of web": 11613,
     "files of web": 56,
@@ -113,7 +113,7 @@ RATCHETS = {
     "files of cli": 27,
     "lines of the frameworks": 4593,
     "files of the frameworks": 40,
-    "lines in all": 63215,
+    "lines in all": 63206,
     "files in all": 292,
     "attributes of classes in engine and store": 577,
     "numbers that are constants in engine and store": 195,
