@@ -420,3 +420,13 @@ async def test_a_version_changes_with_the_state_and_not_with_heartbeats(
     assert version_of(before) == version_of(beaten)
     assert claimed_again is not None
     assert version_of(before) != version_of(claimed_again)
+
+
+async def test_without_a_hook_rights_are_decided_once_however_many_names_a_page_has(
+    call: Calls, collection: Collection
+) -> None:
+    await collection.insert_many(document(name=f"name-{number}") for number in range(20))
+    one = caller()
+
+    assert len((await call("opsJobs", one, query=OpsJobsQuery())).jobs) == 20
+    assert {name for _, name in one.decided} == {None}

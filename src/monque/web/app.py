@@ -50,7 +50,7 @@ from monque.web.live.streams import Streams
 from monque.web.openapi import document
 from monque.web.requests import read_body, read_query, refuse_forms, state_of
 from monque.web.responses import answer, is_visit, refused_page, respond
-from monque.web.route import EVENTS, V1, Dumped, Given, Need, Route, Table, perform, route
+from monque.web.route import EVENTS, V1, Given, Need, Route, Table, perform, route
 from monque.web.static_files import built, page
 
 logger = logging.getLogger("monque.web")
@@ -299,7 +299,7 @@ async def _handled(route: Route, desk: Desk, given: Given) -> ASGIApp:
     # Whatever of the core's errors comes through is about what was asked for.
     with surface_errors():
         result = await perform(route, desk, given)
-    return answer(result, route, given.request.headers) if isinstance(result, Dumped | dict | str) else result
+    return result if route.media_type == EVENTS else answer(result, route, given.request.headers)
 
 
 def _streams(setup: Setup) -> Streams:

@@ -292,6 +292,8 @@ class Desk:
     async def may(self, action: Action, target: Target | None = None) -> bool:
         """Return whether the caller may do this."""
         decided = self.caller.decided
+        if not self.asks_by_name:
+            target = None  # without a hook, all targets are alike
         if isinstance(target, str | None) and (action, None) in decided and (action, target) in decided:
             # The short way, for the many rows of a list.
             return decided[action, None] is None and decided[action, target] is None

@@ -12,7 +12,7 @@ from enum import Enum
 from functools import cached_property
 from hashlib import blake2b
 from types import ModuleType
-from typing import Any, Protocol, TypeAlias, TypeVar, get_type_hints, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeVar, get_type_hints
 
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
@@ -48,7 +48,6 @@ class Raw(Enum):
     IGNORED = "a query that nobody reads"
 
 
-@runtime_checkable
 class Dumped(Protocol):
     """A model that a function returns and that can be sent."""
 
