@@ -615,28 +615,29 @@ async def test_a_job_that_another_instance_has_by_now_is_not_deleted(
     assert (await find_one(collection))["claimedBy"] == "another"
 
 
+@pytest.mark.parametrize("jobs", [1, 20], ids=["one", "many"])
 async def test_who_cannot_know_whether_its_delete_was_the_one_tells_no_end_that_another_owner_has_told(
-    proxy: Proxy, collection: Collection, make_monque: Make, monkeypatch: pytest.MonkeyPatch
+    proxy: Proxy, collection: Collection, make_monque: Make, monkeypatch: pytest.MonkeyPatch, jobs: int
 ) -> None:
-    """The delete gets no answer; meanwhile the job is recovered, run by another owner, and so removed."""
+    """The delete gets no answer; meanwhile the jobs are recovered, run by another owner, and so removed."""
     monkeypatch.setattr("monque._store.settle._SHORTEST_WRITE", 0.5)
     monque = await make_monque(proxy.uri(collection.database.name), options=WATCHFUL).open()
     other = await make_monque(options=WATCHFUL).open()
     work, events = Work(waits=True), Events(monque)
-    monque.worker("work", work, keep=Keep(completed=timedelta(0)))
+    monque.worker("work", work, concurrency=jobs, keep=Keep(completed=timedelta(0)))
     await monque.start()
-    await monque.enqueue("work")
-    await events.wait("job:start")
+    await monque.enqueue_many([NewJob("work", number) for number in range(jobs)])
+    await events.wait("job:start", jobs)
     proxy.freeze()
     work.done.set()
     second, others = Work(), Events(other)
     other.worker("work", second, keep=Keep(completed=timedelta(0)))
     await other.start()
-    await others.wait("job:complete")
+    await others.wait("job:complete", jobs)
     assert await collection.count_documents({}) == 0
     await proxy.cut()
     await proxy.restore()
-    await events.wait("job:lost", within=60)
+    await events.wait("job:lost", jobs, within=60)
 
     assert events.of("job:complete") == []
-    assert len(others.of("job:complete")) == 1
+    assert len(others.of("job:complete")) == jobs

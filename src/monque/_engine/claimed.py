@@ -351,6 +351,11 @@ class Settlement:
         return cls(run.claim, transition, run, outcome, bus, name)
 
     @property
+    def last_write(self) -> float:
+        """The time at which the last successful write of the claim was sent (`elapsed`)."""
+        return self.run.last_write
+
+    @property
     def needs_document(self) -> bool:
         """Return whether somebody wants to see the job as it is afterwards.
 

@@ -67,7 +67,7 @@ async def insist(
 
 
 async def _settle(settlement: Settlement, context: Context) -> Answer:
-    return await context.store.settler.settle(settlement.claim, settlement.transition)
+    return await context.store.settler.settle_run(settlement)
 
 
 async def _says_more(run: Run, outcome: Outcome, context: Context) -> bool:

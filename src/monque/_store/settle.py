@@ -8,6 +8,7 @@ explained in `_store/transitions/transition.py`.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -127,6 +128,10 @@ class Settleable(Protocol):
     def needs_document(self) -> bool:
         """Return whether somebody wants to see the job as it is afterwards."""
 
+    @property
+    def last_write(self) -> float:
+        """The time at which the last successful write of the claim was sent (`elapsed`)."""
+
 
 S = TypeVar("S", bound=Settleable)
 T = TypeVar("T")
@@ -137,6 +142,7 @@ class _Settlement:
     claim: Claim
     transition: Transition
     needs_document: bool = True
+    last_write: float = math.inf  # nothing asks for that of a job that was not run
 
 
 class Settler:
@@ -152,10 +158,9 @@ class Settler:
         self._write_limit = max(self._beat_limit, _SHORTEST_WRITE)
         self.held: set[Key] = set()
         """The claims whose documents could not be written in time: they are written apart from others."""
-        self._removing: dict[Key, float] = {}
-        """The claims whose jobs an earlier delete may have removed, and when that was sent (`elapsed`)."""
-        # A claim is three intervals from its last heartbeat, which may be one older than the first delete.
-        self._nobody_else = silence / 2
+        self._silence = silence
+        self._removing: set[Key] = set()
+        """The claims whose jobs an earlier delete may have removed."""
         self._batching: Batching[Settleable, Answer] = Batching(
             self._send, many=_BATCH, at_once=_WRITES_AT_ONCE
         )
@@ -169,9 +174,13 @@ class Settler:
         self._batching.put(settlement, on_answer)
 
     async def settle(self, claim: Claim, transition: Transition, *, needs_document: bool = True) -> Answer:
+        """Settle a job that was not run, as `settle_run` does."""
+        return await self.settle_run(_Settlement(claim, transition, needs_document))
+
+    async def settle_run(self, settlement: Settleable) -> Answer:
         """Settle in the next batch and wait for the answer; apart if a transaction seems to hold the job."""
-        batching = self._batching_held if claim.key in self.held else self._batching
-        return await batching.add(_Settlement(claim, transition, needs_document))
+        batching = self._batching_held if settlement.claim.key in self.held else self._batching
+        return await batching.add(settlement)
 
     async def heartbeat(self, claims: Sequence[Claim]) -> list[Claim]:
         """Mark the jobs as alive; return the claims that do not hold any more.
@@ -309,17 +318,18 @@ class Settler:
         if self.held or self._removing:
             for each in batch:
                 self.held.discard(each.claim.key)
-                self._removing.pop(each.claim.key, None)
+                self._removing.discard(each.claim.key)
         return answers
 
     async def _send_each(self, batch: Sequence[Settleable], limit: float | None = None) -> Sequence[Answer]:
-        return await asyncio.gather(*(self._settle_one(each.claim, each.transition, limit) for each in batch))
+        return await asyncio.gather(*(self._settle_one(each, limit) for each in batch))
 
-    async def _settle_one(self, claim: Claim, transition: Transition, limit: float | None = None) -> Answer:
+    async def _settle_one(self, settlement: Settleable, limit: float | None = None) -> Answer:
+        claim, transition = settlement.claim, settlement.transition
         try:
             with limited(limit or self._write_limit):
                 if transition.removes:
-                    answer = await self._remove(claim, transition)
+                    answer = await self._remove(settlement)
                 else:
                     document = await self._change(claim, transition)
                     answer = LOST if document is None else Settled(document)
@@ -330,23 +340,25 @@ class Settler:
         self.held.discard(claim.key)
         return answer
 
-    async def _remove(self, claim: Claim, transition: Transition) -> Answer:
-        """Delete the job. One that is gone was deleted by an earlier try, if the answer to that was lost.
-
-        If that was so long ago that somebody else may have run the job since, the end is not ours to tell.
-        """
-        query: Document = {"_id": claim.id, "name": claim.name, **transition.when}
+    async def _remove(self, settlement: Settleable) -> Answer:
+        """Delete the job. One that is gone was deleted by an earlier try, if the answer to that was lost."""
+        claim = settlement.claim
+        query: Document = {"_id": claim.id, "name": claim.name, **settlement.transition.when}
         is_again = claim.key in self._removing
-        first = self._removing.setdefault(claim.key, elapsed())  # and there it stays if one of these raises
+        self._removing.add(claim.key)  # and there it stays if one of these raises
         is_done = bool((await self._collection.delete_one(query)).deleted_count)
         if not is_done:
             document = await self._read_back(claim)
-            is_done = document is None and is_again and elapsed() - first < self._nobody_else
+            is_done = document is None and is_again and self._was_ours(settlement)
             if document is not None and (name := new_name(claim, document)) is not None:
                 query["name"] = name
                 is_done = bool((await self._collection.delete_one(query)).deleted_count)
-        self._removing.pop(claim.key, None)
+        self._removing.discard(claim.key)
         return _NOT_READ_BACK if is_done else LOST
+
+    def _was_ours(self, settlement: Settleable) -> bool:
+        """Return whether nobody else can have taken the job and run it meanwhile."""
+        return elapsed() - settlement.last_write < self._silence
 
     async def _change(self, claim: Claim, transition: Transition) -> Document | None:
         """The document after the settlement, now or by an earlier try; None if the claim was lost."""
@@ -415,10 +427,13 @@ class Settler:
 
     async def _answer(self, settlement: Settleable, document: Document | None) -> Answer:
         claim, transition = settlement.claim, settlement.transition
+        if document is None and transition.removes:
+            # Of the jobs of a shared delete, nobody can tell which were gone before.
+            return _NOT_READ_BACK if self._was_ours(settlement) else LOST
         if was_settled(claim, transition, document):
             return Settled(document)
         if document is not None and new_name(claim, document) is not None:
-            return await self._settle_one(claim, transition)
+            return await self._settle_one(settlement)
         return LOST
 
     async def _write(self, groups: list[Group]) -> int:
@@ -426,8 +441,7 @@ class Settler:
         now = self._clock.now()
         for group in groups:
             if group.transition.removes:
-                for claim in group.claims:
-                    self._removing.setdefault(claim.key, elapsed())
+                self._removing.update(claim.key for claim in group.claims)
         if len(groups) == 1:
             query = groups[0].query
             if groups[0].transition.removes:

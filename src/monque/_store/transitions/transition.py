@@ -364,11 +364,10 @@ def was_settled(claim: Claim, transition: Transition, document: Mapping[str, Any
     nobody clears.
 
     If a later attempt has overwritten it, ours must have put the job back, unless recovery took the job
-    from us: that leaves our attempt, or a later one, in `lostAttempt`. A job that is gone counts as removed,
-    if that was to be: of the jobs of a shared delete, nobody can tell which were gone before.
+    from us: that leaves our attempt, or a later one, in `lostAttempt`.
     """
     if document is None:
-        return transition.removes
+        return False
     ours = claim.attempt
     if document.get("settledAttempt") == ours:
         return True
