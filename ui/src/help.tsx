@@ -7,7 +7,8 @@ import { visible } from "./text";
 
 /** Which keys there are, and what this is. */
 export function Help() {
-  const close = () => (overlay.value = undefined);
+  // As in the palette: it may be open before this is told that it is closed.
+  const close = () => void (overlay.value === "keys" && (overlay.value = undefined));
   const keys = [...KEYS, ...screens().map(({ key, title }) => [`g ${key}`, `go to ${title}`] as const)];
   return (
     <Dialog title="Shortcuts" closes close={close}>

@@ -35,7 +35,8 @@ export function Palette() {
   const found = useFound(text.value.trim());
   const entries = [...found, ...matching(text.value)].slice(0, MOST);
   const at = Math.min(chosen.value, entries.length - 1);
-  const close = () => (overlay.value = undefined);
+  // The event that a dialog is closed comes later: another one may be open by then.
+  const close = () => void (overlay.value === "palette" && (overlay.value = undefined));
   const run = (entry: Entry | undefined) => {
     if (entry === undefined) return;
     close();
