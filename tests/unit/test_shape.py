@@ -102,10 +102,12 @@ PARTS = {
 #   of a list takes two thirds of the time.
 # - Jobs that have no time yet, in all live numbers, and shares of runs that no run exceeds: 3 lines of the
 #   core and 6 of web.
+# - That claims share a heartbeat after the event loop stood still, and that no end of a removed job is told
+#   twice, took engine and store 18 lines and an attribute.
 RATCHETS = {
-    "lines of engine and store": 17529,
+    "lines of engine and store": 17547,
     "files of engine and store": 68,
-    "lines of the core": 38784,
+    "lines of the core": 38802,
     "files of the core": 157,
     "lines of web": 11614,
     "files of web": 56,
@@ -113,9 +115,9 @@ RATCHETS = {
     "files of cli": 27,
     "lines of the frameworks": 4593,
     "files of the frameworks": 40,
-    "lines in all": 63207,
+    "lines in all": 63225,
     "files in all": 292,
-    "attributes of classes in engine and store": 577,
+    "attributes of classes in engine and store": 578,
     "numbers that are constants in engine and store": 195,
     "attribute chains of four dots in engine and store": 21,
     "files of the core below 60 lines": 23,
