@@ -103,37 +103,6 @@ async def test_a_running_instance_takes_over_at_its_next_look(
     assert await collection.count_documents({"status": "completed", "attempt": 2, "lostAttempt": 1}) == 30
 
 
-async def test_an_instance_claims_nothing_before_the_register_names_it(
-    proxy: Proxy,
-    collection: Collection,
-    register: Collection,
-    make_monque: Make,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Its first job may kill the process, and nobody would know that this one is gone."""
-    monkeypatch.setattr("monque._engine.runner._INTRODUCTION", 60.0)
-    options = replace(QUICK, register=True)
-    monque = await make_monque(proxy.uri(collection.database.name), options=options, companions=True).open()
-    named: list[Any] = []
-
-    @monque.worker("work")
-    async def work(job: Job[Any]) -> None:
-        named.append(await register.find_one({"_id": monque.instance_id, "pid": os.getpid()}))
-
-    events = Events(monque)
-    await monque.enqueue("work")
-    write = proxy.hold(lambda message: b"monque_jobs_instances" in message)
-    await monque.start()
-    await write.wait()
-    running = asyncio.create_task(events.wait("job:complete"))
-    _, waiting = await asyncio.wait({running}, timeout=0.3)
-    write.release()
-    await running
-
-    assert waiting
-    assert named[0] is not None
-
-
 @on_linux
 async def test_a_process_that_is_gone_is_noticed_behind_more_jobs_than_one_look_reads(
     collection: Collection, register: Collection, make_monque: Make, ended: subprocess.Popen[bytes]

@@ -105,9 +105,9 @@ PARTS = {
 # - That claims share a heartbeat after the event loop stood still, and that no end of a removed job is told
 #   twice, took engine and store 18 lines and an attribute.
 RATCHETS = {
-    "lines of engine and store": 17547,
+    "lines of engine and store": 17537,
     "files of engine and store": 68,
-    "lines of the core": 38802,
+    "lines of the core": 38786,
     "files of the core": 157,
     "lines of web": 11614,
     "files of web": 56,
@@ -115,7 +115,7 @@ RATCHETS = {
     "files of cli": 27,
     "lines of the frameworks": 4593,
     "files of the frameworks": 40,
-    "lines in all": 63225,
+    "lines in all": 63209,
     "files in all": 292,
     "attributes of classes in engine and store": 578,
     "numbers that are constants in engine and store": 195,

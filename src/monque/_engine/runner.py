@@ -37,7 +37,6 @@ from monque._ops.register import Load
 from monque._store.document import Key
 from monque._store.pauses import Settings
 from monque._store.store import Store
-from monque._time.clock import happens
 from monque._values.events import JobError
 from monque._values.records import InstanceWorker
 from monque._workers.middleware import Around
@@ -48,9 +47,6 @@ R = TypeVar("R")
 # Time enough for a cancelled loop to end: the driver may have to wait for a lock before. With half of it, a
 # second cancellation may come while the driver waits; twice of it only delays the rare stop that needs it.
 _BETWEEN_CANCELLATIONS = 1.0
-
-# Seconds that the first claim waits for the register. One write takes milliseconds, and jobs do not need it.
-_INTRODUCTION = 1.0
 
 
 class Loops:
@@ -260,7 +256,7 @@ class Runner:
         return self._runs.claims
 
     def _begin_loops(self) -> None:
-        self.claiming.task = self._loops.spawn(self._claim())
+        self.claiming.task = self._loops.spawn(self.claiming.loop())
         self._loops.spawn(self._upkeep.heartbeats())
         self._loops.spawn(self._upkeep.look_for_dead())
         self._loops.spawn(self._upkeep.requests.loop(self.claiming.relies_on_stream))
@@ -273,12 +269,6 @@ class Runner:
             self._loops.spawn(loop)
         if self._watching:
             self._loops.spawn(self.claiming.listening.run())
-
-    async def _claim(self) -> None:
-        """Claim jobs once the register names this process: the very first one may kill it."""
-        if (introduced := self._books.introduced) is not None:
-            await happens(introduced, _INTRODUCTION)
-        await self.claiming.loop()
 
     def _load(self) -> Load:
         """The work of this instance at the moment, for the register."""

@@ -64,11 +64,8 @@ class Bookkeeping:
         store, trends = companions.store, companions.store.options.trends
         self._contact = contact
         self._parts: list[Register | TrendWriter | TrendKeeper] = []
-        self.introduced: asyncio.Event | None = None
-        """Set when the register names this instance, or cannot; None without a register."""
         if store.options.register:
-            self._parts.append(own := Register(store, companions.register, load, closing, over))
-            self.introduced = own.begun
+            self._parts.append(Register(store, companions.register, load, closing, over))
         if trends is not None and tally is not None:
             self._parts.append(TrendWriter(store, companions.trends, tally, trends, over))
             self._parts.append(TrendKeeper(store, companions.trends, trends, over))

@@ -95,14 +95,11 @@ class Register:
         self._written: Document = {}
         self._written_at = 0.0
         self._one_at_a_time = asyncio.Lock()
-        self.begun = asyncio.Event()
-        """Set when the first description was written, or could not be."""
 
     async def loop(self) -> None:
         """Write the description whenever that is needed; `close` writes the last one."""
         interval = _INTERVALS * self._store.options.heartbeat_interval.total_seconds()
         await self._write("running", WRITE_LIMIT)
-        self.begun.set()
         raise_lost_cancellation()
         while not await self._is_over(min(_CHECK, interval)):
             state: InstanceState = "stopping" if self._closing.is_set() else "running"
