@@ -102,7 +102,7 @@ async def test_each_job_of_a_backlog_of_many_names_is_looked_at_about_once(
 async def test_under_contention_one_look_feeds_two_claims_and_none_is_claimed_twice(
     store: Store, collection: Collection, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choose, "_APART_LASTS", timedelta(minutes=1))  # claims may be slow here
+    monkeypatch.setattr(choose, "_WINDOW_LASTS", timedelta(minutes=1))  # claims may be slow here
     await collection.insert_many([job("work", number) for number in range(4_000)])
     contention, claims = store.claimer.chooser._contention, []
     for _ in range(10):

@@ -36,8 +36,7 @@ from monque import (
 )
 from monque._engine.runs import Runs
 from monque._store.document import Claim
-from monque._store.settle import Settler
-from monque._store.transitions.transition import Transition
+from monque._store.settle import Settleable, Settler
 from monque.embedded import EmbeddedMongo
 from support.aliases import Make
 from support.clocks import ago
@@ -478,9 +477,9 @@ async def test_an_end_is_emitted_before_the_next_start_although_its_answer_comes
         if any(claim.attempt == 2 for claim in claims):
             claimed_again.set()
 
-    async def settled_late(settler: Settler, claim: Claim, transition: Transition, *limit: Any) -> Any:
-        answer = await settle(settler, claim, transition, *limit)
-        if claim.attempt == 1:
+    async def settled_late(settler: Settler, settlement: Settleable, *limit: Any) -> Any:
+        answer = await settle(settler, settlement, *limit)
+        if settlement.claim.attempt == 1:
             await claimed_again.wait()
             for _ in range(10):  # turns of the event loop, in which the second attempt could start
                 await asyncio.sleep(0)
